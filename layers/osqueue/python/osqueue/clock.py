@@ -1,0 +1,42 @@
+"""Time, randomness and waiting: the only module that may touch the machine's own.
+
+Everything else takes a ``Machine`` and can therefore be replayed. Stored times are integer milliseconds
+since the Unix epoch, UTC.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+
+class Machine:
+    """The machine's wall clock, its monotonic clock and its entropy."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; only differences mean something."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread."""
+        time.sleep(seconds)
+
+    def uniform(self) -> float:
+        """A number in [0, 1), for jitter and for choices that need no secrecy."""
+        return random.random()  # noqa: S311
+
+    def bits(self, count: int) -> int:
+        """``count`` unpredictable bits (a multiple of 8), fit for identities and lease tokens."""
+        return int.from_bytes(os.urandom(count // 8), "big")
+
+    def process(self) -> int:
+        """Which process this is; different in a fork's child."""
+        return os.getpid()
+
+
+MACHINE = Machine()

@@ -1,0 +1,94 @@
+"""The two drivers that run a flow of effects against a real store: one blocks, one awaits.
+
+A driver adds nothing to the protocol: it performs what is yielded and sends the replies back. The simulator's
+driver (``osqueue.simulation``) is the third.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ..clock import Machine
+from ..stores.base import Reply, Request, Store
+from .effects import All, Effect, Flow, Sleep
+
+REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
+
+T = TypeVar("T")
+_pool: ThreadPoolExecutor | None = None
+_pool_process = 0
+_pool_lock = threading.Lock()
+
+
+def _threads(process: int) -> ThreadPoolExecutor:
+    """The threads that carry simultaneous requests; made when first needed, and again in a fork's child."""
+    global _pool, _pool_process
+    with _pool_lock:
+        if _pool is None or _pool_process != process:
+            _pool = ThreadPoolExecutor(REQUESTS_AT_ONCE_MAX, "osqueue-io")
+            _pool_process = process
+        return _pool
+
+
+class BlockingDriver:
+    """Performs effects on the calling thread."""
+
+    def __init__(self, store: Store, machine: Machine) -> None:
+        self.store = store
+        self.machine = machine
+
+    def perform(self, effect: Effect) -> Any:
+        """Carry out one effect and answer its reply."""
+        if isinstance(effect, Sleep):
+            self.machine.sleep(effect.seconds)
+            return None
+        if isinstance(effect, All):
+            return self._together(effect.requests)
+        return self.store.perform(effect)
+
+    def _together(self, requests: tuple[Request, ...]) -> tuple[Reply, ...]:
+        if len(requests) < 2 or not self.store.remote:
+            return tuple(map(self.store.perform, requests))
+        # The first runs here: one thread fewer to wake, and no dead end should the pool be full of callers.
+        others = [_threads(self.machine.process()).submit(self.store.perform, each) for each in requests[1:]]
+        return (self.store.perform(requests[0]), *(other.result() for other in others))
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end."""
+        reply: Any = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            reply = self.perform(effect)
+
+
+class AsyncDriver:
+    """Performs effects on the running event loop."""
+
+    def __init__(self, store: Store, machine: Machine) -> None:
+        self.store = store
+        self.machine = machine
+
+    async def perform(self, effect: Effect) -> Any:
+        """Carry out one effect and answer its reply."""
+        if isinstance(effect, Sleep):
+            await asyncio.sleep(effect.seconds)
+            return None
+        if isinstance(effect, All):
+            return tuple(await asyncio.gather(*map(self.store.perform_async, effect.requests)))
+        return await self.store.perform_async(effect)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end."""
+        reply: Any = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            reply = await self.perform(effect)

@@ -1,0 +1,283 @@
+"""Group commit inside one process: callers of one Queue object share its flights.
+
+The first caller flies with whatever waits; those who come meanwhile ride the next flight. There is no background
+thread and no timer: with one caller a flight carries one request, with many it carries many. One shard never has
+two flights of one Queue object in the air, which is what gives its writer one outstanding request.
+
+A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
+itself. The flight goes on: a rider inherits it from an interrupted thread, and leases that were granted to nobody
+are given back by the next flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..clock import Machine
+from ..core.ops import Claim, Complete, Enqueue, Fail, Heartbeat, Held, Op, Release
+from ..core.state import Event
+from ..errors import Timeout, Unavailable
+from ..stores.base import Failed
+from .driver import AsyncDriver, BlockingDriver
+from .effects import All, Effect, Flow, Sleep
+from .protocol import Answer, commit
+from .writer import Writer
+
+ITEMS_PER_FLIGHT_MAX = 4_000
+LEAVE_GRACE_SECONDS = 1.0  # a rider outwaits its flight's own deadline by this much
+
+OnEvents = Callable[[Sequence[Event]], None]
+
+
+class Rider:
+    """One caller's operations on their way."""
+
+    __slots__ = ("answer", "deadline", "error", "gone", "lead", "ops", "wake")
+
+    def __init__(self, ops: Sequence[Op], deadline: float, wake: Any) -> None:
+        self.ops = tuple(ops)
+        self.deadline = deadline
+        self.wake = wake  # a threading.Event or an asyncio.Future; None: nobody waits for this one
+        self.answer: Answer | None = None
+        self.error: BaseException | None = None
+        self.gone = False
+        self.lead = False  # woken to fly, not because it has arrived
+
+    def waits(self) -> bool:
+        """Is there still somebody behind it? A chore, done for one who left, has nobody."""
+        return self.wake is not None and not self.gone and self.answer is None and self.error is None
+
+    def items(self) -> int:
+        """How much work it brings."""
+        return sum(map(_items, self.ops))
+
+
+def _items(op: Op) -> int:
+    match op:
+        case Enqueue():
+            return len(op.jobs)
+        case Complete() | Fail():
+            return len(op.items)
+        case Heartbeat() | Release():
+            return len(op.held)
+        case Claim():
+            return op.limit
+        case _:
+            return 1
+
+
+class Flight:
+    """One run of the commit protocol for several riders; can be resumed by another after an interruption."""
+
+    def __init__(self, writer: Writer, riders: list[Rider]) -> None:
+        self.riders = riders
+        ops = [op for rider in riders for op in rider.ops]
+        self.flow: Flow[Answer] = commit(writer, ops, max(rider.deadline for rider in riders))
+        self.pending: Effect | None = None
+
+    def run(self, perform: Callable[[Effect], Any]) -> Answer:
+        """Fly, or fly on. An effect that was interrupted counts as one whose reply was lost."""
+        reply = _lost(self.pending)
+        while True:
+            try:
+                self.pending = self.flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            reply = perform(self.pending)
+
+    def land(self, answer: Answer) -> list[Op]:
+        """Hand every rider its outcomes; answers what has to be done for those who left."""
+        at = 0
+        chores: list[Op] = []
+        for rider in self.riders:
+            outcomes = answer.outcomes[at : at + len(rider.ops)]
+            at += len(rider.ops)
+            rider.answer = Answer(outcomes, answer.now_ms)
+            if rider.gone:
+                leases = [lease for outcome in outcomes for lease in outcome.leases]
+                if leases:
+                    chores.append(Release(tuple(Held(lease.job.key, lease.token) for lease in leases)))
+        return chores
+
+    def crash(self, error: BaseException) -> None:
+        """Hand every rider the error."""
+        for rider in self.riders:
+            rider.error = error
+
+
+def _lost(effect: Effect | None) -> Any:
+    if effect is None or isinstance(effect, Sleep):
+        return None
+    failed = Failed(Unavailable("the caller was interrupted while it waited for the store"))
+    return tuple(failed for _ in effect.requests) if isinstance(effect, All) else failed
+
+
+def _boarding(waiting: list[Rider]) -> list[Rider]:
+    """The riders of the next flight: all who wait, up to a limit, those who left excepted."""
+    riders: list[Rider] = []
+    items = 0
+    while waiting:
+        items += waiting[0].items()
+        if riders and items > ITEMS_PER_FLIGHT_MAX:
+            break
+        rider = waiting.pop(0)
+        if not rider.gone:
+            riders.append(rider)
+    return riders
+
+
+class BlockingGroup:
+    """Group commit for threads."""
+
+    def __init__(self, writer: Writer, driver: BlockingDriver, on_events: OnEvents | None = None) -> None:
+        self.writer = writer
+        self.driver = driver
+        self.on_events = on_events
+        self._lock = threading.Lock()
+        self._waiting: list[Rider] = []
+        self._flying = False
+        self._interrupted: Flight | None = None
+        self._process = driver.machine.process()
+
+    def submit(self, ops: Sequence[Op], deadline: float) -> Answer:
+        """Commit operations together with those of other callers; answers this caller's part."""
+        machine = self.driver.machine
+        if machine.process() != self._process:
+            self._start_afresh(machine)
+        rider = Rider(ops, deadline, threading.Event())
+        with self._lock:
+            self._waiting.append(rider)
+            rider.lead = not self._flying
+            self._flying = True
+        while rider.answer is None and rider.error is None:
+            if rider.lead:
+                rider.lead = False
+                self._fly(rider)
+            else:
+                self._wait(rider, machine)
+        if rider.error is not None:
+            raise rider.error
+        assert rider.answer is not None
+        return rider.answer
+
+    def _start_afresh(self, machine: Machine) -> None:
+        """In a fork's child: what was in the air belongs to the parent."""
+        self._process = machine.process()
+        self._lock = threading.Lock()
+        self._waiting = []
+        self._flying = False
+        self._interrupted = None
+
+    def _wait(self, rider: Rider, machine: Machine) -> None:
+        try:
+            woken = rider.wake.wait(max(0.0, rider.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS)
+        except BaseException:
+            self._leave(rider)
+            raise
+        rider.wake.clear()
+        if not woken and rider.answer is None and not rider.lead:
+            self._leave(rider)
+            raise Timeout("the queue was too busy to answer this operation in time. It may still be applied.")
+
+    def _leave(self, rider: Rider) -> None:
+        with self._lock:
+            rider.gone = True
+            if rider.lead:
+                self._pass_on()
+
+    def _fly(self, leader: Rider) -> None:
+        """One flight with this thread at the controls."""
+        with self._lock:
+            flight = self._interrupted
+            self._interrupted = None
+            if flight is None:
+                flight = Flight(self.writer, _boarding(self._waiting))
+        try:
+            answer = flight.run(self.driver.perform)
+        except Exception as error:  # whatever it is, every rider hears it
+            flight.crash(error)
+        except BaseException:
+            leader.gone = True
+            with self._lock:
+                self._interrupted = flight
+                self._pass_on(flight.riders)
+            raise
+        else:
+            chores = flight.land(answer)
+            if chores:
+                with self._lock:
+                    self._waiting.insert(0, Rider(chores, leader.deadline, None))
+            if answer.events and self.on_events is not None:
+                self.on_events(answer.events)
+        with self._lock:
+            self._pass_on()
+        for rider in flight.riders:
+            if rider.wake is not None:
+                rider.wake.set()
+
+    def _pass_on(self, riders: Sequence[Rider] = ()) -> None:
+        """Give the controls to a caller that still waits, if there is one. Called with the lock held."""
+        for rider in (*riders, *self._waiting):
+            if rider.waits():
+                rider.lead = True
+                rider.wake.set()
+                return
+        self._flying = False
+
+
+class AsyncGroup:
+    """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
+
+    def __init__(self, writer: Writer, driver: AsyncDriver, on_events: OnEvents | None = None) -> None:
+        self.writer = writer
+        self.driver = driver
+        self.on_events = on_events
+        self._waiting: list[Rider] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, ops: Sequence[Op], deadline: float) -> Answer:
+        """Commit operations together with those of other callers; answers this caller's part."""
+        rider = Rider(ops, deadline, asyncio.get_running_loop().create_future())
+        self._waiting.append(rider)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._fly())
+        try:
+            await rider.wake
+        except asyncio.CancelledError:
+            rider.gone = True
+            raise
+        if rider.error is not None:
+            raise rider.error
+        assert rider.answer is not None
+        return rider.answer
+
+    async def _fly(self) -> None:
+        while self._waiting:
+            riders = _boarding(self._waiting)
+            if not riders:
+                return
+            flight = Flight(self.writer, riders)
+            try:
+                answer = await self.driver.run(flight.flow)
+            except Exception as error:
+                flight.crash(error)
+            except BaseException as error:
+                flight.crash(Unavailable("the event loop ended while the operation was under way"))
+                _wake(flight.riders)
+                raise error
+            else:
+                chores = flight.land(answer)
+                if chores:
+                    self._waiting.append(Rider(chores, riders[0].deadline, None))
+                if answer.events and self.on_events is not None:
+                    self.on_events(answer.events)
+            _wake(flight.riders)
+
+
+def _wake(riders: Sequence[Rider]) -> None:
+    for rider in riders:
+        if rider.wake is not None and not rider.wake.done():
+            rider.wake.set_result(None)

@@ -1,0 +1,461 @@
+"""The commit protocol: how many independent writers share one head, without a broker.
+
+One S3 object takes about 15 compare-and-swaps a second, whoever sends them. So a writer that is alone swaps the
+head directly, and writers that collide *announce* their request where all can see it; whoever wins the next swap
+applies every announced request. Contention makes batches larger instead of making losers. The ideas come from
+lock-free data structures: the universal construction (M. Herlihy, 1991), flat combining (D. Hendler et al.,
+2010) and the fast path / slow path method (A. Kogan, E. Petrank, 2012).
+
+    commit ─▶ reduce the cached head with my operations
+                │ nothing would change ──▶ GET the head to be sure ──▶ answer; nothing is written
+                │ nobody collides
+                ├──▶ PUT head If-Match ── won ──▶ answer                              (one request in all)
+                │        └── any other answer ─┐
+                └─ writers collide ────────────┤
+                                               ▼
+                          PUT intents/<identity>     the key is the identity: retrying is free
+                                               ▼
+              ┌────────▶ pause, GET head ── my row is there ──▶ answer
+              │                │ not yet
+              │                ├── not my turn to combine ──┐
+              │                ▼                           │
+              │           LIST intents, reduce all          │
+              │           PUT head If-Match ── won ──▶ answer
+              └──────── lost ──┴───────────────────────────┘
+
+What makes it safe, each found to be needed by exploring every interleaving:
+
+* The identity ``(born, env, n, nonce)`` of a request is fixed before it is first sent and never changes, however
+  often it is sent and by whichever path. A session row per writer remembers the last one applied.
+* A row is forgotten only by raising ``floor`` above everything its writer may still have under way.
+* A 412, a 409, a 5xx and a time-out are one case: the head, not the reply, tells what happened.
+* An answer that no won swap backs comes from a head whose GET began after the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from .. import limits
+from ..core.ops import Code, Op, Outcome, Request, decode_outcomes, token_of
+from ..core.reduce import Reduction, applicable, reduce
+from ..core.draft import Context
+from ..core.state import Event, State
+from ..core.sweep import wants_time
+from ..core.wire import (
+    INTENTS,
+    IntentName,
+    decode_intent,
+    encode_head,
+    intent_body,
+    intent_key,
+    parse_intent_key,
+)
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..stores.base import (
+    LIST_KEYS_MAX,
+    Delete,
+    Failed,
+    Found,
+    Get,
+    List,
+    Listed,
+    Missing,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Reply,
+    Unchanged,
+    Written,
+)
+from .effects import All, Flow, Sleep
+from .writer import HEAD, Head, Writer
+
+LOAD_ROUNDS_MAX = 12  # reads of segments that one reduction may ask for, one after the other
+PATIENT_ROUNDS = 2  # looks at the head before a writer combines without drawing lots
+CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
+BARGE_MS = limits.SECOND_MS  # direct commits in a row for this long look for announced requests
+LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
+SLEEP_SECONDS_MIN = 0.0005
+
+
+class Answer(Struct, frozen=True):
+    """What a commit brought."""
+
+    outcomes: tuple[Outcome, ...]  # one for each operation
+    now_ms: int  # head time of the commit, or of the head that the answer was read from
+    events: tuple[Event, ...] = ()  # every transition of the commit, when this writer made it
+
+
+class Verdict(Enum):
+    """What a head says of a request."""
+
+    PENDING = auto()
+    APPLIED = auto()
+    CLONED = auto()  # another process speaks with this writer's identity
+    NEVER = auto()  # not applied, and never will be
+    UNKNOWN = auto()
+
+
+def verdict(state: State, request: Request) -> Verdict:
+    """Look a request up in the session rows."""
+    if state.epoch != request.epoch:
+        return Verdict.UNKNOWN
+    row = state.sessions.get(request.env)
+    if row is not None and row.n == request.n:
+        return Verdict.APPLIED if row.nonce == request.nonce else Verdict.CLONED
+    if row is not None and row.n > request.n:
+        return Verdict.UNKNOWN
+    if request.born < state.floor:
+        return Verdict.NEVER if row is not None else Verdict.UNKNOWN
+    return Verdict.PENDING
+
+
+def commit(writer: Writer, ops: Sequence[Op], deadline: float) -> Flow[Answer]:
+    """Apply operations to the shard, exactly once. ``deadline`` is in seconds on the machine's monotonic clock.
+
+    Raises Throttled (not applied), Timeout or Unavailable (perhaps applied, now or later), Unknown (nobody can
+    tell any more), Damaged or NewerFormat (the head is not ours to touch).
+    """
+    return (yield from _Commit(writer, tuple(ops), deadline).run())
+
+
+class _Again(Exception):
+    """The request was certainly not applied and never will be: begin again under a new identity."""
+
+
+class _Commit:
+    """One run of the protocol. Each method is one step of the picture above."""
+
+    def __init__(self, writer: Writer, ops: tuple[Op, ...], deadline: float) -> None:
+        self.writer = writer
+        self.ops = ops
+        self.deadline = deadline
+        self.began = writer.machine.monotonic()
+        self.bodies: dict[str, Request] = {}  # intents read so far, by key
+        self.failure: OsqueueError | None = None  # the store's last complaint
+        self.sent = False  # has anything been written that could apply the request?
+
+    def run(self) -> Flow[Answer]:
+        while True:
+            try:
+                request, head = yield from self.prepare()
+                answer = yield from self.direct(request, head)
+                if answer is None:
+                    answer = yield from self.announced(request)
+                return answer
+            except _Again:
+                continue
+
+    # ── Before anything is sent ──────────────────────────────────────────────
+    def prepare(self) -> Flow[tuple[Request, Head]]:
+        """See to it that the head and the clock are known well enough, then fix the identity."""
+        writer = self.writer
+        writer.check_process()
+        writer.forget_old_blocks()
+        head = writer.head
+        age = self.now() - head.seen if head else 0.0
+        while head is None or age * 1000 > limits.BORN_AGE_MAX_MS or writer.shared:
+            head = yield from writer.read_head()
+            if head is not None:
+                break
+            yield from self.pause(writer.commit_seconds)
+        if writer.clock_is_due():
+            yield from writer.measure_clock()
+        return writer.identify(self.ops, head.state), head
+
+    # ── The fast path ────────────────────────────────────────────────────────
+    def direct(self, request: Request, head: Head) -> Flow[Answer | None]:
+        """Answer without writing, or by one swap; None sends the request on to be announced."""
+        while True:
+            state = head.state
+            now = self.writer.now_ms(state)
+            contended = state.hot > 0 and now - state.now_ms < CONTENTION_MS and head.version is not None
+            reduction = yield from self.reduce(head, [request], load=not contended)
+            if reduction is None:
+                head = yield from self.reread()
+                continue
+            own = reduction.outcomes.get((request.env, request.n))
+            if own is not None and (reduction.changed or (contended and reduction.missing)):
+                break
+            if head.seen < self.began:  # a cached head may be wrong; one read since may not
+                known = head.version
+                head = yield from self.reread()
+                if head.version != known:
+                    continue
+            if own is None:
+                self.refuse(state, request, reduction)
+            assert own is not None
+            return Answer(own, state.now_ms)
+        if contended:
+            return None
+        if state.direct >= limits.HOT_COMMITS and now - state.direct_ms >= BARGE_MS:
+            # A long run of direct commits could shut announced requests out: take them along.
+            return (yield from self.combine(request, head))
+        answer = yield from self.swap(request, head, reduction, ())
+        if answer is None and head.version is None:
+            answer = yield from self.created(request)
+        return answer
+
+    def created(self, request: Request) -> Flow[Answer | None]:
+        """The head's creation brought no definite answer. Whose head is it now?
+
+        The same bytes are created again while there is none, so a late first try does no harm. Once another
+        writer's head is there, this one's can never appear.
+        """
+        while True:
+            head = yield from self.reread()
+            if head.version is not None:
+                break
+            yield from self.pause(self.writer.commit_seconds)
+            reduction = yield from self.reduce(head, [request], load=False)
+            assert reduction is not None
+            answer = yield from self.swap(request, head, reduction, ())
+            if answer is not None:
+                return answer
+        if head.state.epoch != request.epoch:
+            raise _Again
+        return self.look(request, head)
+
+    def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
+        """The reducer would not take the request, and it has not been sent anywhere."""
+        if reduction.crowded:
+            raise Throttled("too many writers are active on this queue. Repeat later, or add shards.")
+        if verdict(state, request) is Verdict.CLONED or request.env in state.sessions:
+            self.writer.redraw()
+        raise _Again
+
+    # ── Announced ────────────────────────────────────────────────────────────
+    def announced(self, request: Request) -> Flow[Answer]:
+        """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
+        writer = self.writer
+        key = intent_key(request, writer.key_bytes_max)
+        put = Put(writer.root + key, intent_body(request), durable=False)
+        self.sent = True
+        landed = isinstance((yield put), Written)
+        rounds = 0
+        lost = False
+        while True:
+            if not lost:
+                # Others' requests land during half a commit; that is the window of this group commit.
+                yield from self.pause(writer.commit_seconds * (0.25 + 0.5 * writer.machine.uniform()))
+            if not landed:
+                landed = isinstance((yield put), Written)
+            head = yield from self.reread()
+            answer = self.look(request, head)
+            if answer is not None:
+                return answer
+            rounds += 1
+            crowd = max(1, head.state.load)
+            lost = False
+            if rounds <= PATIENT_ROUNDS and writer.machine.uniform() >= limits.COMBINERS_TARGET / crowd:
+                continue
+            answer = yield from self.combine(request, head)
+            if answer is not None:
+                return answer
+            lost = True
+
+    def look(self, request: Request, head: Head) -> Answer | None:
+        """Read the request's fate in a head that was just read."""
+        match verdict(head.state, request):
+            case Verdict.PENDING:
+                return None
+            case Verdict.APPLIED:
+                return Answer(_outcomes(head.state, request), head.state.now_ms)
+            case Verdict.CLONED:
+                self.writer.redraw()
+                raise _Again
+            case Verdict.NEVER:
+                raise _Again
+            case Verdict.UNKNOWN:
+                self.writer.redraw()
+                raise Unknown(
+                    "nobody can tell any more whether this operation was applied: its writer was silent for too"
+                    " long. Look at the job before you repeat it; an enqueue is safe to repeat under its job key."
+                )
+
+    def combine(self, request: Request, head: Head) -> Flow[Answer | None]:
+        """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
+        looked = yield from self.announcements(head.state, request)
+        if looked is None:
+            return None
+        others, done = looked
+        reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
+        if reduction is None or (request.env, request.n) not in reduction.outcomes:
+            return None
+        return (yield from self.swap(request, head, reduction, done))
+
+    def announcements(self, state: State, request: Request) -> Flow[tuple[list[Request], tuple[str, ...]] | None]:
+        """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
+        writer = self.writer
+        live: list[IntentName] = []
+        done: list[str] = []
+        after = ""
+        for _ in range(LISTS_PER_LOOK_MAX):
+            listed = yield List(writer.root + INTENTS, after=after)
+            if not isinstance(listed, Listed):
+                self.complain(listed)
+                return None
+            for key in listed.keys:
+                name = parse_intent_key(key[len(writer.root) :])
+                if name is None or (name.env, name.n, name.nonce) == (request.env, request.n, request.nonce):
+                    continue
+                if applicable(state, name.request()):
+                    live.append(name)
+                else:
+                    done.append(key)
+            if not listed.more or len(live) >= limits.INTENTS_PER_COMMIT_MAX:
+                break
+            after = listed.keys[-1]
+        del live[limits.INTENTS_PER_COMMIT_MAX :]
+        unread = [name for name in live if name.ops is None and name.key not in self.bodies]
+        if unread:
+            replies = yield All(tuple(Get(writer.root + name.key) for name in unread))
+            for name, reply in zip(unread, replies, strict=True):
+                if isinstance(reply, Found) and (body := _read_intent(name, reply.body)) is not None:
+                    self.bodies[name.key] = body
+        requests = [self.bodies.get(name.key) if name.ops is None else name.request() for name in live]
+        return _within_bytes([each for each in requests if each is not None]), tuple(done)
+
+    # ── The swap ─────────────────────────────────────────────────────────────
+    def swap(
+        self, request: Request, head: Head, reduction: Reduction, done: tuple[str, ...]
+    ) -> Flow[Answer | None]:
+        """Write what the new head refers to, then the head, if it is still the one that was read.
+
+        Settled intents go at the same time: they are part of the head that was read, whoever wins now.
+        """
+        writer = self.writer
+        if reduction.objects:
+            written = yield All(
+                tuple(Put(_place(writer, item.name), item.body) for item in reduction.objects)
+            )
+            if not all(isinstance(reply, Written) for reply in written):
+                for reply in written:
+                    self.complain(reply)
+                return None
+        body = encode_head(reduction.state)
+        self.sent = True
+        began = self.now()
+        put = (
+            PutIfAbsent(writer.root + HEAD, body)
+            if head.version is None
+            else PutIfMatch(writer.root + HEAD, body, head.version)
+        )
+        if done:
+            reply, _ = yield All((put, Delete(done[:LIST_KEYS_MAX])))
+        else:
+            reply = yield put
+        if not isinstance(reply, Written):
+            writer.shared = True
+            self.complain(reply)
+            return None
+        writer.won(reduction.state, reply.version, began)
+        return Answer(reduction.outcomes[(request.env, request.n)], reduction.state.now_ms, reduction.events)
+
+    def reduce(
+        self, head: Head, requests: list[Request], *, load: bool, listed: bool = False
+    ) -> Flow[Reduction | None]:
+        """Run the state machine, reading what it asks for. None: what the head refers to is gone, so it is old."""
+        writer = self.writer
+        machine = writer.machine
+        commit_id = machine.bits(128).to_bytes(16, "big")
+        chance = machine.bits(64)
+        now = writer.now_ms(head.state)
+        for attempt in range(LOAD_ROUNDS_MAX):
+            context = Context(now, commit_id, chance, writer.queue, writer.blocks)
+            reduction = reduce(head.state, requests, context, listed=listed)
+            wanted = [need for need in reduction.missing if need.place not in writer.blocks]
+            if not wanted or not load or attempt == LOAD_ROUNDS_MAX - 1:
+                break
+            gone = yield from writer.load(wanted)
+            if gone is not None:
+                yield from self.check_gone(head, gone)
+                return None
+        return reduction
+
+    def check_gone(self, head: Head, reply: Reply) -> Flow[None]:
+        """A segment could not be read. If the head has moved on that is natural; if not, it is a loss."""
+        if isinstance(reply, Missing):
+            current = yield Get(self.writer.root + HEAD, unless=head.version)
+            if isinstance(current, Unchanged):
+                raise Damaged("the head refers to an object that is not there any more. Run osqueue doctor.")
+        else:
+            self.complain(reply)
+            yield from self.pause(self.writer.commit_seconds)
+
+    # ── Waiting and giving up ────────────────────────────────────────────────
+    def reread(self) -> Flow[Head]:
+        """GET the head until the store answers or the deadline passes."""
+        while True:
+            head = yield from self.writer.read_head()
+            if head is not None:
+                return head
+            yield from self.pause(self.writer.commit_seconds)
+
+    def pause(self, seconds: float) -> Flow[None]:
+        """Sleep, unless that would pass the deadline."""
+        if self.now() + seconds >= self.deadline:
+            self.writer.shared = True
+            after = "It may still be applied." if self.sent else "It was not sent, so nothing happened."
+            if self.failure is not None:
+                raise Unavailable(f"the store gave no answer to this operation in time. {after} {self.failure.message}")
+            raise Timeout(f"the queue was too busy to answer this operation in time. {after}")
+        yield Sleep(max(seconds, SLEEP_SECONDS_MIN))
+
+    def complain(self, reply: Reply) -> None:
+        """Remember why a request brought no definite success."""
+        if isinstance(reply, Failed):
+            self.failure = reply.error
+
+    def now(self) -> float:
+        return self.writer.machine.monotonic()
+
+
+def needs_sweep(writer: Writer) -> bool:
+    """By the head and the clock this writer knows: has a lease ended or a delayed job become due?"""
+    return writer.head is not None and wants_time(writer.head.state, writer.now_ms(writer.head.state))
+
+
+def _place(writer: Writer, name: str) -> str:
+    """Archive parts lie outside the shard's prefix, so that the archive of all queues is one table."""
+    return name if name.startswith("archive/") else writer.root + name
+
+
+def _outcomes(state: State, request: Request) -> tuple[Outcome, ...]:
+    """The outcomes of an applied request, with the leases that are still its own."""
+    remembered = decode_outcomes(state.sessions[request.env].outcomes)
+    by_token = {lease.token: lease for lease in state.leases.values()}
+    position = 0
+    outcomes = []
+    for each in remembered:
+        if each.runs and each.runs[0][0] == Code.GRANTED:
+            tokens = [token_of(request.nonce, position + at) for at in range(each.count)]
+            position += each.count
+            each = Outcome(each.runs, tuple(by_token[token] for token in tokens if token in by_token))
+        outcomes.append(each)
+    return tuple(outcomes)
+
+
+def _read_intent(name: IntentName, data: bytes) -> Request | None:
+    """An intent's body; None when this release cannot read it, or it is not what its key says."""
+    try:
+        request = decode_intent(data, name.key)
+    except (Damaged, NewerFormat):
+        return None
+    same = (request.env, request.n, request.nonce, request.born, request.epoch)
+    return request if same == (name.env, name.n, name.nonce, name.born, name.epoch) else None
+
+
+def _within_bytes(requests: list[Request]) -> list[Request]:
+    """The oldest requests that together stay within one commit's budget."""
+    kept, size = [], 0
+    for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
+        size += len(intent_body(request))
+        if size > limits.INTENT_BYTES_PER_COMMIT_MAX:
+            break
+        kept.append(request)
+    return kept

@@ -1,0 +1,182 @@
+"""One writer of one shard: who it is, what it last saw of the head, and how it tells the time.
+
+A writer is what a Queue object keeps between commits. Its identity ``env`` is drawn at random when it first
+speaks and again in a new process (a fork would otherwise speak with its parent's voice). It has one request
+outstanding at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from .. import limits
+from ..clock import Machine
+from ..core.backlog import Blocks, Loaded, Need
+from ..core.ops import Op, Request
+from ..core.state import State
+from ..core.wire import decode_blocks, decode_head, decode_index
+from ..errors import Damaged
+from ..stores.base import Found, Get, Missing, Put, Reply, Unchanged, Written
+from .effects import All, Flow
+
+HEAD = "head"
+CLOCK = "clock"
+COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was measured
+BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
+
+
+class Head(Struct, frozen=True):
+    """The head as this writer last saw it."""
+
+    state: State
+    version: str | None  # None: there is no head yet, and ``state`` is what the first commit starts from
+    seen: float  # monotonic seconds of the request that showed it was current
+
+
+class Writer:
+    """The memory of one writer between its commits. Not thread-safe: one flight at a time uses it."""
+
+    def __init__(
+        self,
+        root: str,
+        queue: str,
+        machine: Machine,
+        store_clock: Callable[[], int | None] = lambda: None,
+        key_bytes_max: int = 1024,
+    ) -> None:
+        self.root = root  # the shard's prefix, ending in "/"
+        self.queue = queue
+        self.machine = machine
+        self.key_bytes_max = key_bytes_max - len(root.encode())
+        self.store_clock = store_clock
+        self.env = ""
+        self.n = 0
+        self.process = machine.process()
+        self.head: Head | None = None
+        self.shared = True  # others have written since this writer's last commit, as far as it knows
+        self.commit_seconds = COMMIT_SECONDS_FIRST  # moving average of a head's PUT
+        self.offset_ms: int | None = None  # store's clock minus the machine's
+        self.measured = 0.0  # monotonic seconds of that measurement
+        self.blocks: dict[tuple[str, int], Loaded] = {}
+
+    # ── Identity ─────────────────────────────────────────────────────────────
+    def redraw(self) -> None:
+        """Become a new writer: another identity, nothing remembered."""
+        self.env = f"{self.machine.bits(64):016x}"
+        self.n = 0
+
+    def check_process(self) -> None:
+        """After a fork: forget what belongs to the parent."""
+        if self.machine.process() != self.process:
+            self.process = self.machine.process()
+            self.env = ""
+            self.head = None
+            self.offset_ms = None
+
+    def identify(self, ops: tuple[Op, ...], state: State) -> Request:
+        """Fix the identity of a request for good. The head must have been current within the last minute."""
+        if not self.env:
+            self.redraw()
+        self.n += 1
+        return Request(self.env, self.n, self.machine.bits(64), state.seq, state.epoch, ops)
+
+    # ── The head ─────────────────────────────────────────────────────────────
+    def read_head(self) -> Flow[Head | None]:
+        """GET the head, conditionally; None when the store gave no answer."""
+        began = self.machine.monotonic()
+        known = self.head.version if self.head else None
+        reply = yield Get(self.root + HEAD, unless=known)
+        return self.see(reply, began)
+
+    def see(self, reply: Reply, began: float) -> Head | None:
+        """Take in the answer to a GET of the head that was sent at ``began``."""
+        if isinstance(reply, Unchanged) and self.head is not None:
+            self.head = Head(self.head.state, self.head.version, began)
+            self.shared = False
+        elif isinstance(reply, Found):
+            self.head = Head(decode_head(reply.body), reply.version, began)
+            self.shared = True
+        elif isinstance(reply, Missing):
+            # A creation that brought no answer may still land: try again with the same epoch.
+            known = self.head if self.head is not None and self.head.version is None else None
+            state = known.state if known else State(commit=b"\0" * 16, epoch=self.machine.bits(64))
+            self.head = Head(state, None, began)
+            self.shared = False
+        else:
+            return None
+        return self.head
+
+    def won(self, state: State, version: str, began: float) -> None:
+        """This writer's own commit is the head now."""
+        self.head = Head(state, version, began)
+        self.shared = False
+        self.commit_seconds += 0.2 * (self.machine.monotonic() - began - self.commit_seconds)
+
+    # ── Time ─────────────────────────────────────────────────────────────────
+    def now_ms(self, state: State) -> int:
+        """The time of a commit on this head: the store's, and never before the head's own.
+
+        Without a measurement, or with a head far ahead of it, time stands still: one bad clock must neither
+        expire everybody's leases nor be believed by the next writer.
+        """
+        now = self.store_clock()
+        if now is None:
+            if self.offset_ms is None:
+                return state.now_ms
+            now = self.machine.now_ms() + self.offset_ms
+        if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
+            return state.now_ms
+        return max(now, state.now_ms)
+
+    def clock_is_due(self) -> bool:
+        """Does the offset to the store's clock have to be measured (again)?"""
+        if self.store_clock() is not None:
+            return False
+        age_ms = (self.machine.monotonic() - self.measured) * 1000
+        return self.offset_ms is None or age_ms > limits.CLOCK_AGE_MS_MAX
+
+    def measure_clock(self) -> Flow[None]:
+        """Write a small object and ask the store when it was written.
+
+        A store tells whole seconds, rounded down, and the local time is taken after the write: both err towards
+        a clock that is late, which keeps leases a moment longer and never ends one early.
+        """
+        written = yield Put(self.root + CLOCK, b"")
+        local = self.machine.now_ms()
+        if not isinstance(written, Written):
+            return
+        found = yield Get(self.root + CLOCK)
+        if isinstance(found, Found) and found.version == written.version:
+            self.offset_ms = found.modified_ms - local
+            self.measured = self.machine.monotonic()
+
+    # ── Segments ─────────────────────────────────────────────────────────────
+    def forget_old_blocks(self) -> None:
+        """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""
+        if len(self.blocks) > BLOCKS_KEPT:
+            self.blocks.clear()
+
+    def load(self, needs: list[Need]) -> Flow[Reply | None]:
+        """Read what a reduction asked for; the reply that brought nothing, if there was one."""
+        replies = yield All(
+            tuple(Get(self.root + need.name, start=need.start, length=need.length) for need in needs)
+        )
+        failed: Reply | None = None
+        for need, reply in zip(needs, replies, strict=True):
+            if not isinstance(reply, Found):
+                failed = reply
+                continue
+            self.blocks.update(decode_need(need, reply.body))
+            if need.place not in self.blocks:
+                raise Damaged(f"{need.name} is shorter than the head says. Run osqueue doctor.")
+        return failed
+
+
+def decode_need(need: Need, data: bytes) -> Blocks:
+    """What the bytes of a need hold, by place."""
+    if need.level:
+        return {need.place: decode_index(data, need.name)}
+    blocks = decode_blocks(data, need.block, need.name)
+    return {(need.name, need.start + offset): block for offset, block in blocks}

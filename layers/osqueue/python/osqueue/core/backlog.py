@@ -1,0 +1,221 @@
+"""A FIFO of any length in a head of bounded size.
+
+    front │ ready │ span span … span │ tail │ back
+           in head   in segments       in head
+
+Jobs join the tail and leave from ready. A tail over its budget becomes a segment (one immutable object) and
+one ``Span`` that points to it; an empty ready window takes the next *block* of the first span, which is one
+range GET. Where spans gather, ``FANOUT`` of them fold into an index object and one span of a higher level, and
+unfold again when the front reaches it. So a FIFO of N jobs keeps about ``FANOUT · log N`` spans in the head,
+and a commit costs the same at any depth.
+
+A ``Rope`` is the working copy of one ``Backlog`` inside one reduction. It never does I/O: what it needs from
+segments it finds in ``blocks``, or reports as a ``Need``; what it spills it hands to ``spill``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..limits import FANOUT
+from .state import KEYSUM_MASK, Backlog, Job, Span, keysums, weight
+from .wire import Block, encode_index, encode_segment
+
+
+class Need(Struct, frozen=True):
+    """Bytes of a segment or an index that a reduction wants to see."""
+
+    name: str
+    start: int
+    length: int
+    level: int  # 0: blocks; above: an index
+    block: int  # bytes of the first block in it
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where the reduction will look for it."""
+        return (self.name, self.start)
+
+
+Loaded = Block | tuple[Span, ...]
+Blocks = Mapping[tuple[str, int], Loaded]
+Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
+
+
+def need_of(span: Span) -> Need:
+    """What has to be read to take the next jobs from a span."""
+    return Need(span.name, span.offset, span.length, span.level, span.length)
+
+
+def advance(span: Span, block: Block) -> Span | None:
+    """The span once its next block was taken; None when that was the last."""
+    if not block.next_length:
+        return None
+    return replace(
+        span,
+        count=span.count - len(block.jobs),
+        keysum=(span.keysum - keysums(block.jobs)) & KEYSUM_MASK,
+        offset=span.offset + span.length,
+        length=block.next_length,
+    )
+
+
+class Rope:
+    """One backlog being changed."""
+
+    __slots__ = ("_before", "_changed", "ready", "ready_bytes", "spans", "tail", "tail_bytes")
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._before = backlog
+        self._changed = False
+        self.ready = deque(backlog.ready)
+        self.spans = list(backlog.spans)
+        self.tail = list(backlog.tail)
+        self.ready_bytes = backlog.ready_bytes
+        self.tail_bytes = backlog.tail_bytes
+
+    def freeze(self) -> Backlog:
+        """The backlog as data again."""
+        if not self._changed:
+            return self._before
+        return Backlog(tuple(self.ready), tuple(self.spans), tuple(self.tail), self.ready_bytes, self.tail_bytes)
+
+    def __bool__(self) -> bool:
+        return bool(self.ready or self.spans or self.tail)
+
+    def head_key(self) -> bytes:
+        """The key of the first job (a lower bound when it lies in a segment)."""
+        if self.ready:
+            return self.ready[0].key
+        return self.spans[0].first if self.spans else self.tail[0].key
+
+    # ── In and out ───────────────────────────────────────────────────────────
+    def push(self, job: Job, room: int) -> None:
+        """Join at the back; straight into ready while nothing else waits and it has ``room`` bytes."""
+        self._changed = True
+        size = weight(job)
+        if not self.spans and not self.tail and self.ready_bytes + size <= room:
+            self.ready.append(job)
+            self.ready_bytes += size
+        else:
+            self.tail.append(job)
+            self.tail_bytes += size
+
+    def push_front(self, job: Job) -> None:
+        """Come back to the front, as a released or stalled job does."""
+        self._changed = True
+        self.ready.appendleft(job)
+        self.ready_bytes += weight(job)
+
+    def attach(self, spans: Iterable[Span]) -> None:
+        """Join a staged bulk behind everything that waits."""
+        self._changed = True
+        self.spans.extend(spans)
+
+    def exchange(self, at: int, replacement: Span | None) -> None:
+        """Put another span, or none, in a span's place."""
+        self._changed = True
+        self.spans[at : at + 1] = [] if replacement is None else [replacement]
+
+    def pop(self) -> Job:
+        """Take the first job; ready must not be empty."""
+        self._changed = True
+        job = self.ready.popleft()
+        self.ready_bytes -= weight(job)
+        return job
+
+    def remove(self, key: bytes) -> Job | None:
+        """Take a job out of ready or tail, wherever it stands."""
+        for job in self.ready:
+            if job.key == key:
+                self._changed = True
+                self.ready.remove(job)
+                self.ready_bytes -= weight(job)
+                return job
+        for job in self.tail:
+            if job.key == key:
+                self._changed = True
+                self.tail.remove(job)
+                self.tail_bytes -= weight(job)
+                return job
+        return None
+
+    # ── Between head and segments ────────────────────────────────────────────
+    def refill(self, blocks: Blocks, dead: set[bytes]) -> Need | None:
+        """Fill an empty ready window. Answers what must be read first, or None when no more can be done.
+
+        ``dead`` holds the keys of cancelled jobs; those met on the way are dropped and struck from it.
+        """
+        while not self.ready:
+            if not self.spans:
+                if self.tail:
+                    self._changed = True
+                    self.ready.extend(self.tail)
+                    self.ready_bytes += self.tail_bytes
+                    self.tail, self.tail_bytes = [], 0
+                return None
+            span = self.spans[0]
+            loaded = blocks.get((span.name, span.offset))
+            if loaded is None:
+                return need_of(span)
+            self._changed = True
+            if isinstance(loaded, Block):
+                rest = advance(span, loaded)
+                self.spans[:1] = [rest] if rest else []
+                for job in loaded.jobs:
+                    if job.key in dead:
+                        dead.discard(job.key)
+                    else:
+                        self.ready.append(job)
+                        self.ready_bytes += weight(job)
+            else:
+                self.spans[:1] = loaded
+        return None
+
+    def spill_tail(self, spill: Spill) -> None:
+        """Turn the tail into a segment."""
+        self._changed = True
+        self.spans.append(_segment(self.tail, spill))
+        self.tail, self.tail_bytes = [], 0
+
+    def spill_ready(self, spill: Spill) -> None:
+        """Turn the back half of ready into a segment in front of the others."""
+        self._changed = True
+        keep = len(self.ready) // 2
+        moved = list(islice(self.ready, keep, None))
+        for _ in moved:
+            self.ready.pop()
+        self.ready_bytes -= sum(map(weight, moved))
+        if self.spans or self.tail:
+            self.spans.insert(0, _segment(moved, spill))
+        else:
+            self.tail, self.tail_bytes = moved, sum(map(weight, moved))
+
+    def fold(self, spill: Spill) -> None:
+        """Keep the number of spans logarithmic: fold FANOUT neighbours of one level, never the front ones.
+
+        The first FANOUT spans stay unfolded because the front is about to use them.
+        """
+        while (at := _foldable(self.spans)) is not None:
+            self._changed = True
+            group = self.spans[at : at + FANOUT]
+            self.spans[at : at + FANOUT] = [spill("segments", lambda name, group=group: encode_index(group, name))]
+
+
+def _segment(jobs: Sequence[Job], spill: Spill) -> Span:
+    return spill("segments", lambda name: encode_segment(jobs, name))
+
+
+def _foldable(spans: Sequence[Span]) -> int | None:
+    """Where the first run of FANOUT spans of one level begins, past the front."""
+    run = 0
+    for at in range(FANOUT, len(spans)):
+        run = run + 1 if run and spans[at].level == spans[at - 1].level else 1
+        if run == FANOUT:
+            return at - FANOUT + 1
+    return None

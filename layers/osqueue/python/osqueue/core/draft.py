@@ -1,0 +1,257 @@
+"""A state being changed: the working copy that one reduction mutates and then freezes.
+
+Jobs move only through the methods here, so that every byte budget, counter, conservation sum and event is kept
+in one place.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import limits
+from .backlog import Blocks, Need, Rope
+from .state import (
+    CANCELLED,
+    COMPLETED,
+    HISTORY_ERROR_CHARS,
+    HISTORY_MAX,
+    KEYSUM_MASK,
+    PROCESSING,
+    QUEUED,
+    Attempt,
+    Backlog,
+    Content,
+    Counters,
+    Delayed,
+    Event,
+    Finished,
+    Job,
+    Lane,
+    Lease,
+    Session,
+    Span,
+    State,
+    content_bytes,
+    finished_weight,
+    keysum,
+    lease_weight,
+    session_weight,
+    weight,
+)
+from .wire import staged_name
+
+
+class Context(Struct, frozen=True):
+    """Everything a reduction may know besides the state and the requests: all of it chosen outside."""
+
+    now_ms: int  # the commit's time; a time before the head's own is ignored
+    commit: bytes  # the new commit id, 16 random bytes
+    chance: int  # 64 random bits that name whatever this reduction spills
+    queue: str = ""  # names the archive's folder
+    blocks: Blocks = {}  # what was read from segments so far
+
+
+class Object(Struct, frozen=True):
+    """An immutable object to write before the commit that refers to it."""
+
+    name: str
+    body: bytes
+
+
+def due_order(job: Job) -> tuple[int, bytes]:
+    """Delayed jobs stand by due time, then key."""
+    return (job.due_ms, job.key)
+
+
+class Draft:
+    """The working copy. ``changed`` tells whether anything a reader could see is different."""
+
+    def __init__(self, state: State, context: Context) -> None:
+        self.state = state
+        self.context = context
+        self.now = max(state.now_ms, context.now_ms)
+        self.changed = False
+        self.sessions = dict(state.sessions)
+        self.sessions_bytes = state.sessions_bytes
+        self.floor = state.floor
+        self.gc_floor = state.gc_floor
+        self.lanes = {(lane.priority, lane.kind): Rope(lane.backlog) for lane in state.lanes}
+        self.leases = dict(state.leases)
+        self.leases_bytes = state.leases_bytes
+        self.delayed = list(state.delayed.jobs)
+        self.delayed_spans = list(state.delayed.spans)
+        self.delayed_bytes = state.delayed.jobs_bytes
+        self.dead = Rope(state.dead)
+        self.finished = list(state.finished)
+        self.finished_bytes = state.finished_bytes
+        self.tombstones = set(state.tombstones)
+        self.settings = state.settings
+        self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
+        self.events: list[Event] = []
+        self.spills: list[Object] = []
+        self.needs: dict[tuple[str, int], Need] = {}
+
+    # ── Bookkeeping ──────────────────────────────────────────────────────────
+    def count(self, name: str, amount: int = 1) -> None:
+        """Raise a counter."""
+        self.counts[name] += amount
+
+    def event(self, job: Job, origin: str, target: str, cause: str, worker: str = "") -> None:
+        """Note a transition, and with it that something changed."""
+        self.changed = True
+        self.events.append(Event(job.key, self.now, origin, target, cause, job.attempt, job.run, worker))
+
+    def need(self, need: Need) -> None:
+        """Ask for bytes of a segment."""
+        self.needs[need.place] = need
+
+    def spill(self, folder: str, encode: Callable[[str], tuple[bytes, Span]]) -> Span:
+        """Name, encode and keep an object to be written before the commit."""
+        name = staged_name(folder, self.state.seq, self.context.chance, len(self.spills))
+        body, span = encode(name)
+        self.spills.append(Object(name, body))
+        return span
+
+    def accept(self, job: Job) -> None:
+        """Count a new job into the conservation sums."""
+        self.counts["enqueued"] += 1
+        self.counts["keysum_in"] = (self.counts["keysum_in"] + keysum(job.key)) & KEYSUM_MASK
+
+    # ── Places ───────────────────────────────────────────────────────────────
+    def lane(self, job_priority: int, kind: str, *, must: bool) -> Rope | None:
+        """The lane of a priority and kind, made when it is new; None when there are too many and it need not be."""
+        rope = self.lanes.get((job_priority, kind))
+        if rope is None:
+            if len(self.lanes) >= limits.LANES_MAX and not must:
+                self._drop_empty_lanes()
+                if len(self.lanes) >= limits.LANES_MAX:
+                    return None
+            rope = self.lanes[(job_priority, kind)] = Rope(Backlog())
+        return rope
+
+    def _drop_empty_lanes(self) -> None:
+        for place in [place for place, rope in self.lanes.items() if not rope]:
+            del self.lanes[place]
+
+    def queue(self, job: Job) -> bool:
+        """Put a job at the back of its lane; False when that would be one lane too many."""
+        rope = self.lane(job.priority, job.kind, must=False)
+        if rope is None:
+            return False
+        rope.push(job, limits.READY_BYTES_MAX // max(1, len(self.lanes)))
+        return True
+
+    def queue_front(self, job: Job) -> None:
+        """Put a job back to the front of its lane, which it once had."""
+        rope = self.lane(job.priority, job.kind, must=True)
+        assert rope is not None
+        rope.push_front(job)
+
+    def delay(self, job: Job) -> None:
+        """Let a job wait until it is due."""
+        insort(self.delayed, job, key=due_order)
+        self.delayed_bytes += weight(job)
+
+    def undelay(self, key: bytes) -> Job | None:
+        """Take a delayed job out of the window."""
+        for at, job in enumerate(self.delayed):
+            if job.key == key:
+                del self.delayed[at]
+                self.delayed_bytes -= weight(job)
+                return job
+        return None
+
+    def grant(self, job: Job, token: str, worker: str, lease_ms: int) -> Lease:
+        """Lease a job: one more attempt, one more run, a token of its own."""
+        job = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
+        lease = Lease(job, token, worker, self.now, self.now, self.now + lease_ms, lease_ms)
+        self.leases[job.key] = lease
+        self.leases_bytes += lease_weight(lease)
+        self.counts["claimed"] += 1
+        self.event(job, QUEUED, PROCESSING, "claim", worker)
+        return lease
+
+    def revise(self, lease: Lease) -> None:
+        """Replace a lease by a changed one of the same job."""
+        self.changed = True
+        self.leases_bytes += lease_weight(lease) - lease_weight(self.leases[lease.job.key])
+        self.leases[lease.job.key] = lease
+
+    def end(self, lease: Lease, how: str, error: str = "") -> Job:
+        """End a lease; the job, with the attempt in its history, is nowhere until it is put somewhere."""
+        del self.leases[lease.job.key]
+        self.leases_bytes -= lease_weight(lease)
+        job = lease.job
+        ended = min(self.now, lease.expires_ms) if how == "stalled" else self.now
+        attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, error[:HISTORY_ERROR_CHARS])
+        return replace(job, history=(*job.history, attempt)[-HISTORY_MAX:])
+
+    def bury(self, job: Job) -> None:
+        """Make a job a dead letter."""
+        self.counts["failed"] += 1
+        self.dead.push(job, 0)
+
+    def finish(
+        self, job: Job, state: str, *, token: str = "", result: Content = b"", why: str = "", origin: str, cause: str
+    ) -> None:
+        """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty."""
+        row = Finished(
+            replace(job, payload=b""), state, self.now, token, result, content_bytes(job.payload), why
+        )
+        self.finished.append(row)
+        self.finished_bytes += finished_weight(row)
+        if state in (COMPLETED, CANCELLED):
+            self.counts[state] += 1
+        self.event(job, origin, state, cause, job.history[-1].worker if job.history else "")
+
+    # ── The end ──────────────────────────────────────────────────────────────
+    def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
+        """Write a writer's session row."""
+        old = self.sessions.get(env)
+        row = Session(n, nonce, self.state.seq + 1, self.now, outcomes)
+        self.sessions_bytes += session_weight(env, row) - (session_weight(env, old) if old else 0)
+        self.sessions[env] = row
+
+    def freeze(self, load: int, listed: bool) -> State:
+        """The next state, one commit on, of ``load`` requests; ``listed``: the intents were looked for."""
+        state = self.state
+        hour = limits.HOUR_MS
+        marks = state.marks
+        if not marks or self.now - marks[-1][0] >= hour:
+            keep = self.now - limits.GC_HORIZON_MS - 2 * hour
+            marks = (*(mark for mark in marks if mark[0] >= keep), (self.now, state.seq + 1))
+        unseen = not listed and self.now - state.now_ms < limits.SECOND_MS
+        return State(
+            commit=self.context.commit,
+            epoch=state.epoch,
+            seq=state.seq + 1,
+            now_ms=self.now,
+            floor=self.floor,
+            gc_floor=self.gc_floor,
+            marks=marks,
+            hot=max(0, state.hot - 1) if load <= 1 else limits.HOT_COMMITS,
+            load=load,
+            direct=state.direct + 1 if unseen else 0,
+            direct_ms=state.direct_ms if unseen else self.now,
+            sessions=self.sessions,
+            sessions_bytes=self.sessions_bytes,
+            lanes=tuple(
+                Lane(priority, kind, rope.freeze())
+                for (priority, kind), rope in sorted(self.lanes.items())
+                if rope
+            ),
+            leases=self.leases,
+            leases_bytes=self.leases_bytes,
+            delayed=Delayed(tuple(self.delayed), tuple(self.delayed_spans), self.delayed_bytes),
+            dead=self.dead.freeze(),
+            finished=tuple(self.finished),
+            finished_bytes=self.finished_bytes,
+            tombstones=tuple(sorted(self.tombstones)),
+            settings=self.settings,
+            counters=Counters(**self.counts),
+        )

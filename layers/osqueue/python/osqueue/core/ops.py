@@ -1,0 +1,277 @@
+"""What can be asked of a queue: operations, the request that carries them, and their outcomes.
+
+A request is a vector of operations with an identity ``(env, n, nonce)`` that is fixed for good before it is
+first sent. Every operation answers per item: one bad item fails alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import msgspec
+from msgspec import Struct
+
+from .. import limits
+from .state import Content, Job, Lease, Span
+
+
+class Code(IntEnum):
+    """What became of one item. The numbers are stored: never reuse one."""
+
+    OK = 0
+    QUEUED = 1
+    SCHEDULED = 2
+    LEASE_LOST = 3  # the token is not the newest one, or the job is gone
+    CANCEL_REQUESTED = 4  # a heartbeat that worked, on a job somebody wants cancelled
+    FAILING = 5  # will be retried
+    FAILED = 6  # no attempts left
+    CANCELLED = 7
+    PROCESSING = 8  # cancel: asked of the worker
+    COMPLETED = 9
+    NOT_FOUND = 10
+    RETRY = 11  # look again: the state has moved since the evidence was gathered
+    STALE = 12  # the staged object is older than gc_floor: stage it again
+    LANES = 13  # one more (priority, kind) than LANES_MAX
+    EMPTY = 14
+    PAUSED = 15
+    IN_FLIGHT_LIMIT = 16
+    GRANTED = 17
+    DELAYED_LIMIT = 18  # too many delayed jobs
+    DUPLICATE = 19
+
+
+class New(Struct, frozen=True, array_like=True):
+    """One job to enqueue."""
+
+    key: bytes
+    payload: Content
+    codec: str = "json"
+    kind: str = ""
+    priority: int = limits.PRIORITY_DEFAULT
+    max_attempts: int = limits.ATTEMPTS_DEFAULT
+    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
+    delay_ms: int = 0  # from the commit's time
+    at_ms: int = 0  # or an absolute time
+
+
+class Held(Struct, frozen=True, array_like=True):
+    """A job and the lease token its worker holds."""
+
+    key: bytes
+    token: str
+
+
+class Completion(Struct, frozen=True, array_like=True):
+    """A job done, and its result, serialised."""
+
+    key: bytes
+    token: str
+    result: Content = b""
+
+
+class Failure(Struct, frozen=True, array_like=True):
+    """An attempt that failed."""
+
+    key: bytes
+    token: str
+    error: str
+    retry_ms: int = -1  # wait this long; -1 leaves it to the queue's back-off
+    jitter: float = 1.0  # in [0, 1), drawn by the caller: the share of the full back-off to wait
+    final: bool = False  # do not retry
+
+
+class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
+    """Base of the operations."""
+
+
+class Enqueue(Operation, tag="enqueue"):
+    """Accept jobs."""
+
+    jobs: tuple[New, ...]
+
+
+class Attach(Operation, tag="attach"):
+    """Accept a bulk of jobs already written as a segment of one lane."""
+
+    priority: int
+    kind: str
+    spans: tuple[Span, ...]
+
+
+class Claim(Operation, tag="claim"):
+    """Lease up to ``limit`` jobs to a worker."""
+
+    limit: int
+    worker: str
+    lease_ms: int
+    kinds: tuple[str, ...] | None = None  # only these
+
+
+class Heartbeat(Operation, tag="heartbeat"):
+    """Extend leases to the commit's time plus their length."""
+
+    held: tuple[Held, ...]
+    lease_ms: int = 0  # 0 keeps each lease's own length
+
+
+class Complete(Operation, tag="complete"):
+    """Finish jobs."""
+
+    items: tuple[Completion, ...]
+
+
+class Fail(Operation, tag="fail"):
+    """Report failed attempts."""
+
+    items: tuple[Failure, ...]
+
+
+class Release(Operation, tag="release"):
+    """Give jobs back unworked: the attempt does not count."""
+
+    held: tuple[Held, ...]
+    delay_ms: int = 0
+
+
+class Abort(Operation, tag="abort"):
+    """The worker cancels its job, on request or by its own decision."""
+
+    held: tuple[Held, ...]
+    why: str = ""
+
+
+class Cancel(Operation, tag="cancel"):
+    """Cancel a job that waits; ask its worker when it runs.
+
+    A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
+    the name and block offset of the outermost span it found it under; if that span has moved on: RETRY.
+    """
+
+    key: bytes
+    span: str = ""
+    offset: int = 0
+    job: Job | None = None
+
+
+class Configure(Operation, tag="configure"):
+    """Change settings; None leaves one as it is."""
+
+    paused: bool | None = None
+    backoff_base_ms: int | None = None
+    backoff_cap_ms: int | None = None
+    dead_ttl_ms: int | None = None
+
+
+class Redrive(Operation, tag="redrive"):
+    """Look at ``scan`` dead jobs from the oldest on; queue up to ``limit`` that match, keep the others."""
+
+    limit: int
+    scan: int
+    kinds: tuple[str, ...] | None = None
+    error: str = ""  # part of the last error's text
+
+
+class Sweep(Operation, tag="sweep"):
+    """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
+
+    flush: bool = False  # also move finished jobs to the archive
+
+
+class RaiseGcFloor(Operation, tag="gc"):
+    """Declare staged objects born before ``floor`` collectable, if they are still unreferenced."""
+
+    floor: int
+
+
+class Rewrite(Operation, tag="rewrite"):
+    """Replace a span by one that lacks the cancelled jobs it held."""
+
+    span: str
+    offset: int
+    replacement: Span | None  # None when nothing is left
+    dropped: tuple[bytes, ...]  # keys whose tombstones are settled
+
+
+Op = (
+    Enqueue
+    | Attach
+    | Claim
+    | Heartbeat
+    | Complete
+    | Fail
+    | Release
+    | Abort
+    | Cancel
+    | Configure
+    | Redrive
+    | Sweep
+    | RaiseGcFloor
+    | Rewrite
+)
+
+
+class Request(Struct, frozen=True, array_like=True):
+    """One vector of operations and its identity."""
+
+    env: str  # the writer
+    n: int  # its request number
+    nonce: int  # 64 random bits, drawn with n
+    born: int  # seq of a head seen shortly before
+    epoch: int  # of that head
+    ops: tuple[Op, ...]
+
+
+class Outcome(Struct, frozen=True, array_like=True):
+    """What became of one operation: runs of (code, items), and the leases it was granted.
+
+    The leases travel only to a caller that made the commit itself; another finds them in the head by its nonce.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+    leases: tuple[Lease, ...] = ()
+
+    @property
+    def codes(self) -> list[Code]:
+        """One code per item."""
+        return [Code(code) for code, count in self.runs for _ in range(count)]
+
+    @property
+    def code(self) -> Code:
+        """The code of an operation that answers as a whole."""
+        return Code(self.runs[0][0])
+
+    @property
+    def count(self) -> int:
+        """How many, where the operation answers with a number."""
+        return self.runs[0][1]
+
+
+def outcome(codes: Iterable[Code]) -> Outcome:
+    """Compress one code per item into runs."""
+    runs: list[tuple[int, int]] = []
+    for code in codes:
+        if runs and runs[-1][0] == code:
+            runs[-1] = (code, runs[-1][1] + 1)
+        else:
+            runs.append((int(code), 1))
+    return Outcome(tuple(runs))
+
+
+def token_of(nonce: int, position: int) -> str:
+    """The lease token of the ``position``-th job granted to a request."""
+    return f"{nonce:016x}-{position:x}"
+
+
+_encode_outcomes = msgspec.msgpack.Encoder().encode
+_decode_outcomes = msgspec.msgpack.Decoder(tuple[tuple[tuple[int, int], ...], ...]).decode
+
+
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    """What a session row remembers of them: the codes, never the leases."""
+    return _encode_outcomes(tuple(each.runs for each in outcomes))
+
+
+def decode_outcomes(data: bytes) -> tuple[Outcome, ...]:
+    """The inverse of ``encode_outcomes``."""
+    return tuple(Outcome(runs) for runs in _decode_outcomes(data))

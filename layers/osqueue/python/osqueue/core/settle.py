@@ -1,0 +1,177 @@
+"""Keeping the head small: the last step of every reduction moves whatever exceeds its byte budget.
+
+Queued, delayed and dead jobs spill into segments, inline payloads of leased jobs and results into bodies,
+finished jobs into the archive, writers' session rows behind ``floor``. What is spilled is written before the
+commit that refers to it, so a crash in between leaves an object that nobody names, never a reference to nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from .. import limits
+from .backlog import Need
+from .draft import Draft, Object, due_order
+from .history import encode_part
+from .state import KEYSUM_MASK, Body, Content, Finished, Job, Lease, Span, finished_weight, keysums, session_weight, weight
+from .wire import Block, encode_segment, staged_name
+
+INLINE_LEASED_BYTES_MAX = 48 * limits.KB  # payloads of leased jobs, and results, kept in the head
+INLINE_ROW_BYTES = 64  # a payload smaller than this is not worth a body
+DELAYED_SPANS_SOFT = 16  # more delayed segments than this are merged
+DELAYED_SPANS_MAX = 64  # more are refused
+
+
+def settle(draft: Draft) -> None:
+    """Bring every part of the head back into its budget."""
+    _settle_lanes(draft)
+    _settle_delayed(draft)
+    if draft.dead.tail_bytes + draft.dead.ready_bytes > limits.DEAD_BYTES_MAX:
+        if draft.dead.ready_bytes > limits.DEAD_BYTES_MAX // 2:
+            draft.dead.spill_ready(draft.spill)
+        if draft.dead.tail_bytes > limits.DEAD_BYTES_MAX // 2:
+            draft.dead.spill_tail(draft.spill)
+        draft.dead.fold(draft.spill)
+    if draft.finished_bytes > limits.FINISHED_BYTES_MAX:
+        archive(draft)
+    if draft.leases_bytes + draft.finished_bytes > INLINE_LEASED_BYTES_MAX:
+        _spill_contents(draft)
+
+
+def _settle_lanes(draft: Draft) -> None:
+    ropes = list(draft.lanes.values())
+    while sum(rope.ready_bytes for rope in ropes) > limits.READY_BYTES_MAX:
+        fullest = max(ropes, key=lambda rope: rope.ready_bytes)
+        if len(fullest.ready) < 2:
+            break
+        fullest.spill_ready(draft.spill)
+    while sum(rope.tail_bytes for rope in ropes) > limits.TAIL_BYTES_MAX:
+        max(ropes, key=lambda rope: rope.tail_bytes).spill_tail(draft.spill)
+    for rope in ropes:
+        rope.fold(draft.spill)
+
+
+# ── Delayed jobs ─────────────────────────────────────────────────────────────
+def _settle_delayed(draft: Draft) -> None:
+    """Spill the later half of the window; merge small segments so that few of them ever have to be read.
+
+    Merging the smallest together (size-tiered, as log-structured merge trees do) rewrites each job about
+    log N times in its life.
+    """
+    if draft.delayed_bytes > limits.DELAYED_BYTES_MAX:
+        keep = len(draft.delayed) // 2
+        later = draft.delayed[keep:]
+        del draft.delayed[keep:]
+        draft.delayed_bytes -= sum(map(weight, later))
+        draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(later, name)))
+    if len(draft.delayed_spans) > DELAYED_SPANS_SOFT:
+        _merge_delayed(draft)
+
+
+def _merge_delayed(draft: Draft) -> None:
+    smallest = sorted(draft.delayed_spans, key=lambda span: (span.size, span.name))[: DELAYED_SPANS_SOFT // 2]
+    while sum(span.size for span in smallest) > limits.SEGMENT_BYTES_MAX:
+        smallest.pop()
+    if len(smallest) < 2:
+        return
+    read = {span.name: _remaining(draft, span) for span in smallest}
+    runs = [jobs for jobs in read.values() if jobs is not None]
+    if len(runs) < len(smallest):
+        return
+    merged = list(heapq.merge(*runs, key=due_order))
+    draft.delayed_spans = [span for span in draft.delayed_spans if span.name not in read]
+    draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(merged, name)))
+
+
+def _remaining(draft: Draft, span: Span) -> list[Job] | None:
+    """Every job still in a delayed segment, or None (and a need) when it has not been read whole."""
+    jobs: list[Job] = []
+    offset, skip, length = span.offset, span.skip, span.length
+    while length:
+        block = draft.context.blocks.get((span.name, offset))
+        if not isinstance(block, Block):
+            own = next((o for o in draft.spills if o.name == span.name), None)
+            if own is None:  # what this very reduction spilled is merged another time
+                draft.need(Need(span.name, offset, span.size - offset, 0, length))
+            return None
+        jobs.extend(block.jobs[skip:])
+        offset, length, skip = offset + length, block.next_length, 0
+    return jobs
+
+
+# ── Payloads and results ─────────────────────────────────────────────────────
+def _spill_contents(draft: Draft) -> None:
+    """Move inline payloads of leased jobs, and results, into one body object, the largest first."""
+    rows: list[tuple[int, Lease | Finished]] = []
+    for lease in draft.leases.values():
+        rows.append((_inline(lease.job.payload), lease))
+    for finished in draft.finished:
+        rows.append((_inline(finished.result), finished))
+    total = sum(size for size, _ in rows)
+    if total <= INLINE_LEASED_BYTES_MAX:
+        return
+    name = staged_name("bodies", draft.state.seq, draft.context.chance, len(draft.spills))
+    data = bytearray()
+    rows.sort(key=lambda pair: pair[0], reverse=True)
+    for size, row in rows:
+        if total <= INLINE_LEASED_BYTES_MAX // 2 or size < INLINE_ROW_BYTES:
+            break
+        total -= size
+        body = Body(name, len(data), size)
+        if isinstance(row, Lease):
+            assert isinstance(row.job.payload, bytes)
+            data += row.job.payload
+            draft.revise(replace(row, job=replace(row.job, payload=body)))
+        else:
+            assert isinstance(row.result, bytes)
+            data += row.result
+            moved = replace(row, result=body)
+            draft.finished[draft.finished.index(row)] = moved
+            draft.finished_bytes += finished_weight(moved) - finished_weight(row)
+    draft.spills.append(Object(name, bytes(data)))
+
+
+def _inline(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else 0
+
+
+# ── The archive ──────────────────────────────────────────────────────────────
+def archive(draft: Draft) -> None:
+    """Move finished jobs into an archive part.
+
+    Only those that were finished in the head that was read: a commit that loses its race must not leave a part
+    that tells of transitions that never happened.
+    """
+    committed = draft.state.finished
+    if not committed:
+        return
+    draft.finished_bytes -= sum(map(finished_weight, committed))
+    gone = keysums(row.job for row in committed)
+    draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
+    del draft.finished[: len(committed)]
+    draft.count("archived", len(committed))
+    draft.changed = True
+    hour = datetime.fromtimestamp(draft.now / 1000, UTC)
+    stem = f"{draft.state.seq + 1:012x}-{draft.context.commit.hex()[:16]}"
+    folder = f"queue={draft.context.queue}/date={hour:%Y-%m-%d}/hour={hour:%H}"
+    draft.spills.append(Object(f"archive/{folder}/{stem}.jsonl.gz", encode_part(committed, draft.context.queue)))
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────
+def room_for_session(draft: Draft) -> bool:
+    """Is there room for one more writer? If need be, forget the longest idle ones and raise the floor past them."""
+    if draft.sessions_bytes < limits.SESSIONS_BYTES_MAX:
+        return True
+    idle = [
+        (row.seq, env)
+        for env, row in draft.sessions.items()
+        if draft.now - row.at_ms >= limits.SESSION_IDLE_MS_MIN
+        and draft.state.seq - row.seq >= limits.SESSION_IDLE_COMMITS_MIN
+    ]
+    for seq, env in sorted(idle)[: max(1, len(idle) // 4)]:
+        draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
+        draft.floor = max(draft.floor, seq)
+    return draft.sessions_bytes < limits.SESSIONS_BYTES_MAX

@@ -1,0 +1,303 @@
+"""What one shard of a queue is: every field of the head object, as frozen data.
+
+A job's life. Where a job's record lies *is* its state; no job is ever in two places:
+
+    enqueue ──────────────▶ queued ──claim──▶ processing ──complete──▶ completed ─┐
+       │ delay                ▲ ▲                │ │ │                            │ archived,
+       ▼          due         │ │ release, stall │ │ └─fail, attempts left─▶ failing│ then gone
+    scheduled ────────────────┘ └────────────────┘ │                          │   │
+       │                                           ├─no attempts left──▶ failed   │
+       └──cancel──▶ cancelled ◀──cancel accepted───┘   (redrive ─▶ queued)    │   │
+                        ▲                                due ─▶ queued ◀──────┘   │
+                        └──cancel── queued, failing                               ▼
+
+    queued      lanes (ready window, segments, tail)        completed, cancelled   finished
+    processing  leases                                      failed                 dead
+    scheduled, failing   delayed (window, segments)
+
+Rows are encoded as MessagePack arrays, so fields may be added only at the end and with a default.
+Times are integer milliseconds since the Unix epoch, UTC. Keys are the 16 bytes of a UUIDv7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from .. import limits
+
+SCHEDULED = "scheduled"
+QUEUED = "queued"
+PROCESSING = "processing"
+FAILING = "failing"
+COMPLETED = "completed"
+FAILED = "failed"
+CANCELLED = "cancelled"
+STATES = (SCHEDULED, QUEUED, PROCESSING, FAILING, COMPLETED, FAILED, CANCELLED)
+
+# How an attempt ended, as written in a job's history.
+RELEASED = "released"
+STALLED = "stalled"
+
+HISTORY_MAX = 8  # attempts remembered with a job that has not finished; `run` still counts them all
+HISTORY_ERROR_CHARS = 300  # of each error
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """Base of everything that is stored many times."""
+
+
+class Body(Row):
+    """Bytes kept outside the head: part of an immutable object."""
+
+    name: str  # the object's key below the shard's prefix
+    start: int  # first byte
+    length: int  # bytes
+
+
+Content = bytes | Body
+
+
+class Attempt(Row):
+    """One lease that ended."""
+
+    run: int  # counts every lease ever granted to the job, from 1
+    worker: str
+    started_ms: int
+    ended_ms: int
+    outcome: str  # failed, stalled, released, completed or cancelled
+    error: str = ""
+
+
+class Job(Row):
+    """One job that is not finished. Its state is the place it lies in."""
+
+    key: bytes
+    payload: Content  # serialised by `codec`
+    enqueued_ms: int
+    priority: int = limits.PRIORITY_DEFAULT  # 0–9, lower runs first
+    kind: str = ""
+    max_attempts: int = limits.ATTEMPTS_DEFAULT
+    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
+    codec: str = "json"
+    attempt: int = 0  # attempts used; a release gives one back, a redrive starts again
+    run: int = 0  # leases ever granted; never reset
+    due_ms: int = 0  # when a delayed job becomes claimable
+    client_id: str | None = None
+    history: tuple[Attempt, ...] = ()  # the latest HISTORY_MAX
+
+
+class Lease(Row):
+    """A job being worked on."""
+
+    job: Job
+    token: str  # belongs to this attempt alone; only its bearer may finish the job
+    worker: str
+    started_ms: int
+    beat_ms: int  # the last heartbeat, or the claim
+    expires_ms: int
+    lease_ms: int  # what a heartbeat adds to the time of its commit
+    cancel: bool = False  # somebody asked for the job to be cancelled
+
+
+class Finished(Row):
+    """A completed, cancelled or expired-dead job, waiting to be archived."""
+
+    job: Job  # its payload dropped
+    state: str
+    finished_ms: int
+    token: str = ""  # the lease that finished it: a repeat of its complete succeeds
+    result: Content = b""
+    payload_bytes: int = 0
+    why: str = ""  # who cancelled it, or why
+
+
+class Span(Row):
+    """A pointer to a run of jobs in order: a segment (level 0), or an index of spans (level > 0)."""
+
+    name: str  # the object's key below the shard's prefix
+    level: int
+    count: int  # jobs still to come
+    keysum: int  # sum of their keys, for the conservation check
+    offset: int  # the next block's first byte (level 0)
+    length: int  # the next block's bytes (level 0), or the whole object's (index)
+    size: int  # the object's bytes
+    first: bytes  # no key of the object is smaller
+    last: bytes  # nor larger
+    bodies: bool = False  # some of the jobs keep their payload in a body object
+    due_ms: int = 0  # delayed only: nothing in it is due before
+    skip: int = 0  # delayed only: jobs of the next block that were already taken
+
+
+class Backlog(Row):
+    """A FIFO of any length: the front in memory, the middle in segments, the newest in memory."""
+
+    ready: tuple[Job, ...] = ()
+    spans: tuple[Span, ...] = ()
+    tail: tuple[Job, ...] = ()
+    ready_bytes: int = 0  # sum of the weights of `ready`
+    tail_bytes: int = 0
+
+
+class Lane(Row):
+    """The queued jobs of one priority and kind."""
+
+    priority: int
+    kind: str
+    backlog: Backlog
+
+
+class Delayed(Row):
+    """Scheduled and failing jobs by due time: the soonest in memory, later ones in segments."""
+
+    jobs: tuple[Job, ...] = ()  # sorted by (due_ms, key)
+    spans: tuple[Span, ...] = ()  # each sorted inside
+    jobs_bytes: int = 0
+
+
+class Session(Row):
+    """The latest request of one writer that is part of the state, and what became of it."""
+
+    n: int
+    nonce: int
+    seq: int  # of the commit that applied it
+    at_ms: int  # head time of that commit
+    outcomes: bytes  # encoded, see ops.Outcome
+
+
+class Settings(Row):
+    """What an operator may change while the queue runs."""
+
+    paused: bool = False
+    backoff_base_ms: int = limits.BACKOFF_BASE_MS
+    backoff_cap_ms: int = limits.BACKOFF_CAP_MS
+    dead_ttl_ms: int = limits.DEAD_TTL_MS_DEFAULT
+
+
+class Counters(Row):
+    """How often each thing has happened since the head was created."""
+
+    enqueued: int = 0
+    claimed: int = 0
+    completed: int = 0
+    retried: int = 0
+    stalled: int = 0
+    released: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    redriven: int = 0
+    archived: int = 0
+    keysum_in: int = 0  # sum of the keys of every job accepted, modulo 2^64
+    keysum_out: int = 0  # and of every job archived
+
+
+class State(Struct, frozen=True, omit_defaults=True):
+    """The whole head of one shard."""
+
+    commit: bytes  # random, of this commit
+    epoch: int  # random, drawn when the head was created
+    seq: int = 0  # commits since
+    now_ms: int = 0  # the latest time any commit has seen; never goes back
+    floor: int = 0  # intents born before this seq are never applied
+    gc_floor: int = 0  # staged objects born before this seq may be gone
+    marks: tuple[tuple[int, int], ...] = ()  # (ms, seq) about once an hour, for the floors
+    hot: int = 0  # > 0: writers collide, so announce instead of committing directly
+    load: int = 0  # requests in the last combined commit
+    direct: int = 0  # direct commits in quick succession since intents were last looked for
+    direct_ms: int = 0  # when that succession began
+    sessions: dict[str, Session] = {}
+    sessions_bytes: int = 0
+    lanes: tuple[Lane, ...] = ()
+    leases: dict[bytes, Lease] = {}
+    leases_bytes: int = 0
+    delayed: Delayed = Delayed()
+    dead: Backlog = Backlog()
+    finished: tuple[Finished, ...] = ()
+    finished_bytes: int = 0
+    tombstones: tuple[bytes, ...] = ()  # keys cancelled while in a segment
+    settings: Settings = Settings()
+    counters: Counters = Counters()
+
+
+class Event(Struct, frozen=True):
+    """One committed transition."""
+
+    key: bytes
+    at_ms: int
+    origin: str  # the state before; "" for a new job
+    target: str
+    cause: str  # enqueue, claim, complete, fail, stalled, release, cancel, due, redrive, expired
+    attempt: int = 0
+    run: int = 0
+    worker: str = ""
+
+
+KEYSUM_MASK = (1 << 64) - 1
+
+
+def keysum(key: bytes) -> int:
+    """A job's share of the conservation sums: the random half of its key."""
+    return int.from_bytes(key[8:], "big")
+
+
+def keysums(jobs: Iterable[Job]) -> int:
+    """The share of several jobs."""
+    return sum(keysum(job.key) for job in jobs) & KEYSUM_MASK
+
+
+def content_bytes(content: Content) -> int:
+    """The size of a payload or result, wherever it lies."""
+    return content.length if isinstance(content, Body) else len(content)
+
+
+def weight(job: Job) -> int:
+    """An upper estimate of a job's encoded bytes."""
+    inline = len(job.payload) if isinstance(job.payload, bytes) else 60
+    total = 70 + inline + len(job.kind) * 4
+    for attempt in job.history:
+        total += 60 + (len(attempt.worker) + len(attempt.error)) * 4
+    return total
+
+
+def lease_weight(lease: Lease) -> int:
+    """An upper estimate of a lease's encoded bytes."""
+    return weight(lease.job) + 70 + len(lease.worker) * 4
+
+
+def finished_weight(row: Finished) -> int:
+    """An upper estimate of a finished row's encoded bytes."""
+    inline = len(row.result) if isinstance(row.result, bytes) else 60
+    return weight(row.job) + 70 + inline + len(row.why) * 4
+
+
+def session_weight(env: str, row: Session) -> int:
+    """An upper estimate of a session row's encoded bytes."""
+    return 50 + len(env) + len(row.outcomes)
+
+
+def jobs_in_memory(state: State) -> Iterator[tuple[str, Job]]:
+    """Every unfinished job the head itself holds, with its state."""
+    for lane in state.lanes:
+        for job in lane.backlog.ready:
+            yield QUEUED, job
+        for job in lane.backlog.tail:
+            yield QUEUED, job
+    for lease in state.leases.values():
+        yield PROCESSING, lease.job
+    for job in state.delayed.jobs:
+        yield delayed_state(job), job
+    for job in state.dead.ready:
+        yield FAILED, job
+    for job in state.dead.tail:
+        yield FAILED, job
+
+
+def delayed_state(job: Job) -> str:
+    """A delayed job is failing when its last attempt failed, else scheduled."""
+    return FAILING if job.history and job.history[-1].outcome == FAILED else SCHEDULED
+
+
+def waiting(backlog: Backlog) -> int:
+    """Jobs in a backlog, wherever they lie (cancelled ones still in segments included)."""
+    return len(backlog.ready) + sum(span.count for span in backlog.spans) + len(backlog.tail)

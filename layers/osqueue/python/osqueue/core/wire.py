@@ -1,0 +1,307 @@
+"""How state, segments, indexes, intents and archive parts become bytes and back.
+
+Everything durable carries a magic word, a format number and a checksum, so that a damaged object is told from
+a newer one and neither is ever mistaken for state.
+
+    head      commit (16 bytes) | frame "OSQH" | MessagePack of State
+    block     frame "OSQB" | length of the next block (4 bytes, 0 after the last) | MessagePack of jobs
+    segment   block … block | frame "OSQF" of the footer | length of the footer frame (4 bytes)
+    index     frame "OSQX" | MessagePack of spans
+    intent    frame "OSQI" | MessagePack of a Request
+    frame     magic (4) | format (2) | CRC-32 of the rest (4) | the rest            (integers big-endian)
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import Damaged, NewerFormat
+from ..limits import BLOCK_BYTES_MAX
+from .ops import Abort, Cancel, Claim, Complete, Configure, Heartbeat, Op, Release, Request, Sweep
+from .state import KEYSUM_MASK, Body, Job, Span, State, keysums
+
+FORMAT = 1  # what this release writes
+FORMATS_READ = (1,)  # what it reads
+
+_HEADER = struct.Struct(">4sHI")
+_LENGTH = struct.Struct(">I")
+_COMMIT_BYTES = 16
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(State).decode
+_decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
+_decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
+_decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
+
+
+class Block(Struct, frozen=True):
+    """A run of queued jobs, as read from a segment."""
+
+    jobs: tuple[Job, ...]
+    next_length: int  # bytes of the block that follows; 0 when this is the last
+
+
+class BlockInfo(Struct, frozen=True, array_like=True):
+    """A footer's line on one block: enough to find a key without reading the others."""
+
+    offset: int
+    length: int
+    count: int
+    first: bytes
+    last: bytes
+
+
+class Footer(Struct, frozen=True, array_like=True):
+    """The end of a segment."""
+
+    blocks: tuple[BlockInfo, ...]
+    bodies: tuple[str, ...]  # objects that its jobs keep payloads in
+
+
+_decode_footer = msgspec.msgpack.Decoder(Footer).decode
+
+
+def _frame(magic: bytes, rest: bytes) -> bytes:
+    return _HEADER.pack(magic, FORMAT, zlib.crc32(rest)) + rest
+
+
+def _unframe(magic: bytes, data: bytes, name: str) -> bytes:
+    if len(data) < _HEADER.size:
+        raise Damaged(f"{name} is cut short ({len(data)} bytes). Restore it from a backup: osqueue doctor.")
+    found, form, crc = _HEADER.unpack_from(data)
+    if found != magic:
+        raise Damaged(f"{name} does not begin as {magic.decode()} should. Something else wrote there.")
+    if form not in FORMATS_READ:
+        raise NewerFormat(
+            f"{name} has format {form}; this release reads {', '.join(map(str, FORMATS_READ))}. Upgrade osqueue."
+        )
+    rest = data[_HEADER.size :]
+    if zlib.crc32(rest) != crc:
+        raise Damaged(f"{name} fails its checksum. Restore it from a backup: osqueue doctor.")
+    return rest
+
+
+def encode_head(state: State) -> bytes:
+    """The head object. It begins with the random commit id, so no two heads are ever the same bytes."""
+    return state.commit + _frame(b"OSQH", _encode(state))
+
+
+def decode_head(data: bytes) -> State:
+    """The inverse; raises Damaged or NewerFormat."""
+    try:
+        state = _decode_state(_unframe(b"OSQH", data[_COMMIT_BYTES:], "the head"))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"the head cannot be decoded: {error}") from error
+    if state.commit != data[:_COMMIT_BYTES]:
+        raise Damaged("the head's commit id does not match its content. Restore it: osqueue doctor.")
+    return state
+
+
+def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
+    """A segment of these jobs, in this order, and the span that points to it."""
+    runs = list(_runs(jobs))
+    lengths = [_HEADER.size + _LENGTH.size + len(body) for _, body in runs] + [0]
+    out, infos, offset = [], [], 0
+    for index, (run, body) in enumerate(runs):
+        out.append(_frame(b"OSQB", _LENGTH.pack(lengths[index + 1]) + body))
+        keys = [job.key for job in run]
+        infos.append(BlockInfo(offset, lengths[index], len(run), min(keys), max(keys)))
+        offset += lengths[index]
+    names = sorted({job.payload.name for job in jobs if isinstance(job.payload, Body)})
+    footer = _frame(b"OSQF", _encode(Footer(tuple(infos), tuple(names))))
+    out.extend((footer, _LENGTH.pack(len(footer))))
+    data = b"".join(out)
+    span = Span(
+        name=name,
+        level=0,
+        count=len(jobs),
+        keysum=keysums(jobs),
+        offset=0,
+        length=lengths[0],
+        size=len(data),
+        first=min(info.first for info in infos),
+        last=max(info.last for info in infos),
+        bodies=bool(names),
+        due_ms=jobs[0].due_ms,
+    )
+    return data, span
+
+
+def _runs(jobs: Iterable[Job]) -> Iterator[tuple[list[Job], bytes]]:
+    """Cut jobs into runs whose encoding fits a block (a single larger job is a block of its own)."""
+    run: list[Job] = []
+    rows: list[bytes] = []
+    room = BLOCK_BYTES_MAX - _HEADER.size - 2 * _LENGTH.size - 1
+    for job in jobs:
+        row = _encode(job)
+        if run and len(row) > room:
+            yield run, _array(rows)
+            run, rows = [], []
+            room = BLOCK_BYTES_MAX - _HEADER.size - 2 * _LENGTH.size - 1
+        run.append(job)
+        rows.append(row)
+        room -= len(row)
+    if run:
+        yield run, _array(rows)
+
+
+def _array(rows: Sequence[bytes]) -> bytes:
+    """A MessagePack array of rows that are already encoded."""
+    return b"\xdd" + _LENGTH.pack(len(rows)) + b"".join(rows)
+
+
+def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Block]]:
+    """Every whole block in ``data``, whose first is ``length`` bytes long, with its offset in ``data``."""
+    offset = 0
+    while length and offset + length <= len(data):
+        rest = _unframe(b"OSQB", data[offset : offset + length], name)
+        (following,) = _LENGTH.unpack_from(rest)
+        try:
+            block = Block(_decode_jobs(memoryview(rest)[_LENGTH.size :]), following)
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{name} cannot be decoded: {error}") from error
+        yield offset, block
+        offset += length
+        length = following
+
+
+def decode_footer(data: bytes, name: str) -> Footer | int:
+    """The footer from a segment's last bytes, or how many bytes are needed to hold it."""
+    (length,) = _LENGTH.unpack(data[-_LENGTH.size :])
+    if length + _LENGTH.size > len(data):
+        return int(length + _LENGTH.size)
+    rest = _unframe(b"OSQF", data[-_LENGTH.size - length : -_LENGTH.size], name)
+    try:
+        return _decode_footer(rest)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{name} cannot be decoded: {error}") from error
+
+
+def encode_index(spans: Sequence[Span], name: str) -> tuple[bytes, Span]:
+    """An index of these spans, in this order, and the span that points to it."""
+    data = _frame(b"OSQX", _encode(tuple(spans)))
+    return data, Span(
+        name=name,
+        level=max(span.level for span in spans) + 1,
+        count=sum(span.count for span in spans),
+        keysum=sum(span.keysum for span in spans) & KEYSUM_MASK,
+        offset=0,
+        length=len(data),
+        size=len(data),
+        first=min(span.first for span in spans),
+        last=max(span.last for span in spans),
+        bodies=any(span.bodies for span in spans),
+        due_ms=min(span.due_ms for span in spans),
+    )
+
+
+def decode_index(data: bytes, name: str) -> tuple[Span, ...]:
+    """The inverse of ``encode_index``."""
+    try:
+        return _decode_spans(_unframe(b"OSQX", data, name))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{name} cannot be decoded: {error}") from error
+
+
+# ── Intents ──────────────────────────────────────────────────────────────────
+# intents/<born>.<env>.<n>.<nonce>.<epoch>.<format><how>[<operations>]     how: k in the key, b in the body
+INTENTS = "intents/"
+
+
+def intent_key(request: Request, key_bytes_max: int) -> str:
+    """The request's own key: the same at every retry. Operations without payloads ride in it when they fit."""
+    stem = (
+        f"{INTENTS}{request.born:012x}.{request.env}.{request.n:x}.{request.nonce:016x}"
+        f".{request.epoch:x}.{FORMAT:x}"
+    )
+    if all(map(_is_control, request.ops)):
+        inline = f"{stem}k{base64.urlsafe_b64encode(_encode(request.ops)).decode().rstrip('=')}"
+        if len(inline) <= key_bytes_max:
+            return inline
+    return f"{stem}b"
+
+
+def _is_control(op: Op) -> bool:
+    """May this operation stand in a key, where logs and inventories show it? Payloads and texts may not."""
+    match op:
+        case Complete(items=items):
+            return not any(item.result for item in items)
+        case Cancel(job=job):
+            return job is None
+        case Abort(why=why):
+            return not why
+        case Claim() | Heartbeat() | Release() | Configure() | Sweep():
+            return True
+        case _:
+            return False
+
+
+def intent_body(request: Request) -> bytes:
+    """The object under the intent's key."""
+    return _frame(b"OSQI", _encode(request))
+
+
+def decode_intent(data: bytes, key: str) -> Request:
+    """The inverse of ``intent_body``."""
+    try:
+        return _decode_request(_unframe(b"OSQI", data, key))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{key} cannot be decoded: {error}") from error
+
+
+class IntentName(Struct, frozen=True):
+    """What an intent's key tells. ``ops`` is None when they are in the body."""
+
+    key: str
+    born: int
+    env: str
+    n: int
+    nonce: int
+    epoch: int
+    ops: tuple[Op, ...] | None
+
+    def request(self) -> Request:
+        """The request of an intent that is whole in its key."""
+        return Request(self.env, self.n, self.nonce, self.born, self.epoch, self.ops or ())
+
+
+def parse_intent_key(key: str) -> IntentName | None:
+    """Read a key; None for one that this release cannot read (it is then left alone, never rejected)."""
+    fields = key.removeprefix(INTENTS).split(".")
+    if len(fields) != 6 or len(fields[5]) < 2 or not key.startswith(INTENTS):
+        return None
+    born, env, n, nonce, epoch, rest = fields
+    try:
+        if int(rest[0], 16) not in FORMATS_READ:
+            return None
+        ops = None
+        if rest[1] == "k":
+            packed = rest[2:]
+            ops = _decode_ops(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
+        elif rest[1] != "b":
+            return None
+        return IntentName(key, int(born, 16), env, int(n, 16), int(nonce, 16), int(epoch, 16), ops)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+
+
+def staged_name(folder: str, born: int, chance: int, position: int = 0) -> str:
+    """The name of a segment, index or body: when it was born, and who it is."""
+    return f"{folder}/{born:012x}-{chance:016x}-{position:x}"
+
+
+def born_of(name: str) -> int:
+    """When a staged object was born: the seq of a head seen shortly before it was written."""
+    return int(name.rsplit("/", 1)[1].split("-", 1)[0], 16)
+
+
+def names_bodies(jobs: Iterable[Job]) -> set[str]:
+    """The body objects these jobs refer to."""
+    return {job.payload.name for job in jobs if isinstance(job.payload, Body)}

@@ -1,0 +1,96 @@
+"""What can go wrong, sorted by what the caller should do about it.
+
+Every error carries a stable ``code`` (the same in Python, HTTP and logs) and a message that says
+what happened and what to do.
+"""
+
+from __future__ import annotations
+
+
+class OsqueueError(Exception):
+    """Base of every error this library raises on purpose."""
+
+    code = "error"
+    retry_after: float | None = None  # seconds
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if retry_after is not None:
+            self.retry_after = retry_after
+
+
+class NotFound(OsqueueError):
+    """The thing named does not exist (any more)."""
+
+    code = "not_found"
+
+
+class Conflict(OsqueueError):
+    """The thing exists in a state that forbids the operation."""
+
+    code = "conflict"
+
+
+class LeaseLost(OsqueueError):
+    """The lease token is not the job's newest one. Stop the work: somebody else may be doing it."""
+
+    code = "lease_lost"
+
+
+class Throttled(OsqueueError):
+    """The queue is busy and the operation was **not** applied. Repeat it later."""
+
+    code = "throttled"
+    retry_after = 1.0
+
+
+class Rejected(OsqueueError):
+    """The request can never succeed as it is. The message names the field and the remedy."""
+
+    code = "rejected"
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotSupported(Rejected):
+    """The request names a feature that this release does not have."""
+
+    code = "not_supported"
+
+
+class Unavailable(OsqueueError):
+    """The store cannot be reached or refuses to answer. Nothing was acknowledged."""
+
+    code = "unavailable"
+    retry_after = 5.0
+
+
+class Unknown(Unavailable):
+    """Nobody can tell any more whether the operation was applied.
+
+    An enqueue is safe to repeat under the same job key; a claim's leases, if any were granted,
+    run out by themselves.
+    """
+
+    code = "unknown"
+
+
+class Timeout(OsqueueError):
+    """The deadline passed before an answer arrived. The operation may still be applied."""
+
+    code = "timeout"
+
+
+class Damaged(OsqueueError):
+    """A stored object is not what was written: it fails its checksum or cannot be decoded."""
+
+    code = "damaged"
+
+
+class NewerFormat(OsqueueError):
+    """A stored object was written by a newer release. This one neither reads nor overwrites it."""
+
+    code = "newer_format"

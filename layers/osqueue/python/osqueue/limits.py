@@ -1,0 +1,63 @@
+"""Every limit by name, with its unit. A test stands at each limit and one past it."""
+
+from __future__ import annotations
+
+KB = 1024
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+# ── What a caller may ask for ────────────────────────────────────────────────
+INLINE_BYTES_MAX = 1 * KB  # a payload or result up to this size lives in the state itself
+PAYLOAD_BYTES_MAX = 256 * KB  # per job, through this library's single-request path
+ITEMS_PER_CALL_MAX = 1_000_000  # jobs in one library call
+ITEMS_PER_REQUEST_MAX = 1_000  # operations of one commit vector before bulk staging takes over
+CLAIM_LIMIT_MAX = 1_000  # jobs in one claim
+ID_CHARS_MAX = 256  # a client's own id
+KIND_CHARS_MAX = 64
+WORKER_CHARS_MAX = 128
+ERROR_CHARS_MAX = 2_000  # an error message kept with a job
+DELAY_MS_MAX = 10 * 365 * DAY_MS
+RESULT_TTL_MS_MAX = 30 * DAY_MS
+RESULT_TTL_MS_DEFAULT = 1 * HOUR_MS
+LEASE_MS_DEFAULT = 30 * SECOND_MS
+LEASE_MS_MIN = 1 * SECOND_MS
+LEASE_MS_MAX = 12 * HOUR_MS
+ATTEMPTS_DEFAULT = 3
+ATTEMPTS_MAX = 1_000
+PRIORITY_DEFAULT = 5
+PRIORITY_MAX = 9  # 0 runs first
+LANES_MAX = 16  # distinct (priority, kind) pairs with jobs waiting in one queue
+SHARDS_MAX = 64
+DEAD_TTL_MS_DEFAULT = 14 * DAY_MS
+BACKOFF_BASE_MS = 1 * SECOND_MS
+BACKOFF_CAP_MS = 1 * HOUR_MS
+
+# ── How large the head may grow, in encoded bytes ────────────────────────────
+READY_BYTES_MAX = 40 * KB  # the next jobs, over all lanes
+TAIL_BYTES_MAX = 24 * KB  # the newest jobs, over all lanes
+LEASES_BYTES_MAX = 96 * KB  # about 1,000 jobs in flight
+SESSIONS_BYTES_MAX = 64 * KB
+DELAYED_BYTES_MAX = 8 * KB
+FINISHED_BYTES_MAX = 16 * KB
+DEAD_BYTES_MAX = 8 * KB
+TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
+
+# ── Objects beside the head ──────────────────────────────────────────────────
+BLOCK_BYTES_MAX = 32 * KB  # one range GET's worth of queued jobs
+SEGMENT_BYTES_MAX = 8 * 1024 * KB  # one staged segment of a bulk enqueue
+FANOUT = 16  # pointers folded into one index object
+
+# ── Protocol ─────────────────────────────────────────────────────────────────
+BORN_AGE_MAX_MS = 60 * SECOND_MS  # a head validated this recently may date an operation
+CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than this is not trusted
+CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
+SESSION_IDLE_MS_MIN = 20 * MINUTE_MS  # a session row younger than this is never dropped
+SESSION_IDLE_COMMITS_MIN = 1_000  # nor one with fewer commits since
+HOT_COMMITS = 8  # commits for which a contended head sends writers to announce
+COMBINERS_TARGET = 16  # writers that should try to combine at once
+INTENTS_PER_COMMIT_MAX = 1_000
+INTENT_BYTES_PER_COMMIT_MAX = 1024 * KB
+GC_HORIZON_MS = DAY_MS  # what is younger than this is never collected
+REQUEST_TIMEOUT_S = 25.0  # how long one operation may try before it answers

@@ -1,0 +1,157 @@
+"""Addresses: one string names a store and how it is to behave.
+
+====================================================  =====================================================
+``memory://``                                          a new store in this process's memory
+``memory://name``                                      the one of that name, the same for the whole process
+``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes
+``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment
+====================================================  =====================================================
+
+Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
+benchmarks: ``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they are, without %-decoding.
+"""
+
+from __future__ import annotations
+
+import math
+from urllib.parse import parse_qsl
+
+from ..clock import MACHINE, Machine
+from ..errors import NotSupported, Rejected
+from .base import Store
+from .counting import CountingStore
+from .faulty import FaultyStore, SlowStore
+
+LATENCY_MS_MAX = 60_000.0
+
+_FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "memory": (),
+    "file": ("fsync",),
+    "s3": ("endpoint", "region"),
+}
+_NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey", "http", "https", "lambda")
+_EXAMPLES = "memory://, file:///var/lib/jobs, s3://bucket/prefix"
+
+
+def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
+    """The store at ``address``; its ``requests`` counts what is asked of it.
+
+    Raises ``Rejected`` (with the field and the remedy) for an address that means nothing, and
+    ``NotSupported`` for a kind of store that this release does not have.
+
+    >>> store = open_store("memory://?latency_ms=1")
+    >>> store.requests
+    {'get': 0, 'put': 0, 'list': 0, 'delete': 0}
+    """
+    # Nothing below repeats the address in a message: people paste credentials into them.
+    scheme, separator, rest = address.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        raise Rejected(f"the address names no kind of store; write one like {_EXAMPLES}", field="address")
+    if scheme in _NOT_YET:
+        raise NotSupported(f"{scheme}:// is no store of this release; use one of {_EXAMPLES}", field="address")
+    if scheme not in _OPTIONS:
+        raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
+    place, _, query = rest.partition("?")
+    options = _read_options(scheme, query)
+    store = _open(scheme, place, options, machine)
+    return CountingStore(_with_faults(store, options, machine))
+
+
+def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) -> Store:
+    if scheme == "memory":
+        from .memory import MemoryStore, named
+
+        return named(place, machine) if place else MemoryStore(machine)
+    if scheme == "file":
+        from .file import FileStore
+
+        if not place:
+            raise Rejected("a file address names a folder: file:///var/lib/jobs or file://jobs", field="address")
+        return FileStore(place, fsync=_switch(options, "fsync", default=True), machine=machine)
+    from .s3 import S3Store
+
+    bucket, _, prefix = place.partition("/")
+    _check_bucket(bucket)
+    endpoint = options.get("endpoint")
+    if endpoint is not None:
+        _check_endpoint(endpoint)
+    return S3Store(bucket, prefix.strip("/"), endpoint=endpoint, region=options.get("region"))
+
+
+def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
+    error_rate = _number(options, "error_rate", 1.0)
+    lost_reply_rate = _number(options, "lost_reply_rate", 1.0)
+    latency_ms = _number(options, "latency_ms", LATENCY_MS_MAX)
+    seed = _seed(options)
+    if error_rate or lost_reply_rate:
+        store = FaultyStore(store, error_rate, lost_reply_rate, seed, machine)
+    if latency_ms:  # around the faults: an error takes its time as well
+        store = SlowStore(store, latency_ms, machine)
+    return store
+
+
+def _read_options(scheme: str, query: str) -> dict[str, str]:
+    known = (*_OPTIONS[scheme], *_FAULT_OPTIONS)
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            raise Rejected(
+                f"{scheme}:// has no option of the name given; it takes {', '.join(known)}"
+                if not name.isidentifier()
+                else f"{scheme}:// has no option {name!r}; it takes {', '.join(known)}",
+                field=name if name.isidentifier() else "address",
+            )
+        if name in options:
+            raise Rejected(f"the address gives {name} twice; give it once", field=name)
+        options[name] = value
+    return options
+
+
+def _number(options: dict[str, str], name: str, largest: float) -> float:
+    try:
+        number = float(options.get(name, "0"))
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= largest:
+        raise Rejected(f"{name} must be a number from 0 to {largest:g}", field=name)
+    return number
+
+
+def _seed(options: dict[str, str]) -> int | None:
+    text = options.get("seed")
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise Rejected("seed must be a whole number, such as 7", field="seed") from None
+
+
+def _switch(options: dict[str, str], name: str, default: bool) -> bool:
+    text = options.get(name)
+    if text not in (None, "on", "off"):
+        raise Rejected(f"{name} must be on or off", field=name)
+    return default if text is None else text == "on"
+
+
+def _check_bucket(bucket: str) -> None:
+    if "@" in bucket or ":" in bucket:
+        raise Rejected(
+            "an S3 address holds no credentials or port: write s3://bucket/prefix, give credentials through the "
+            "environment (AWS_ACCESS_KEY_ID, …, or a role) and a server of your own as ?endpoint=http://host:port",
+            field="address",
+        )
+    if not bucket:
+        raise Rejected("an S3 address names a bucket: s3://bucket/prefix", field="address")
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if not endpoint.startswith(("http://", "https://")):
+        raise Rejected("endpoint must start with http:// or https://", field="endpoint")
+    if "@" in endpoint:
+        raise Rejected(
+            "endpoint must hold no credentials; give them through the environment (AWS_ACCESS_KEY_ID, …)",
+            field="endpoint",
+        )

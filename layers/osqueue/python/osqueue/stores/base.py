@@ -1,0 +1,189 @@
+"""The store port: seven small operations on named bytes, as data and as methods.
+
+Everything durable goes through this port. A store keeps *objects*: a key, a body, and a **version
+token** that is different after every write, even when the same bytes are written again.
+
+A request is a value (``Get``, ``PutIfMatch``, …) and so is its reply, because the commit protocol is a
+generator that yields requests and receives replies: a blocking driver, an async driver and the simulator
+perform the same requests. ``Store.perform`` maps a request to the method of the same name.
+
+What a reply means:
+
+* ``Refused`` is a *definite* answer: a conditional write lost its race and changed nothing.
+* ``Failed`` is an *ambiguous* answer: a time-out, a dropped connection, a 5xx. A read brought nothing;
+  a write may or may not have happened, or may still happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+
+from msgspec import Struct
+
+from ..errors import OsqueueError
+
+KEY_BYTES_MAX = 1024  # the longest key S3 takes, in UTF-8 bytes
+LIST_KEYS_MAX = 1000  # the most keys one List may answer
+
+
+class Get(Struct, frozen=True):
+    """Read an object, or ``length`` bytes of it from ``start``."""
+
+    key: str
+    unless: str | None = None  # a version: answer Unchanged when it is still the current one
+    start: int | None = None  # first byte; None reads the whole object
+    length: int | None = None  # bytes; None reads to the end
+
+
+class Put(Struct, frozen=True):
+    """Write an object whatever is there now. ``durable=False`` lets a store skip flushing to disk."""
+
+    key: str
+    body: bytes
+    durable: bool = True
+
+
+class PutIfAbsent(Struct, frozen=True):
+    """Create an object; Refused when the key exists."""
+
+    key: str
+    body: bytes
+
+
+class PutIfMatch(Struct, frozen=True):
+    """Replace an object; Refused unless its current version is ``version`` (or when it is missing)."""
+
+    key: str
+    body: bytes
+    version: str
+
+
+class List(Struct, frozen=True):
+    """The keys that start with ``prefix`` and sort after ``after`` (exclusive), in byte order."""
+
+    prefix: str
+    after: str = ""
+    limit: int = LIST_KEYS_MAX
+
+
+class Delete(Struct, frozen=True):
+    """Remove objects; a missing one is no error."""
+
+    keys: tuple[str, ...]
+
+
+class DeleteIfMatch(Struct, frozen=True):
+    """Remove an object; Refused unless its current version is ``version``."""
+
+    key: str
+    version: str
+
+
+Request = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch
+
+
+class Found(Struct, frozen=True):
+    """The answer to a Get of an existing object."""
+
+    body: bytes
+    version: str
+    modified_ms: int  # when the store says it was written, ms since the Unix epoch, UTC
+
+
+class Missing(Struct, frozen=True):
+    """There is no object under the key (an answer to Get)."""
+
+
+class Unchanged(Struct, frozen=True):
+    """The object still has the version named by ``Get.unless``."""
+
+
+class Written(Struct, frozen=True):
+    """The write happened and this is the object's new version."""
+
+    version: str
+
+
+class Listed(Struct, frozen=True):
+    """Keys in byte order; ``more`` says that others follow the last one."""
+
+    keys: tuple[str, ...]
+    more: bool
+
+
+class Deleted(Struct, frozen=True):
+    """The objects are gone."""
+
+
+class Refused(Struct, frozen=True):
+    """A conditional request's condition did not hold; nothing changed."""
+
+
+class Failed(Struct, frozen=True):
+    """No definite answer: the effect of a write is unknown, a read brought nothing."""
+
+    error: OsqueueError
+
+
+Reply = Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed
+
+
+class Store(ABC):
+    """One place that keeps objects. Methods raise ``Unavailable`` or ``Timeout`` when the answer is unknown."""
+
+    key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
+    remote: bool = True  # requests wait for another machine, so several at once are faster
+
+    @abstractmethod
+    def get(self, request: Get) -> Found | Missing | Unchanged: ...
+
+    @abstractmethod
+    def put(self, request: Put) -> Written: ...
+
+    @abstractmethod
+    def put_if_absent(self, request: PutIfAbsent) -> Written | Refused: ...
+
+    @abstractmethod
+    def put_if_match(self, request: PutIfMatch) -> Written | Refused: ...
+
+    @abstractmethod
+    def list(self, request: List) -> Listed: ...
+
+    @abstractmethod
+    def delete(self, request: Delete) -> Deleted: ...
+
+    @abstractmethod
+    def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused: ...
+
+    def clock_ms(self) -> int | None:
+        """The store's own clock, where it can be read without a request (ms since the epoch), else None."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most stores hold nothing to release
+        """Release connections. The store may be used again; it then opens new ones."""
+
+    def perform(self, request: Request) -> Reply:
+        """Carry out one request. Never raises a store error: it answers ``Failed`` instead."""
+        try:
+            match request:
+                case Get():
+                    return self.get(request)
+                case PutIfMatch():
+                    return self.put_if_match(request)
+                case Put():
+                    return self.put(request)
+                case PutIfAbsent():
+                    return self.put_if_absent(request)
+                case List():
+                    return self.list(request)
+                case Delete():
+                    return self.delete(request)
+                case DeleteIfMatch():
+                    return self.delete_if_match(request)
+        except OsqueueError as error:
+            return Failed(error)
+
+    async def perform_async(self, request: Request) -> Reply:
+        """The same for a coroutine. A store whose client is natively asynchronous overrides this."""
+        return await asyncio.to_thread(self.perform, request)

@@ -1,0 +1,454 @@
+"""A store in a folder: each object is one file whose content is the body, exactly.
+
+**Reading** opens the file and asks the open file for its version; files never change in place, so that
+content and version belong together and no reader ever waits.
+
+**Writing** goes to a temporary file, flushed, then named in one step: ``link`` creates (it fails when the
+name exists), ``rename`` replaces. A process killed anywhere leaves the old object or the new one, and the
+folder is flushed before the answer, so that an answered write survives a power cut. A reader may see an
+object a moment before that flush. Deletions are not flushed: an object that a power cut brings back is
+garbage, which its owner meets and deletes again.
+
+**Locks.** Whatever ends a version (replace, delete) holds the ``flock`` of the key's stripe, one of a fixed
+set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock.
+
+**Versions** are the modification time and the inode number. To never repeat, each stripe keeps a clock, the
+modification time of its lock file: before a version ends, its stripe's clock is brought up to that version's
+time, and a new file reads the clock after its inode exists and takes a later time. Two versions that share
+an inode number cannot overlap, hence the later one has the later time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import stat as modes
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import NoReturn
+
+from ..clock import MACHINE, Machine
+from ..errors import OsqueueError, Rejected, Timeout, Unavailable
+from .base import (
+    LIST_KEYS_MAX,
+    Delete,
+    Deleted,
+    DeleteIfMatch,
+    Found,
+    Get,
+    List,
+    Listed,
+    Missing,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    Store,
+    Unchanged,
+    Written,
+)
+
+# A file system takes 255 bytes in one component of a path, and an intent carries its operations in its
+# last component. 240 bytes for the whole key keeps every component below that, whatever is around it.
+FILE_KEY_BYTES_MAX = 240
+STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
+LOCK_WAIT_S_MAX = 10.0  # a holder is in the middle of one flush; longer means that it is frozen
+LOCK_POLL_S_MIN = 0.000_2
+LOCK_POLL_S_MAX = 0.005
+LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
+SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
+
+_OWN = ".osqueue"  # locks and temporary files; keys cannot reach names that start with a dot
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space or move the store",
+    errno.EDQUOT: "the disk quota is used up; raise it or free space",
+    errno.EACCES: "this user may not read and write there; change the folder's owner or mode",
+    errno.EPERM: "the file system forbids it; the store needs hard links and this user as the files' owner",
+    errno.EROFS: "the file system is mounted read-only; mount it for writing",
+    errno.EMFILE: "this process has too many open files; raise `ulimit -n`",
+    errno.ENFILE: "the machine has too many open files; raise fs.file-max",
+    errno.ENOTSUP: "the file system lacks hard links or locks; use a local one (ext4, xfs, btrfs, apfs, tmpfs)",
+    errno.EIO: "the disk reports an error; check it before going on",
+}
+
+
+class FileStore(Store):
+    """Objects as files under ``root``, safe among processes of one machine.
+
+    ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may.
+    """
+
+    key_bytes_max = FILE_KEY_BYTES_MAX
+
+    def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
+        self.root = os.path.abspath(root)  # a later chdir must not move the store
+        self._fsync = fsync
+        self._machine = machine
+        self._temporary = os.path.join(self.root, _OWN, "tmp")
+        self._locks = os.path.join(self.root, _OWN, "locks")
+        # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
+        self._token = machine.bits(64)
+        self._names = itertools.count()
+        self._settled: set[str] = set()
+        self._ready = False
+        self._ready_lock = threading.Lock()
+
+    # ── The port ─────────────────────────────────────────────────────────────
+
+    def get(self, request: Get) -> Found | Missing | Unchanged:
+        try:
+            descriptor = os.open(self._path(request.key), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return Missing()
+            self._fail("read", request.key, error)
+        try:
+            stat = os.fstat(descriptor)
+            version = _version(stat)
+            if version == request.unless:
+                return Unchanged()
+            start = request.start or 0
+            length = max(stat.st_size - start, 0)
+            if request.length is not None:
+                length = min(length, request.length)
+            return Found(_read(descriptor, start, length), version, stat.st_mtime_ns // 1_000_000)
+        except OSError as error:
+            if error.errno == errno.EISDIR:
+                return Missing()
+            self._fail("read", request.key, error)
+        finally:
+            os.close(descriptor)
+
+    def put(self, request: Put) -> Written:
+        path = self._path(request.key)
+        durable = self._fsync and request.durable
+        try:
+            written = self._create(path, request.body, durable)
+            while written is None:  # it exists: replace it, unless a deletion comes between
+                with self._locked(path) as lock:
+                    current = _stat(path)
+                    if current is not None:
+                        written = self._replace(path, request.body, durable, lock, current)
+                if written is None:
+                    written = self._create(path, request.body, durable)
+            if durable:
+                self._settle(os.path.dirname(path))
+            return written
+        except OSError as error:
+            self._fail("write", request.key, error)
+
+    def put_if_absent(self, request: PutIfAbsent) -> Written | Refused:
+        path = self._path(request.key)
+        try:
+            if _stat(path) is not None:
+                return Refused()  # before the body is written and flushed for nothing
+            written = self._create(path, request.body, self._fsync)
+            if written is None:
+                return Refused()
+            if self._fsync:
+                self._settle(os.path.dirname(path))
+            return written
+        except OSError as error:
+            self._fail("write", request.key, error)
+
+    def put_if_match(self, request: PutIfMatch) -> Written | Refused:
+        path = self._path(request.key)
+        try:
+            if not _is(request.version, _stat(path)):
+                return Refused()  # without waiting for the winner's flush
+            with self._locked(path) as lock:
+                current = _stat(path)
+                if current is None or not _is(request.version, current):
+                    return Refused()
+                written = self._replace(path, request.body, self._fsync, lock, current)
+            if self._fsync:
+                self._settle(os.path.dirname(path))  # the next writer need not wait for this
+            return written
+        except OSError as error:
+            self._fail("write", request.key, error)
+
+    def list(self, request: List) -> Listed:
+        limit = min(request.limit, LIST_KEYS_MAX)
+        folder = request.prefix.rpartition("/")[0]
+        if folder:
+            self._path(folder)
+        keys = list(itertools.islice(self._walk(folder, request), limit + 1))
+        return Listed(tuple(keys[:limit]), more=len(keys) > limit)
+
+    def delete(self, request: Delete) -> Deleted:
+        paths = [self._path(key) for key in request.keys]
+        paths.sort(key=_stripe)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
+        path = ""
+        try:
+            for _, group in itertools.groupby(paths, key=_stripe):
+                members = list(group)
+                with self._locked(members[0]) as lock:
+                    for path in members:
+                        current = _stat(path)
+                        if current is not None:
+                            _end(lock, current)
+                            with contextlib.suppress(FileNotFoundError):
+                                os.unlink(path)
+        except OSError as error:
+            self._fail("delete", os.path.relpath(path, self.root), error)
+        return Deleted()
+
+    def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
+        path = self._path(request.key)
+        try:
+            with self._locked(path) as lock:
+                current = _stat(path)
+                if current is None or not _is(request.version, current):
+                    return Refused()
+                _end(lock, current)
+                os.unlink(path)
+            if self._fsync:
+                _flush_folder(os.path.dirname(path))
+        except OSError as error:
+            self._fail("delete", request.key, error)
+        return Deleted()
+
+    def clock_ms(self) -> int:
+        return self._machine.now_ms()
+
+    # ── Writing ──────────────────────────────────────────────────────────────
+
+    def _create(self, path: str, body: bytes, durable: bool) -> Written | None:
+        """Write ``body`` under a name that must not exist yet; None when it does."""
+        temporary, version = self._write_temporary(path, body, durable, lock=None)
+        try:
+            try:
+                os.link(temporary, path)
+            except FileNotFoundError:  # the folder is missing
+                folder = os.path.dirname(path)
+                self._settled.discard(folder)
+                os.makedirs(folder, exist_ok=True)
+                os.link(temporary, path)
+        except FileExistsError:
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+            return None
+        finally:
+            os.unlink(temporary)
+        return Written(version)
+
+    def _replace(self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result) -> Written:
+        """Put ``body`` in place of ``current``, under the stripe's lock."""
+        _end(lock, current)
+        temporary, version = self._write_temporary(path, body, durable, lock)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        return Written(version)
+
+    def _write_temporary(self, path: str, body: bytes, durable: bool, lock: int | None) -> tuple[str, str]:
+        """Write and flush a file that no key names yet; its path and the version it will have."""
+        self._prepare()
+        temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            _write(descriptor, body)
+            # After the inode exists (see the module's text): what ended before is on the clock now.
+            clock = os.fstat(lock) if lock is not None else _stat(self._lock_path(path))
+            floor = 0 if clock is None else clock.st_mtime_ns + 1
+            modified = max(self._machine.now_ms() * 1_000_000, floor)
+            os.utime(descriptor, ns=(modified, modified))
+            if durable:
+                os.fsync(descriptor)
+            version = _version(os.fstat(descriptor))
+        except OSError:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(descriptor)
+        return temporary, version
+
+    def _prepare(self) -> None:
+        """Make the store's own folders, once, and drop what killed processes left there long ago."""
+        if self._ready:
+            return
+        with self._ready_lock:
+            above = self.root
+            new = []
+            while not os.path.exists(above):
+                above = os.path.dirname(above)
+                new.append(above)
+            os.makedirs(self._temporary, exist_ok=True)
+            os.makedirs(self._locks, exist_ok=True)
+            if self._fsync:
+                for folder in new:
+                    _flush_folder(folder)
+            oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000
+            with os.scandir(self._temporary) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # somebody else tidies as well
+                        if entry.stat().st_mtime_ns < oldest:
+                            os.unlink(entry.path)
+            self._ready = True
+
+    def _settle(self, folder: str) -> None:
+        """Flush a folder, and at first sight of it its ancestors up to the root: they may be as new."""
+        _flush_folder(folder)
+        if folder in self._settled:
+            return
+        above = folder
+        while above != self.root:
+            above = os.path.dirname(above)
+            _flush_folder(above)
+        if len(self._settled) >= SETTLED_FOLDERS_MAX:
+            self._settled.clear()
+        self._settled.add(folder)
+
+    @contextlib.contextmanager
+    def _locked(self, path: str) -> Iterator[int]:
+        """Hold the lock of the path's stripe.
+
+        Opened anew each time: a kept descriptor would be shared by threads and by forked children,
+        and a ``flock`` does not exclude those who share one.
+        """
+        self._prepare()
+        lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._wait_for(lock, path)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def _wait_for(self, lock: int, path: str) -> None:
+        deadline = None
+        pause = LOCK_POLL_S_MIN
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                now = self._machine.monotonic()
+                deadline = deadline or now + LOCK_WAIT_S_MAX
+                if now >= deadline:
+                    raise Timeout(
+                        f"{self._lock_path(path)} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
+                        "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
+                    ) from None
+            # Polling, because a blocking flock knows no time-out.
+            self._machine.sleep(pause)
+            pause = min(pause * 2, LOCK_POLL_S_MAX)
+
+    # ── Names ────────────────────────────────────────────────────────────────
+
+    def _path(self, key: str) -> str:
+        framed = f"/{key}/"
+        if "//" in framed or "/." in framed or "\\" in framed or "\0" in framed:
+            raise Rejected(
+                f"the key {key!r} is not one: use parts joined by '/', none of them empty or starting "
+                "with a dot, without backslashes",
+                field="key",
+            )
+        return f"{self.root}/{key}"
+
+    def _lock_path(self, path: str) -> str:
+        return f"{self._locks}/{_stripe(path):02x}"
+
+    def _walk(self, folder: str, request: List) -> Iterator[str]:
+        """Keys below ``folder`` that the request asks for, in byte order, as far as the caller reads."""
+        prefix, after = request.prefix, request.after
+        names: list[str] = []
+        base = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(f"{self.root}/{folder}") as entries:
+                for entry in entries:
+                    # With its slash a folder's name sorts where its keys do: "a-b" comes before "a/c".
+                    name = base + entry.name + ("/" if entry.is_dir() else "")
+                    if not entry.name.startswith(".") and _may_hold(name, prefix, after):
+                        names.append(name)
+        except OSError as error:
+            if error.errno in _NOT_THERE:  # gone while we looked, or never there
+                return
+            self._fail("list", folder, error)
+        names.sort()
+        for name in names:
+            if name.endswith("/"):
+                yield from self._walk(name[:-1], request)
+            else:
+                yield name
+
+    def _fail(self, verb: str, key: str, error: OSError) -> NoReturn:
+        raise _explained(verb, os.path.join(self.root, key), error) from error
+
+
+# ── One system call each ─────────────────────────────────────────────────────
+
+
+def _explained(verb: str, path: str, error: OSError) -> OsqueueError:
+    number = error.errno or 0
+    if number == errno.ENAMETOOLONG:
+        return Rejected(f"cannot {verb} {path}: one part of the key is over 255 bytes; shorten it", field="key")
+    if number in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        return Rejected(
+            f"cannot {verb} {path}: on a file system no key can also be the folder of another; rename one",
+            field="key",
+        )
+    remedy = _REMEDIES.get(number, "check the folder and the disk")
+    return Unavailable(f"cannot {verb} {path}: {os.strerror(number)}. Remedy: {remedy}.")
+
+
+def _may_hold(name: str, prefix: str, after: str) -> bool:
+    """Is this a key that the listing asks for, or (with a slash at its end) a folder of such keys?"""
+    if name.endswith("/"):
+        return (name > after or after.startswith(name)) and (name.startswith(prefix) or prefix.startswith(name))
+    return name > after and name.startswith(prefix)
+
+
+def _version(stat: os.stat_result) -> str:
+    return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
+
+
+def _is(version: str, stat: os.stat_result | None) -> bool:
+    return stat is not None and _version(stat) == version
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        stat = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return None if modes.S_ISDIR(stat.st_mode) else stat
+
+
+def _stripe(path: str) -> int:
+    return zlib.crc32(path.encode()) % STRIPES
+
+
+def _end(lock: int, current: os.stat_result) -> None:
+    """Bring the stripe's clock up to a version that is about to end."""
+    if os.fstat(lock).st_mtime_ns < current.st_mtime_ns:
+        os.utime(lock, ns=(current.st_mtime_ns, current.st_mtime_ns))
+
+
+def _read(descriptor: int, start: int, length: int) -> bytes:
+    body = os.pread(descriptor, length, start)
+    while len(body) < length:  # one read brings at most 2 GB
+        more = os.pread(descriptor, length - len(body), start + len(body))
+        if not more:
+            break
+        body += more
+    return body
+
+
+def _write(descriptor: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _flush_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
