@@ -1,0 +1,46 @@
+"""osqueue: a serverless job queue whose only infrastructure is an S3 bucket."""
+
+from __future__ import annotations
+
+from .errors import (
+    Conflict,
+    Damaged,
+    LeaseLost,
+    NewerFormat,
+    NotFound,
+    NotSupported,
+    OsqueueError,
+    Rejected,
+    Throttled,
+    Timeout,
+    Unavailable,
+    Unknown,
+)
+from .job import Attempt, Done, Enqueued, Job
+from .queue import AsyncLease, AsyncQueue, Lease, Queue
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncLease",
+    "AsyncQueue",
+    "Attempt",
+    "Conflict",
+    "Damaged",
+    "Done",
+    "Enqueued",
+    "Job",
+    "Lease",
+    "LeaseLost",
+    "NewerFormat",
+    "NotFound",
+    "NotSupported",
+    "OsqueueError",
+    "Queue",
+    "Rejected",
+    "Throttled",
+    "Timeout",
+    "Unavailable",
+    "Unknown",
+    "__version__",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import time
 
 
@@ -37,6 +38,10 @@ class Machine:
     def process(self) -> int:
         """Which process this is; different in a fork's child."""
         return os.getpid()
+
+    def name(self) -> str:
+        """A name for this process that a person can find: host and process id."""
+        return f"{socket.gethostname()}-{os.getpid()}"[:128]
 
 
 MACHINE = Machine()

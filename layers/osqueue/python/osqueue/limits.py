@@ -10,7 +10,7 @@ DAY_MS = 24 * HOUR_MS
 
 # ── What a caller may ask for ────────────────────────────────────────────────
 INLINE_BYTES_MAX = 1 * KB  # a payload or result up to this size lives in the state itself
-PAYLOAD_BYTES_MAX = 256 * KB  # per job, through this library's single-request path
+PAYLOAD_BYTES_MAX = 5 * 1024 * 1024 * KB  # what a store takes in one PUT
 ITEMS_PER_CALL_MAX = 1_000_000  # jobs in one library call
 ITEMS_PER_REQUEST_MAX = 1_000  # operations of one commit vector before bulk staging takes over
 CLAIM_LIMIT_MAX = 1_000  # jobs in one claim
@@ -19,6 +19,7 @@ KIND_CHARS_MAX = 64
 WORKER_CHARS_MAX = 128
 ERROR_CHARS_MAX = 2_000  # an error message kept with a job
 DELAY_MS_MAX = 10 * 365 * DAY_MS
+AT_MS_MAX = 253_402_300_799_000  # the end of the year 9999
 RESULT_TTL_MS_MAX = 30 * DAY_MS
 RESULT_TTL_MS_DEFAULT = 1 * HOUR_MS
 LEASE_MS_DEFAULT = 30 * SECOND_MS
@@ -47,6 +48,7 @@ TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
 # ── Objects beside the head ──────────────────────────────────────────────────
 BLOCK_BYTES_MAX = 32 * KB  # one range GET's worth of queued jobs
 SEGMENT_BYTES_MAX = 8 * 1024 * KB  # one staged segment of a bulk enqueue
+BODY_BYTES_MAX = 8 * 1024 * KB  # several payloads share one body object up to this size
 FANOUT = 16  # pointers folded into one index object
 
 # ── Protocol ─────────────────────────────────────────────────────────────────

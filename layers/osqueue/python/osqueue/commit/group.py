@@ -35,10 +35,11 @@ OnEvents = Callable[[Sequence[Event]], None]
 class Rider:
     """One caller's operations on their way."""
 
-    __slots__ = ("answer", "deadline", "error", "gone", "lead", "ops", "wake")
+    __slots__ = ("answer", "deadline", "error", "gone", "lead", "look", "ops", "wake")
 
-    def __init__(self, ops: Sequence[Op], deadline: float, wake: Any) -> None:
+    def __init__(self, ops: Sequence[Op], deadline: float, wake: Any, look: bool = False) -> None:
         self.ops = tuple(ops)
+        self.look = look
         self.deadline = deadline
         self.wake = wake  # a threading.Event or an asyncio.Future; None: nobody waits for this one
         self.answer: Answer | None = None
@@ -75,7 +76,8 @@ class Flight:
     def __init__(self, writer: Writer, riders: list[Rider]) -> None:
         self.riders = riders
         ops = [op for rider in riders for op in rider.ops]
-        self.flow: Flow[Answer] = commit(writer, ops, max(rider.deadline for rider in riders))
+        look = any(rider.look for rider in riders)
+        self.flow: Flow[Answer] = commit(writer, ops, max(rider.deadline for rider in riders), look)
         self.pending: Effect | None = None
 
     def run(self, perform: Callable[[Effect], Any]) -> Answer:
@@ -142,12 +144,15 @@ class BlockingGroup:
         self._interrupted: Flight | None = None
         self._process = driver.machine.process()
 
-    def submit(self, ops: Sequence[Op], deadline: float) -> Answer:
-        """Commit operations together with those of other callers; answers this caller's part."""
+    def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
+        """Commit operations together with those of other callers; answers this caller's part.
+
+        ``look`` takes announced requests along even when nobody seems to collide.
+        """
         machine = self.driver.machine
         if machine.process() != self._process:
             self._start_afresh(machine)
-        rider = Rider(ops, deadline, threading.Event())
+        rider = Rider(ops, deadline, threading.Event(), look)
         with self._lock:
             self._waiting.append(rider)
             rider.lead = not self._flying
@@ -238,9 +243,9 @@ class AsyncGroup:
         self._waiting: list[Rider] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, ops: Sequence[Op], deadline: float) -> Answer:
+    async def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
         """Commit operations together with those of other callers; answers this caller's part."""
-        rider = Rider(ops, deadline, asyncio.get_running_loop().create_future())
+        rider = Rider(ops, deadline, asyncio.get_running_loop().create_future(), look)
         self._waiting.append(rider)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._fly())

@@ -117,10 +117,11 @@ class Rope:
         self._changed = True
         self.spans.extend(spans)
 
-    def exchange(self, at: int, replacement: Span | None) -> None:
-        """Put another span, or none, in a span's place."""
+    def exchange(self, at: int, replacement: Span | None) -> bool:
+        """Put another span, or none, in a span's place; always True."""
         self._changed = True
         self.spans[at : at + 1] = [] if replacement is None else [replacement]
+        return True
 
     def pop(self) -> Job:
         """Take the first job; ready must not be empty."""

@@ -92,11 +92,12 @@ class Enqueue(Operation, tag="enqueue"):
 
 
 class Attach(Operation, tag="attach"):
-    """Accept a bulk of jobs already written as a segment of one lane."""
+    """Accept a bulk of jobs already written as segments: of one lane, or of delayed jobs sorted by due time."""
 
     priority: int
     kind: str
     spans: tuple[Span, ...]
+    delayed: bool = False
 
 
 class Claim(Operation, tag="claim"):
@@ -145,13 +146,14 @@ class Cancel(Operation, tag="cancel"):
     """Cancel a job that waits; ask its worker when it runs.
 
     A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
-    the name and block offset of the outermost span it found it under; if that span has moved on: RETRY.
+    the place of the outermost span it found it under; if that span has moved on: RETRY.
     """
 
     key: bytes
-    span: str = ""
-    offset: int = 0
     job: Job | None = None
+    span: str = ""  # the outermost span's name
+    offset: int = 0  # of the job's block, where that span is a segment
+    index: int = 0  # of the job in its block
 
 
 class Configure(Operation, tag="configure"):
@@ -161,6 +163,7 @@ class Configure(Operation, tag="configure"):
     backoff_base_ms: int | None = None
     backoff_cap_ms: int | None = None
     dead_ttl_ms: int | None = None
+    shards: int | None = None
 
 
 class Redrive(Operation, tag="redrive"):
@@ -187,8 +190,7 @@ class RaiseGcFloor(Operation, tag="gc"):
 class Rewrite(Operation, tag="rewrite"):
     """Replace a span by one that lacks the cancelled jobs it held."""
 
-    span: str
-    offset: int
+    span: Span  # as it stands in the head
     replacement: Span | None  # None when nothing is left
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 

@@ -188,15 +188,20 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
     """A bulk joins as a whole or not at all. Its jobs' events are the segments themselves."""
     if any(born_of(span.name) < draft.gc_floor for span in op.spans):
         return outcome([Code.STALE])
-    rope = draft.lane(op.priority, op.kind, must=False)
-    if rope is None:
-        return outcome([Code.LANES])
-    rope.attach(op.spans)
+    if op.delayed:
+        if len(draft.delayed_spans) + len(op.spans) > settle.DELAYED_SPANS_MAX:
+            return outcome([Code.DELAYED_LIMIT])
+        draft.delayed_spans.extend(op.spans)
+    else:
+        rope = draft.lane(op.priority, op.kind, must=False)
+        if rope is None:
+            return outcome([Code.LANES])
+        rope.attach(op.spans)
     draft.count("enqueued", sum(span.count for span in op.spans))
     keys = sum(span.keysum for span in op.spans)
     draft.counts["keysum_in"] = (draft.counts["keysum_in"] + keys) & KEYSUM_MASK
     draft.changed = True
-    return outcome([Code.QUEUED])
+    return outcome([Code.SCHEDULED if op.delayed else Code.QUEUED])
 
 
 # ── To the workers ───────────────────────────────────────────────────────────
@@ -351,7 +356,7 @@ def _cancel(draft: Draft, op: Cancel) -> Code:
             return Code.CANCELLED
     for row in draft.finished:
         if row.job.key == op.key:
-            return Code.COMPLETED if row.state == COMPLETED else Code.NOT_FOUND
+            return Code.CANCELLED if row.state == CANCELLED else Code.COMPLETED
     if op.job is None:
         return Code.NOT_FOUND
     return _cancel_in_segment(draft, op, op.job)
@@ -360,16 +365,18 @@ def _cancel(draft: Draft, op: Cancel) -> Code:
 def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
     if op.key in draft.tombstones:
         return Code.NOT_FOUND
-    spans = [span for rope in draft.lanes.values() for span in rope.spans]
-    if not any(_still_holds(span, op) for span in spans) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
+    queued = any(_still_holds(span, op) for rope in draft.lanes.values() for span in rope.spans)
+    delayed = any(_still_holds(span, op) for span in draft.delayed_spans)
+    if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
         return Code.RETRY
     draft.tombstones.add(op.key)
-    draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
+    draft.finish(job, CANCELLED, origin=QUEUED if queued else delayed_state(job), cause="cancel")
     return Code.CANCELLED
 
 
 def _still_holds(span: Span, op: Cancel) -> bool:
-    return span.name == op.span and (span.level > 0 or op.offset >= span.offset)
+    """Is the job still to come in this span? Blocks and jobs leave it in order."""
+    return span.name == op.span and (span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip))
 
 
 def _rewrite(draft: Draft, op: Rewrite) -> Outcome:
@@ -377,14 +384,20 @@ def _rewrite(draft: Draft, op: Rewrite) -> Outcome:
         return outcome([Code.STALE])
     if not draft.tombstones.issuperset(op.dropped):
         return outcome([Code.RETRY])
-    for rope in draft.lanes.values():
-        for at, span in enumerate(rope.spans):
-            if span.name == op.span and span.offset == op.offset:
-                rope.exchange(at, op.replacement)
-                draft.tombstones.difference_update(op.dropped)
-                draft.changed = True
-                return outcome([Code.OK])
-    return outcome([Code.RETRY])
+    exchanged = any(
+        rope.exchange(rope.spans.index(op.span), op.replacement)
+        for rope in draft.lanes.values()
+        if op.span in rope.spans
+    )
+    if op.span in draft.delayed_spans:
+        at = draft.delayed_spans.index(op.span)
+        draft.delayed_spans[at : at + 1] = [] if op.replacement is None else [op.replacement]
+        exchanged = True
+    if not exchanged:
+        return outcome([Code.RETRY])
+    draft.tombstones.difference_update(op.dropped)
+    draft.changed = True
+    return outcome([Code.OK])
 
 
 # ── Settings and upkeep ──────────────────────────────────────────────────────

@@ -81,9 +81,11 @@ def _merge_delayed(draft: Draft) -> None:
     runs = [jobs for jobs in read.values() if jobs is not None]
     if len(runs) < len(smallest):
         return
-    merged = list(heapq.merge(*runs, key=due_order))
+    merged = [job for job in heapq.merge(*runs, key=due_order) if job.key not in draft.tombstones]
+    draft.tombstones.difference_update(job.key for jobs in runs for job in jobs)
     draft.delayed_spans = [span for span in draft.delayed_spans if span.name not in read]
-    draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(merged, name)))
+    if merged:
+        draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(merged, name)))
 
 
 def _remaining(draft: Draft, span: Span) -> list[Job] | None:

@@ -128,6 +128,7 @@ class Span(Row):
     bodies: bool = False  # some of the jobs keep their payload in a body object
     due_ms: int = 0  # delayed only: nothing in it is due before
     skip: int = 0  # delayed only: jobs of the next block that were already taken
+    failing: int = 0  # delayed only: how many wait for a retry
 
 
 class Backlog(Row):
@@ -173,6 +174,7 @@ class Settings(Row):
     backoff_base_ms: int = limits.BACKOFF_BASE_MS
     backoff_cap_ms: int = limits.BACKOFF_CAP_MS
     dead_ttl_ms: int = limits.DEAD_TTL_MS_DEFAULT
+    shards: int = 1  # over which the queue is spread
 
 
 class Counters(Row):

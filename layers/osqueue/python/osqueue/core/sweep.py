@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .backlog import advance as advance_span
 from .backlog import need_of
 from .draft import Draft
 from .state import (
     KEYSUM_MASK,
     CANCELLED,
     FAILED,
+    FAILING,
     PROCESSING,
     QUEUED,
     STALLED,
@@ -101,7 +101,9 @@ def _promote_from_segments(draft: Draft) -> None:
                 break
             due = [job for job in block.jobs[rest.skip :] if job.due_ms <= draft.now]
             for job in due:
-                if not _queue_due(draft, job):
+                if job.key in draft.tombstones:
+                    draft.tombstones.discard(job.key)
+                elif not _queue_due(draft, job):
                     draft.delay(job)
             promoted += len(due)
             draft.changed = True
@@ -113,21 +115,21 @@ def _promote_from_segments(draft: Draft) -> None:
 
 def _after(span: Span, block: Block, taken: int) -> Span | None:
     """A delayed span once ``taken`` more jobs of its next block are gone."""
-    skip = span.skip + taken
-    if skip < len(block.jobs):
-        gone = block.jobs[span.skip : skip]
-        return replace(
-            span,
-            count=span.count - taken,
-            keysum=(span.keysum - keysums(gone)) & KEYSUM_MASK,
-            skip=skip,
-            due_ms=block.jobs[skip].due_ms,
-        )
-    earlier = keysums(block.jobs[: span.skip])
-    left = replace(span, count=span.count + span.skip, keysum=(span.keysum + earlier) & KEYSUM_MASK)
-    rest = advance_span(left, block)
+    gone = block.jobs[span.skip : span.skip + taken]
+    left = replace(
+        span,
+        count=span.count - taken,
+        keysum=(span.keysum - keysums(gone)) & KEYSUM_MASK,
+        failing=span.failing - sum(delayed_state(job) == FAILING for job in gone),
+        skip=span.skip + taken,
+    )
+    if left.skip < len(block.jobs):
+        return replace(left, due_ms=block.jobs[left.skip].due_ms)
+    if not block.next_length:
+        return None
     # The next block's first due time is not known yet; it is not before the last one of this block.
-    return None if rest is None else replace(rest, skip=0, due_ms=block.jobs[-1].due_ms)
+    following = span.offset + span.length
+    return replace(left, offset=following, length=block.next_length, skip=0, due_ms=block.jobs[-1].due_ms)
 
 
 def forget_dead(draft: Draft) -> None:

@@ -24,7 +24,7 @@ from msgspec import Struct
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
 from .ops import Abort, Cancel, Claim, Complete, Configure, Heartbeat, Op, Release, Request, Sweep
-from .state import KEYSUM_MASK, Body, Job, Span, State, keysums
+from .state import FAILING, KEYSUM_MASK, Body, Job, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
@@ -130,6 +130,7 @@ def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
         last=max(info.last for info in infos),
         bodies=bool(names),
         due_ms=jobs[0].due_ms,
+        failing=sum(delayed_state(job) == FAILING for job in jobs) if jobs[0].due_ms else 0,
     )
     return data, span
 

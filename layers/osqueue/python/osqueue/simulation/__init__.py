@@ -1,0 +1,16 @@
+"""The proof of the commit protocol: the real code in virtual time, on a store that does its worst.
+
+    world      virtual time and the processes in it: freezes, crashes
+    network    what happens to a request between a client and the store: latency, loss, repetition
+    truth      the store itself: objects, versions, a clock
+    tight      limits made small, so that every mechanism is at work in a short run
+    ledger     everything that was committed and everything a client was told
+    invariants what must hold after every commit
+    clients    who uses the queue: producers, workers, cancellers, operators, a collector
+    profile    how bad it gets
+    run        one seed from start to accounting
+    explore    every interleaving of a few clients, with the adversary's moves
+    mutations  the protocol with one safety check removed: each must be caught
+
+``python -m osqueue.simulation soak`` runs seed after seed; a failing seed replays exactly.
+"""

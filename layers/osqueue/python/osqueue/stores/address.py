@@ -50,7 +50,9 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     if not separator:
         raise Rejected(f"the address names no kind of store; write one like {_EXAMPLES}", field="address")
     if scheme in _NOT_YET:
-        raise NotSupported(f"{scheme}:// is no store of this release; use one of {_EXAMPLES}", field="address")
+        raise NotSupported(
+            f"{scheme}:// is no store of this release; use one of {_EXAMPLES}", field="address"
+        )
     if scheme not in _OPTIONS:
         raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
     place, _, query = rest.partition("?")
@@ -68,7 +70,9 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
         from .file import FileStore
 
         if not place:
-            raise Rejected("a file address names a folder: file:///var/lib/jobs or file://jobs", field="address")
+            raise Rejected(
+                "a file address names a folder: file:///var/lib/jobs or file://jobs", field="address"
+            )
         return FileStore(place, fsync=_switch(options, "fsync", default=True), machine=machine)
     from .s3 import S3Store
 
@@ -97,12 +101,7 @@ def _read_options(scheme: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            raise Rejected(
-                f"{scheme}:// has no option of the name given; it takes {', '.join(known)}"
-                if not name.isidentifier()
-                else f"{scheme}:// has no option {name!r}; it takes {', '.join(known)}",
-                field=name if name.isidentifier() else "address",
-            )
+            raise Rejected(f"{scheme}:// has no option {name!r}; it takes {', '.join(known)}", field=name)
         if name in options:
             raise Rejected(f"the address gives {name} twice; give it once", field=name)
         options[name] = value
@@ -139,8 +138,8 @@ def _switch(options: dict[str, str], name: str, default: bool) -> bool:
 def _check_bucket(bucket: str) -> None:
     if "@" in bucket or ":" in bucket:
         raise Rejected(
-            "an S3 address holds no credentials or port: write s3://bucket/prefix, give credentials through the "
-            "environment (AWS_ACCESS_KEY_ID, …, or a role) and a server of your own as ?endpoint=http://host:port",
+            "an S3 address holds no credentials or port: write s3://bucket/prefix, give credentials through "
+            "the environment (AWS_ACCESS_KEY_ID, …, or a role) and a server of your own as ?endpoint=http://host:port",
             field="address",
         )
     if not bucket:

@@ -77,7 +77,9 @@ class FaultyStore(WrappedStore):
 
 
 _INJECTED_ERROR = Failed(Unavailable("injected error: the request had no effect (error_rate in the address)"))
-_LOST_REPLY = Failed(Timeout("injected loss: the request arrived, its reply did not (lost_reply_rate in the address)"))
+_LOST_REPLY = Failed(
+    Timeout("injected loss: the request arrived, its reply did not (lost_reply_rate in the address)")
+)
 
 
 class _SplitMix:

@@ -9,30 +9,23 @@ folder is flushed before the answer, so that an answered write survives a power 
 object a moment before that flush. Deletions are not flushed: an object that a power cut brings back is
 garbage, which its owner meets and deletes again.
 
-**Locks.** Whatever ends a version (replace, delete) holds the ``flock`` of the key's stripe, one of a fixed
-set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock.
-
-**Versions** are the modification time and the inode number. To never repeat, each stripe keeps a clock, the
-modification time of its lock file: before a version ends, its stripe's clock is brought up to that version's
-time, and a new file reads the clock after its inode exists and takes a later time. Two versions that share
-an inode number cannot overlap, hence the later one has the later time.
+**Locks and versions** are explained in ``file_locks``: what replaces or deletes holds a lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import stat as modes
 import threading
-import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from ..clock import MACHINE, Machine
-from ..errors import OsqueueError, Rejected, Timeout, Unavailable
+from ..errors import Rejected
 from .base import (
     LIST_KEYS_MAX,
     Delete,
@@ -51,30 +44,17 @@ from .base import (
     Unchanged,
     Written,
 )
+from .file_errors import explained
+from .file_locks import Stripes, stripe_of, version_of
 
 # A file system takes 255 bytes in one component of a path, and an intent carries its operations in its
 # last component. 240 bytes for the whole key keeps every component below that, whatever is around it.
 FILE_KEY_BYTES_MAX = 240
-STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
-LOCK_WAIT_S_MAX = 10.0  # a holder is in the middle of one flush; longer means that it is frozen
-LOCK_POLL_S_MIN = 0.000_2
-LOCK_POLL_S_MAX = 0.005
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
 
 _OWN = ".osqueue"  # locks and temporary files; keys cannot reach names that start with a dot
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full; free space or move the store",
-    errno.EDQUOT: "the disk quota is used up; raise it or free space",
-    errno.EACCES: "this user may not read and write there; change the folder's owner or mode",
-    errno.EPERM: "the file system forbids it; the store needs hard links and this user as the files' owner",
-    errno.EROFS: "the file system is mounted read-only; mount it for writing",
-    errno.EMFILE: "this process has too many open files; raise `ulimit -n`",
-    errno.ENFILE: "the machine has too many open files; raise fs.file-max",
-    errno.ENOTSUP: "the file system lacks hard links or locks; use a local one (ext4, xfs, btrfs, apfs, tmpfs)",
-    errno.EIO: "the disk reports an error; check it before going on",
-}
 
 
 class FileStore(Store):
@@ -90,7 +70,7 @@ class FileStore(Store):
         self._fsync = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
-        self._locks = os.path.join(self.root, _OWN, "locks")
+        self._stripes = Stripes(os.path.join(self.root, _OWN, "locks"), machine)
         # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
         self._token = machine.bits(64)
         self._names = itertools.count()
@@ -109,7 +89,7 @@ class FileStore(Store):
             self._fail("read", request.key, error)
         try:
             stat = os.fstat(descriptor)
-            version = _version(stat)
+            version = version_of(stat)
             if version == request.unless:
                 return Unchanged()
             start = request.start or 0
@@ -128,14 +108,12 @@ class FileStore(Store):
         path = self._path(request.key)
         durable = self._fsync and request.durable
         try:
-            written = self._create(path, request.body, durable)
-            while written is None:  # it exists: replace it, unless a deletion comes between
-                with self._locked(path) as lock:
-                    current = _stat(path)
-                    if current is not None:
-                        written = self._replace(path, request.body, durable, lock, current)
-                if written is None:
+            written = None
+            while written is None:  # again when it came to be, or went, since the look
+                if _stat(path) is None:
                     written = self._create(path, request.body, durable)
+                else:
+                    written = self._overwrite(path, request.body, durable)
             if durable:
                 self._settle(os.path.dirname(path))
             return written
@@ -159,11 +137,11 @@ class FileStore(Store):
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
         path = self._path(request.key)
         try:
-            if not _is(request.version, _stat(path)):
+            if not _matches(request.version, _stat(path)):
                 return Refused()  # without waiting for the winner's flush
             with self._locked(path) as lock:
                 current = _stat(path)
-                if current is None or not _is(request.version, current):
+                if current is None or not _matches(request.version, current):
                     return Refused()
                 written = self._replace(path, request.body, self._fsync, lock, current)
             if self._fsync:
@@ -182,16 +160,16 @@ class FileStore(Store):
 
     def delete(self, request: Delete) -> Deleted:
         paths = [self._path(key) for key in request.keys]
-        paths.sort(key=_stripe)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
+        paths.sort(key=stripe_of)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
         path = ""
         try:
-            for _, group in itertools.groupby(paths, key=_stripe):
+            for _, group in itertools.groupby(paths, key=stripe_of):
                 members = list(group)
                 with self._locked(members[0]) as lock:
                     for path in members:
                         current = _stat(path)
                         if current is not None:
-                            _end(lock, current)
+                            self._stripes.end(lock, current)
                             with contextlib.suppress(FileNotFoundError):
                                 os.unlink(path)
         except OSError as error:
@@ -203,9 +181,9 @@ class FileStore(Store):
         try:
             with self._locked(path) as lock:
                 current = _stat(path)
-                if current is None or not _is(request.version, current):
+                if current is None or not _matches(request.version, current):
                     return Refused()
-                _end(lock, current)
+                self._stripes.end(lock, current)
                 os.unlink(path)
             if self._fsync:
                 _flush_folder(os.path.dirname(path))
@@ -237,9 +215,15 @@ class FileStore(Store):
             os.unlink(temporary)
         return Written(version)
 
+    def _overwrite(self, path: str, body: bytes, durable: bool) -> Written | None:
+        """Replace what is there, whatever its version; None when there is nothing."""
+        with self._locked(path) as lock:
+            current = _stat(path)
+            return None if current is None else self._replace(path, body, durable, lock, current)
+
     def _replace(self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result) -> Written:
         """Put ``body`` in place of ``current``, under the stripe's lock."""
-        _end(lock, current)
+        self._stripes.end(lock, current)
         temporary, version = self._write_temporary(path, body, durable, lock)
         try:
             os.rename(temporary, path)
@@ -255,14 +239,13 @@ class FileStore(Store):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             _write(descriptor, body)
-            # After the inode exists (see the module's text): what ended before is on the clock now.
-            clock = os.fstat(lock) if lock is not None else _stat(self._lock_path(path))
-            floor = 0 if clock is None else clock.st_mtime_ns + 1
-            modified = max(self._machine.now_ms() * 1_000_000, floor)
+            # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
+            clock_ns = self._stripes.clock_ns(path, lock)
+            modified = max(self._machine.now_ms() * 1_000_000, clock_ns + 1)
             os.utime(descriptor, ns=(modified, modified))
             if durable:
                 os.fsync(descriptor)
-            version = _version(os.fstat(descriptor))
+            version = version_of(os.fstat(descriptor))
         except OSError:
             os.unlink(temporary)
             raise
@@ -281,7 +264,7 @@ class FileStore(Store):
                 above = os.path.dirname(above)
                 new.append(above)
             os.makedirs(self._temporary, exist_ok=True)
-            os.makedirs(self._locks, exist_ok=True)
+            os.makedirs(self._stripes.folder, exist_ok=True)
             if self._fsync:
                 for folder in new:
                     _flush_folder(folder)
@@ -306,38 +289,9 @@ class FileStore(Store):
             self._settled.clear()
         self._settled.add(folder)
 
-    @contextlib.contextmanager
-    def _locked(self, path: str) -> Iterator[int]:
-        """Hold the lock of the path's stripe.
-
-        Opened anew each time: a kept descriptor would be shared by threads and by forked children,
-        and a ``flock`` does not exclude those who share one.
-        """
+    def _locked(self, path: str) -> AbstractContextManager[int]:
         self._prepare()
-        lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            self._wait_for(lock, path)
-            yield lock
-        finally:
-            os.close(lock)
-
-    def _wait_for(self, lock: int, path: str) -> None:
-        deadline = None
-        pause = LOCK_POLL_S_MIN
-        while True:
-            try:
-                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                now = self._machine.monotonic()
-                deadline = deadline or now + LOCK_WAIT_S_MAX
-                if now >= deadline:
-                    raise Timeout(
-                        f"{self._lock_path(path)} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
-                        "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
-                    ) from None
-            # Polling, because a blocking flock knows no time-out.
-            self._machine.sleep(pause)
-            pause = min(pause * 2, LOCK_POLL_S_MAX)
+        return self._stripes.locked(path)
 
     # ── Names ────────────────────────────────────────────────────────────────
 
@@ -350,9 +304,6 @@ class FileStore(Store):
                 field="key",
             )
         return f"{self.root}/{key}"
-
-    def _lock_path(self, path: str) -> str:
-        return f"{self._locks}/{_stripe(path):02x}"
 
     def _walk(self, folder: str, request: List) -> Iterator[str]:
         """Keys below ``folder`` that the request asks for, in byte order, as far as the caller reads."""
@@ -378,38 +329,23 @@ class FileStore(Store):
                 yield name
 
     def _fail(self, verb: str, key: str, error: OSError) -> NoReturn:
-        raise _explained(verb, os.path.join(self.root, key), error) from error
+        raise explained(verb, os.path.join(self.root, key), error) from error
 
 
 # ── One system call each ─────────────────────────────────────────────────────
 
 
-def _explained(verb: str, path: str, error: OSError) -> OsqueueError:
-    number = error.errno or 0
-    if number == errno.ENAMETOOLONG:
-        return Rejected(f"cannot {verb} {path}: one part of the key is over 255 bytes; shorten it", field="key")
-    if number in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
-        return Rejected(
-            f"cannot {verb} {path}: on a file system no key can also be the folder of another; rename one",
-            field="key",
-        )
-    remedy = _REMEDIES.get(number, "check the folder and the disk")
-    return Unavailable(f"cannot {verb} {path}: {os.strerror(number)}. Remedy: {remedy}.")
-
-
 def _may_hold(name: str, prefix: str, after: str) -> bool:
     """Is this a key that the listing asks for, or (with a slash at its end) a folder of such keys?"""
     if name.endswith("/"):
-        return (name > after or after.startswith(name)) and (name.startswith(prefix) or prefix.startswith(name))
+        return (name > after or after.startswith(name)) and (
+            name.startswith(prefix) or prefix.startswith(name)
+        )
     return name > after and name.startswith(prefix)
 
 
-def _version(stat: os.stat_result) -> str:
-    return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
-
-
-def _is(version: str, stat: os.stat_result | None) -> bool:
-    return stat is not None and _version(stat) == version
+def _matches(version: str, stat: os.stat_result | None) -> bool:
+    return stat is not None and version_of(stat) == version
 
 
 def _stat(path: str) -> os.stat_result | None:
@@ -418,16 +354,6 @@ def _stat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return None if modes.S_ISDIR(stat.st_mode) else stat
-
-
-def _stripe(path: str) -> int:
-    return zlib.crc32(path.encode()) % STRIPES
-
-
-def _end(lock: int, current: os.stat_result) -> None:
-    """Bring the stripe's clock up to a version that is about to end."""
-    if os.fstat(lock).st_mtime_ns < current.st_mtime_ns:
-        os.utime(lock, ns=(current.st_mtime_ns, current.st_mtime_ns))
 
 
 def _read(descriptor: int, start: int, length: int) -> bytes:

@@ -39,7 +39,7 @@ _REFUSED = Refused()
 
 
 class MemoryStore(Store):
-    """Objects in a dict. The version is a counter of all writes, so that it never repeats, deletions included."""
+    """Objects in a dict. The version counts all writes, so that it survives deletions without repeating."""
 
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""A store around another store: the base of those that count, delay or fail."""
+"""Two ways to make a store out of one method: ``perform`` alone, and ``perform`` around another store."""
 
 from __future__ import annotations
 
@@ -27,12 +27,8 @@ from .base import (
 )
 
 
-class WrappedStore(Store):
-    """A store around another. Subclasses say what ``perform`` does; the seven methods follow from it."""
-
-    def __init__(self, inner: Store) -> None:
-        self.inner = inner
-        self.key_bytes_max = inner.key_bytes_max
+class PerformingStore(Store):
+    """A store whose subclasses say what ``perform`` does; the seven methods follow from it."""
 
     @abstractmethod
     def perform(self, request: Request) -> Reply: ...
@@ -40,35 +36,43 @@ class WrappedStore(Store):
     @abstractmethod
     async def perform_async(self, request: Request) -> Reply: ...
 
+    def get(self, request: Get) -> Found | Missing | Unchanged:
+        return cast("Found | Missing | Unchanged", self._definite(request))
+
+    def put(self, request: Put) -> Written:
+        return cast("Written", self._definite(request))
+
+    def put_if_absent(self, request: PutIfAbsent) -> Written | Refused:
+        return cast("Written | Refused", self._definite(request))
+
+    def put_if_match(self, request: PutIfMatch) -> Written | Refused:
+        return cast("Written | Refused", self._definite(request))
+
+    def list(self, request: List) -> Listed:
+        return cast("Listed", self._definite(request))
+
+    def delete(self, request: Delete) -> Deleted:
+        return cast("Deleted", self._definite(request))
+
+    def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
+        return cast("Deleted | Refused", self._definite(request))
+
+    def _definite(self, request: Request) -> Reply:
+        reply = self.perform(request)
+        if isinstance(reply, Failed):
+            raise reply.error
+        return reply
+
+
+class WrappedStore(PerformingStore):
+    """A store around another: the base of those that count, delay or fail."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.key_bytes_max = inner.key_bytes_max
+
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
 
     def close(self) -> None:
         self.inner.close()
-
-    def get(self, request: Get) -> Found | Missing | Unchanged:
-        return cast("Found | Missing | Unchanged", _definite(self.perform(request)))
-
-    def put(self, request: Put) -> Written:
-        return cast("Written", _definite(self.perform(request)))
-
-    def put_if_absent(self, request: PutIfAbsent) -> Written | Refused:
-        return cast("Written | Refused", _definite(self.perform(request)))
-
-    def put_if_match(self, request: PutIfMatch) -> Written | Refused:
-        return cast("Written | Refused", _definite(self.perform(request)))
-
-    def list(self, request: List) -> Listed:
-        return cast("Listed", _definite(self.perform(request)))
-
-    def delete(self, request: Delete) -> Deleted:
-        return cast("Deleted", _definite(self.perform(request)))
-
-    def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
-        return cast("Deleted | Refused", _definite(self.perform(request)))
-
-
-def _definite(reply: Reply) -> Reply:
-    if isinstance(reply, Failed):
-        raise reply.error
-    return reply

@@ -1,0 +1,93 @@
+# One command for each thing one does here; `make` alone lists them.
+#
+# Set-up needs a Python of 3.11 or later with its venv module, and the network once. Everything is
+# installed under .venv and .venv-tools; nothing outside this folder changes.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+UV_VERSION := 0.13.8
+SECONDS ?= 60
+SEED ?=
+JOBS ?= 2
+ARGS ?=
+
+# The first Python that is new enough. `make PYTHON=/path/to/python …` overrides the choice.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+UV := .venv-tools/bin/uv
+RUN := .venv/bin/python
+CODE := layers bench demo tests
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+
+.PHONY: help setup check-tools demo test lint types unit format soak bench lock clean
+
+help: ## Show this list
+	@echo "osqueue: make <target>"
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+
+setup: .venv/.ready ## Create .venv with everything from uv.lock (at once when nothing changed)
+	@:
+
+check-tools: ## Say what this machine has and what is missing
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "missing: Python 3.11 or later. No python3 … python3.14 on PATH is new enough." >&2; \
+	  echo "         Install one (Debian: apt install python3 python3-venv; macOS: brew install python)" >&2; \
+	  echo "         or name it: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; fi
+	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  echo "missing: $(PYTHON) does not run, or is older than Python 3.11" >&2; exit 1; fi
+	@if ! "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null; then \
+	  echo "missing: $(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; fi
+	@echo "found:   $$("$(PYTHON)" -c 'import sys; print(sys.executable, sys.version.split()[0])') with venv"
+
+$(UV): Makefile
+	@$(MAKE) --no-print-directory check-tools
+	@rm -rf .venv-tools
+	@"$(PYTHON)" -m venv .venv-tools
+	@.venv-tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { \
+	  rm -rf .venv-tools; \
+	  echo "set-up stopped: pip could not install uv $(UV_VERSION). Is a package index reachable from here" >&2; \
+	  echo "                (network, proxy, PIP_INDEX_URL)? Then run the same command again." >&2; exit 1; }
+	@touch $(UV)
+
+.venv/.ready: pyproject.toml uv.lock $(UV)
+	@[ -x $(RUN) ] && $(RUN) -c '' 2>/dev/null || { rm -rf .venv; "$(PYTHON)" -m venv --without-pip .venv; }
+	@$(UV) sync --quiet --frozen --all-extras || { \
+	  echo "set-up stopped: uv could not install what uv.lock names. Is the network up? Then run it again." >&2; exit 1; }
+	@touch .venv/.ready
+
+demo: setup ## Replay a real log of 18,239 jobs through the file store, with workers killed on the way
+	@$(RUN) -m demo $(ARGS)
+
+test: lint types unit ## Run every check: lint, types, tests
+
+lint: setup ## Check style, banned names and formatting
+	@.venv/bin/ruff check $(CODE)
+	@.venv/bin/ruff format --check $(CODE)
+
+types: setup ## Check types, strictly
+	@.venv/bin/mypy
+
+unit: setup ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+format: setup ## Format the code and repair what the linter can
+	@.venv/bin/ruff check --fix-only --quiet $(CODE)
+	@.venv/bin/ruff format $(CODE)
+
+soak: setup ## Run the simulator for SECONDS (60), from SEED if given
+	@$(RUN) -m osqueue.simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+bench: setup ## Run the benchmarks against their goals (ARGS="writers --json" picks)
+	@$(RUN) -m bench $(ARGS)
+
+lock: $(UV) ## Write uv.lock anew after a change of pyproject.toml
+	@$(UV) lock
+
+clean: ## Remove everything that set-up and the tools made
+	@rm -rf .venv .venv-tools .venv-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

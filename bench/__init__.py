@@ -1,0 +1,1 @@
+"""Benchmarks: each prints its figure beside its goal, and beside the peer's figure from the same run."""

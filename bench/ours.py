@@ -1,0 +1,10 @@
+"""Command lines for our own workers, the counterpart of ``peer.py``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def command(*arguments: str | float) -> list[str]:
+    """The command line of one of our workers, run from the repository's root."""
+    return [sys.executable, "-m", "bench.our_worker", *map(str, arguments)]

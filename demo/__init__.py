@@ -1,0 +1,1 @@
+"""The demo: a real log of jobs, replayed through the local file store."""

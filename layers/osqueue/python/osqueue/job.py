@@ -1,0 +1,116 @@
+"""What callers see of jobs: plain frozen data, times as aware datetimes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from .core import state as stored
+from .errors import OsqueueError
+from .keys import job_id
+
+
+class Enqueued(Struct, frozen=True, gc=False):
+    """What became of one job given to enqueue."""
+
+    status: str  # "queued" or "rejected" (an item of enqueue_many that was refused; see error)
+    job_id: str | None
+    state: str | None = None  # "queued" or "scheduled"
+    result: Any = None
+    error: OsqueueError | None = None
+
+
+class Done(Struct, frozen=True):
+    """What became of one item of complete_many, heartbeat_many and their kin."""
+
+    job_id: str
+    ok: bool
+    code: str = "ok"  # "ok", "lease_lost", "cancelled" or "stale"
+    cancel_requested: bool = False  # heartbeats: somebody wants the job cancelled
+
+
+class Attempt(Struct, frozen=True):
+    """One lease that ended."""
+
+    run: int
+    worker: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: str  # completed, failed, stalled, released or cancelled
+    error: str | None
+
+
+class Job(Struct, frozen=True):
+    """A job as the queue's state shows it."""
+
+    job_id: str
+    state: str
+    kind: str | None
+    priority: int
+    enqueued_at: datetime
+    attempt: int
+    max_attempts: int
+    payload_bytes: int
+    due_at: datetime | None = None  # scheduled and failing: when it becomes claimable
+    worker: str | None = None  # processing: who holds the lease
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    expires_at: datetime | None = None  # processing: when the lease ends
+    cancel_requested: bool = False
+    finished_at: datetime | None = None
+    error: str | None = None  # of the last attempt that failed
+    attempts: tuple[Attempt, ...] = ()  # those that ended, the latest few
+
+
+def moment(ms: int) -> datetime:
+    """A stored time as an aware datetime, UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def job_view(state: str, job: stored.Job, **more: Any) -> Job:
+    """The public view of a stored job."""
+    errors = [attempt.error for attempt in job.history if attempt.error]
+    return Job(
+        job_id=job_id(job.key),
+        state=state,
+        kind=job.kind or None,
+        priority=job.priority,
+        enqueued_at=moment(job.enqueued_ms),
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        payload_bytes=more.pop("payload_bytes", stored.content_bytes(job.payload)),
+        due_at=moment(job.due_ms) if job.due_ms else None,
+        error=errors[-1] if errors else None,
+        attempts=tuple(
+            Attempt(
+                each.run,
+                each.worker,
+                moment(each.started_ms),
+                moment(each.ended_ms),
+                each.outcome,
+                each.error or None,
+            )
+            for each in job.history
+        ),
+        **more,
+    )
+
+
+def lease_view(lease: stored.Lease) -> Job:
+    """The public view of a job being worked on."""
+    return job_view(
+        stored.PROCESSING,
+        lease.job,
+        worker=lease.worker,
+        started_at=moment(lease.started_ms),
+        heartbeat_at=moment(lease.beat_ms),
+        expires_at=moment(lease.expires_ms),
+        cancel_requested=lease.cancel,
+    )
+
+
+def finished_view(row: stored.Finished) -> Job:
+    """The public view of a job that is over."""
+    return job_view(row.state, row.job, finished_at=moment(row.finished_ms), payload_bytes=row.payload_bytes)

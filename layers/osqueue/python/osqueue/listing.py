@@ -1,0 +1,239 @@
+"""Looking at a queue: one job, a page of jobs, the numbers. All from committed state; nothing here changes it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from .core import state as stored
+from .core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
+from .errors import Rejected
+from .job import Job, finished_view, job_view, lease_view
+from .keys import drawn_ms
+from .segments import find, segments_of, whole
+from .segments import page as segment_page
+from .shards import QueueFlow, read_state, root_of
+from .validation import whole as whole_number
+
+PAGE_MAX = 1_000
+
+
+def waiting_spans(state: State) -> list[Span]:
+    """Every top-level span that holds queued or delayed jobs."""
+    spans = [span for lane in state.lanes for span in lane.backlog.spans]
+    return [*spans, *state.delayed.spans]
+
+
+def find_job(root: str, state: State, key: bytes) -> QueueFlow[Job | None]:
+    """A job in one state of its shard, in memory or in a segment."""
+    lease = state.leases.get(key)
+    if lease is not None:
+        return lease_view(lease)
+    for place, job in stored.jobs_in_memory(state):
+        if job.key == key:
+            return job_view(place, job)
+    for row in state.finished:
+        if row.job.key == key:
+            return finished_view(row)
+    if key in state.tombstones:
+        return None
+    for spans, place_of in _sections(state):
+        found = yield from find(root, spans, key)
+        if found is not None:
+            return job_view(place_of(found.job), found.job)
+    return None
+
+
+def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job], str]]]:
+    """The spans of each part of a state, and what state a job found there is in."""
+    lanes = [span for lane in state.lanes for span in lane.backlog.spans]
+    return [
+        (lanes, lambda job: QUEUED),
+        (state.delayed.spans, stored.delayed_state),
+        (state.dead.spans, lambda job: FAILED),
+    ]
+
+
+# ── Pages ────────────────────────────────────────────────────────────────────
+def page(
+    queue: str, shards: int, wanted: str | None, limit: int, cursor: str | None
+) -> QueueFlow[tuple[list[Job], str | None]]:
+    """Jobs by shard, then processing, queued in order, delayed, failed, finished.
+
+    The cursor counts positions. A queue that moves between two pages may show a job twice or not at all; a page
+    itself is one committed state.
+    """
+    if wanted is not None and wanted not in STATES:
+        raise Rejected(f"state: {wanted!r} is none of {', '.join(STATES)}.", field="state")
+    whole_number(limit, "limit", 1, PAGE_MAX)
+    shard, skip = _read_cursor(cursor)
+    found: list[Job] = []
+    while shard < shards and len(found) < limit:
+        state = yield from read_state(queue, shard)
+        if state is not None:
+            seen = yield from _fill(found, root_of(queue, shard), state, wanted, skip, limit)
+            if len(found) >= limit:
+                return found, _write_cursor(shard, skip + seen)
+        shard, skip = shard + 1, 0
+    return found, None
+
+
+def _fill(
+    found: list[Job], root: str, state: State, wanted: str | None, skip: int, limit: int
+) -> QueueFlow[int]:
+    """Add the shard's jobs after the first ``skip`` positions; answers how many positions were passed."""
+    passed = 0
+
+    def take(jobs: Sequence[Job]) -> None:
+        nonlocal skip, passed
+        if skip >= len(jobs):
+            skip -= len(jobs)
+            return
+        for job in jobs[skip:]:
+            if len(found) >= limit:
+                return
+            passed += 1
+            if wanted is None or job.state == wanted:
+                found.append(job)
+        skip = 0
+
+    def spans(group: Sequence[Span], state_of: Callable[[stored.Job], str]) -> QueueFlow[None]:
+        nonlocal skip, passed
+        for segment in (yield from segments_of(root, group)):
+            if len(found) >= limit:
+                return
+            if skip >= segment.count:
+                skip -= segment.count
+                continue
+            while skip < segment.count and len(found) < limit:
+                jobs = yield from segment_page(root, segment, skip, limit)
+                if not jobs:
+                    break
+                for job in jobs:
+                    if len(found) >= limit:
+                        return
+                    passed += 1
+                    skip += 1
+                    view = job_view(state_of(job), job)
+                    if job.key not in state.tombstones and (wanted is None or view.state == wanted):
+                        found.append(view)
+            skip = 0
+
+    if wanted in (None, PROCESSING):
+        take([lease_view(lease) for lease in state.leases.values()])
+    if wanted in (None, QUEUED):
+        for lane in state.lanes:
+            take([job_view(QUEUED, job) for job in lane.backlog.ready])
+            yield from spans(lane.backlog.spans, lambda job: QUEUED)
+            take([job_view(QUEUED, job) for job in lane.backlog.tail])
+    if wanted in (None, SCHEDULED, stored.FAILING):
+        take([job_view(stored.delayed_state(job), job) for job in state.delayed.jobs])
+        yield from spans(state.delayed.spans, stored.delayed_state)
+    if wanted in (None, FAILED):
+        take([job_view(FAILED, job) for job in state.dead.ready])
+        yield from spans(state.dead.spans, lambda job: FAILED)
+        take([job_view(FAILED, job) for job in state.dead.tail])
+    if wanted in (None, stored.COMPLETED, stored.CANCELLED):
+        take([finished_view(row) for row in state.finished])
+    return passed
+
+
+def _write_cursor(shard: int, skip: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((shard, skip))).decode()
+
+
+def _read_cursor(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    try:
+        shard, skip = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[int, int])
+    except (msgspec.MsgspecError, binascii.Error, ValueError, TypeError):
+        raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor") from None
+    return max(0, shard), max(0, skip)
+
+
+# ── Numbers ──────────────────────────────────────────────────────────────────
+def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, Any]:
+    """Jobs by state, the oldest waiting job's age and the counters, over all shards."""
+    jobs = dict.fromkeys(STATES, 0)
+    counters: dict[str, int] = {}
+    oldest: int | None = None
+    for state in states:
+        for name, count in count_states(state).items():
+            jobs[name] += count
+        for lane in state.lanes:
+            first = _first_ms(lane.backlog)
+            if first is not None:
+                oldest = first if oldest is None else min(oldest, first)
+        for name, value in msgspec.structs.asdict(state.counters).items():
+            if not name.startswith("keysum"):
+                counters[name] = counters.get(name, 0) + value
+    settings = states[0].settings if states else stored.Settings()
+    return {
+        "queue": queue,
+        "shards": settings.shards,
+        "paused": settings.paused,
+        **jobs,
+        "oldest_seconds": None if oldest is None else max(0.0, (now_ms - oldest) / 1000),
+        "commits": sum(state.seq for state in states),
+        "counters": counters,
+        "settings": {
+            "backoff_base": settings.backoff_base_ms / 1000,
+            "backoff_cap": settings.backoff_cap_ms / 1000,
+            "dead_ttl": settings.dead_ttl_ms / 1000,
+        },
+    }
+
+
+def count_states(state: State) -> dict[str, int]:
+    """How many jobs of one shard are in each state."""
+    jobs = dict.fromkeys(STATES, 0)
+    jobs[PROCESSING] = len(state.leases)
+    jobs[QUEUED] = sum(stored.waiting(lane.backlog) for lane in state.lanes) - len(state.tombstones)
+    for job in state.delayed.jobs:
+        jobs[stored.delayed_state(job)] += 1
+    for span in state.delayed.spans:
+        jobs[stored.FAILING] += span.failing
+        jobs[SCHEDULED] += span.count - span.failing
+    jobs[FAILED] = dead_count(state)
+    for row in state.finished:
+        if row.state in (stored.COMPLETED, stored.CANCELLED):
+            jobs[row.state] += 1
+    return jobs
+
+
+def _first_ms(backlog: stored.Backlog) -> int | None:
+    """When the first waiting job was enqueued (by its key where it lies in a segment)."""
+    if backlog.ready:
+        return backlog.ready[0].enqueued_ms
+    if backlog.spans:
+        return drawn_ms(backlog.spans[0].first)
+    return backlog.tail[0].enqueued_ms if backlog.tail else None
+
+
+# ── Dead letters ─────────────────────────────────────────────────────────────
+def dead_count(state: State) -> int:
+    """How many dead letters a shard has."""
+    return stored.waiting(state.dead)
+
+
+def count_dead(
+    queue: str, shard: int, kinds: tuple[str, ...] | None, error: str, most: int | None
+) -> QueueFlow[int]:
+    """How many dead letters a redrive would move."""
+    state = yield from read_state(queue, shard)
+    if state is None:
+        return 0
+    jobs = [*state.dead.ready, *state.dead.tail]
+    for span in (yield from segments_of(root_of(queue, shard), state.dead.spans)):
+        jobs.extend((yield from whole(root_of(queue, shard), span)))
+    matching = sum(
+        (kinds is None or job.kind in kinds) and error in (job.history[-1].error if job.history else "")
+        for job in jobs
+    )
+    return matching if most is None else min(matching, most)
+

@@ -1,0 +1,499 @@
+"""Queue and AsyncQueue: the public face.
+
+Both run the same flows. What each method does is written once, in ``embedded``; ``_blocking`` and ``_awaiting``
+below turn a flow into a method that blocks or a coroutine.
+
+    from osqueue import Queue
+
+    q = Queue.connect("file://jobs", "emails")
+    q.enqueue({"to": "ada@example.com"})
+    for lease in q.claim(limit=10):
+        send(lease.payload)
+        lease.complete()
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from . import limits
+from .clock import MACHINE, Machine
+from .commit.driver import AsyncDriver, BlockingDriver
+from .commit.group import AsyncGroup, BlockingGroup
+from .commit.writer import Writer
+from .core.state import Event
+from .embedded import Claimed, Embedded, Granted, Writers, lease_lost
+from .errors import Rejected
+from .garbage import Report, reap
+from .job import Done, Enqueued, Job, moment
+from .keys import job_id
+from .serde import Codec, Serializer, serializer_of
+from .shards import QueueFlow, Submit, root_of
+from .stores.address import open_store
+from .stores.base import Store
+from .stores.counting import CountingStore
+from .validation import queue_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _blocking(
+    flow: Callable[Concatenate[_Base, P], QueueFlow[R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """A method that runs the flow on the calling thread."""
+
+    @functools.wraps(flow)
+    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._run(flow(self, *args, **kwargs))
+        return result
+
+    return method
+
+
+def _awaiting(
+    flow: Callable[Concatenate[_Base, P], QueueFlow[R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A coroutine method that runs the flow on the event loop."""
+
+    @functools.wraps(flow)
+    async def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await self._run(flow(self, *args, **kwargs))
+        return result
+
+    return method
+
+
+class Leases(list[R]):
+    """The leases of one claim. When there are none, ``reason`` says why."""
+
+    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
+
+
+class _LeaseBase(Generic[T]):
+    """A job in a worker's hands."""
+
+    def __init__(self, queue: Any, granted: Granted, payload: T) -> None:
+        lease = granted.lease
+        self._queue = queue
+        self._asked = granted.asked
+        self._lease_s = lease.lease_ms / 1000
+        self.job_id: str = job_id(lease.job.key)
+        self.payload: T = payload
+        self.kind: str | None = lease.job.kind or None
+        self.priority: int = lease.job.priority
+        self.attempt: int = lease.job.attempt
+        self.max_attempts: int = lease.job.max_attempts
+        self.run: int = lease.job.run
+        self.token: str = lease.token
+        self.enqueued_at: datetime = moment(lease.job.enqueued_ms)
+        self.expires_at: datetime = moment(lease.expires_ms)
+        self.cancel_requested: bool = lease.cancel
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
+
+    @property
+    def seconds_left(self) -> float:
+        """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
+        return self._asked + self._lease_s - float(self._queue.machine.monotonic())
+
+    def _run(self, flow: QueueFlow[R]) -> Any:
+        return self._queue._run(flow)
+
+    def _heartbeat(self, lease: float | None = None) -> QueueFlow[None]:
+        """Extend the lease, by ``lease`` seconds from now or by its own length. Raises LeaseLost.
+
+        Afterwards ``cancel_requested`` tells whether somebody wants the job cancelled.
+        """
+        asked = self._queue.machine.monotonic()
+        (done,) = yield from self._queue._flows.heartbeat_many([(self.job_id, self.token)], lease)
+        self._check(done)
+        self._asked = asked
+        if lease is not None:
+            self._lease_s = lease
+        self.cancel_requested = done.cancel_requested
+
+    def _complete(self, result: Any = None) -> QueueFlow[None]:
+        """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
+        (done,) = yield from self._queue._flows.complete_many([(self.job_id, self.token, result)])
+        self._check(done)
+
+    def _fail(
+        self, error: str | BaseException, retry_in: float | None = None, retry: bool = True
+    ) -> QueueFlow[str]:
+        """Report that the attempt failed; answers the job's new state, "failing", "failed" or "cancelled".
+
+        The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
+        left and ``retry`` is true. Raises LeaseLost.
+        """
+        (done,) = yield from self._queue._flows.fail_many([(self.job_id, self.token, error)], retry_in, retry)
+        self._check(done)
+        return str(done.code)
+
+    def _release(self, delay: float = 0) -> QueueFlow[None]:
+        """Give the job back without using the attempt: to the front, or after ``delay`` seconds. Raises LeaseLost."""
+        (done,) = yield from self._queue._flows.release_many([(self.job_id, self.token)], delay)
+        self._check(done)
+
+    def _cancel(self, why: str = "") -> QueueFlow[None]:
+        """Accept a cancel, or decide on one: the job ends as cancelled. Raises LeaseLost."""
+        (done,) = yield from self._queue._flows.abort_many([(self.job_id, self.token)], why)
+        self._check(done)
+
+    def _check(self, done: Done) -> None:
+        if not done.ok:
+            raise lease_lost(self.job_id)
+
+
+class Lease(_LeaseBase[T]):
+    """A job in a worker's hands: heartbeat while you work, then complete, fail, release or cancel it."""
+
+    heartbeat = _blocking(_LeaseBase._heartbeat)
+    complete = _blocking(_LeaseBase._complete)
+    fail = _blocking(_LeaseBase._fail)
+    release = _blocking(_LeaseBase._release)
+    cancel = _blocking(_LeaseBase._cancel)
+
+
+class AsyncLease(_LeaseBase[T]):
+    """The same for coroutines."""
+
+    heartbeat = _awaiting(_LeaseBase._heartbeat)
+    complete = _awaiting(_LeaseBase._complete)
+    fail = _awaiting(_LeaseBase._fail)
+    release = _awaiting(_LeaseBase._release)
+    cancel = _awaiting(_LeaseBase._cancel)
+
+
+class _Base(Generic[T]):
+    """What Queue and AsyncQueue share: everything but how a flow is run."""
+
+    _lease_class: type[_LeaseBase[Any]]
+
+    def __init__(
+        self,
+        store: Store,
+        queue: str,
+        *,
+        serializer: str | Serializer = "json",
+        type: Any = Any,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+        machine: Machine = MACHINE,
+    ) -> None:
+        self.name = queue_name(queue)
+        self.store = store if isinstance(store, CountingStore) else CountingStore(store)
+        self.machine = machine
+        self.codec = Codec(serializer_of(serializer), type)
+        self.timeout = timeout
+        self._writers = Writers(self._writer)
+        self._flows = Embedded(self.name, self.codec, machine, self._writers)
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        queue: str,
+        *,
+        serializer: str | Serializer = "json",
+        type: Any = Any,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+    ) -> Any:
+        """Open a queue by address: ``memory://``, ``file:///path`` or ``s3://bucket/prefix``.
+
+        ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
+        converted to; ``timeout`` is how many seconds one call may try. Nothing is sent yet. Raises Rejected for an
+        address or a name that means nothing.
+        """
+        name = queue_name(queue)
+        return cls(open_store(address), name, serializer=serializer, type=type, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """How many requests this object has sent to its store: get, put, list, delete."""
+        return self.store.requests
+
+    def _writer(self, shard: int) -> Writer:
+        store = self.store
+        return Writer(root_of(self.name, shard), self.name, self.machine, store.clock_ms, store.key_bytes_max)
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        """Transitions that this object has committed."""
+
+    def _deadline(self, submit: Submit) -> float:
+        timeout = self.timeout if submit.timeout is None else submit.timeout
+        return self.machine.monotonic() + timeout
+
+    # ── Flows, one for each public method ────────────────────────────────────
+    def _enqueue(
+        self,
+        payload: T,
+        id: str | None = None,
+        kind: str | None = None,
+        priority: int = limits.PRIORITY_DEFAULT,
+        delay: float | None = None,
+        at: datetime | float | None = None,
+        max_attempts: int = limits.ATTEMPTS_DEFAULT,
+        result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000,
+    ) -> QueueFlow[Enqueued]:
+        """Add a job. It is durable when this returns.
+
+        ``priority`` 0 to 9, lower first; ``delay`` in seconds or ``at`` an aware datetime; ``result_ttl`` in seconds.
+        Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
+        """
+        return self._flows.enqueue(
+            payload,
+            id=id,
+            kind=kind,
+            priority=priority,
+            delay=delay,
+            at=at,
+            max_attempts=max_attempts,
+            result_ttl=result_ttl,
+        )
+
+    def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
+        """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
+
+        A bad item fails alone (status "rejected"). Up to 1,000,000; from 1,001 on they are staged as segments.
+        """
+        return self._flows.enqueue_many(jobs)
+
+    def _claim(
+        self,
+        limit: int = 1,
+        worker: str | None = None,
+        wait: float = 0,
+        lease: float = limits.LEASE_MS_DEFAULT / 1000,
+        kinds: Iterable[str] | None = None,
+    ) -> QueueFlow[Leases[Any]]:
+        """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
+
+        ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing.
+        """
+        claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
+        leases: Leases[Any] = Leases()
+        leases.reason = claimed.reason
+        for granted in claimed.leases:
+            payload = self.codec.decode(granted.payload, granted.lease.job.codec, self.codec.payload_type)
+            leases.append(self._lease_class(self, granted, payload))
+        return leases
+
+    def _complete_many(self, items: Iterable[Any]) -> QueueFlow[list[Done]]:
+        """Finish many jobs in one commit: leases, or mappings with ``job_id``, ``token`` and ``result``."""
+        return self._flows.complete_many([(*_holder(item), _field(item, "result")) for item in items])
+
+    def _heartbeat_many(self, items: Iterable[Any], lease: float | None = None) -> QueueFlow[list[Done]]:
+        """Extend many leases in one commit: leases, or mappings with ``job_id`` and ``token``."""
+        held = list(items)
+        asked = self.machine.monotonic()
+        done = yield from self._flows.heartbeat_many([_holder(item) for item in held], lease)
+        for item, each in zip(held, done, strict=True):
+            if isinstance(item, _LeaseBase) and each.ok:
+                item._asked = asked
+                item.cancel_requested = each.cancel_requested
+        return done
+
+    def _fail_many(self, items: Iterable[Any], retry_in: float | None = None) -> QueueFlow[list[Done]]:
+        """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
+        return self._flows.fail_many([(*_holder(item), _field(item, "error") or "") for item in items], retry_in)
+
+    def _release_many(self, items: Iterable[Any], delay: float = 0) -> QueueFlow[list[Done]]:
+        """Give many jobs back in one commit: leases, or mappings with ``job_id`` and ``token``."""
+        return self._flows.release_many([_holder(item) for item in items], delay)
+
+    def _status(self, job_id: str) -> QueueFlow[Job | None]:
+        """A live job with its timeline, or None."""
+        return self._flows.status(job_id)
+
+    def _cancel(self, job_id: str) -> QueueFlow[str]:
+        """Cancel a job: "cancelled", "processing" (its worker is told), "completed" or "not_found"."""
+        return self._flows.cancel(job_id)
+
+    def _jobs(
+        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> QueueFlow[tuple[list[Job], str | None]]:
+        """One page of live jobs, of one state or all, and the cursor of the next page (None at the end)."""
+        return self._flows.jobs(state, limit, cursor)
+
+    def _stats(self) -> QueueFlow[dict[str, Any]]:
+        """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
+        return self._flows.stats()
+
+    def _pause(self) -> QueueFlow[None]:
+        """Stop handing out jobs. Running jobs finish, new ones are accepted. Durable."""
+        return self._flows.configure(paused=True)
+
+    def _resume(self) -> QueueFlow[None]:
+        """Hand out jobs again."""
+        return self._flows.configure(paused=False)
+
+    def _configure(self, **settings: Any) -> QueueFlow[None]:
+        """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
+        return self._flows.configure(**settings)
+
+    def _redrive(
+        self,
+        limit: int | None = None,
+        kinds: Iterable[str] | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+    ) -> QueueFlow[int]:
+        """Queue failed jobs again, their attempts starting anew; answers how many.
+
+        Only those of ``kinds``, and whose last error contains ``error``. ``dry_run`` only counts.
+        """
+        return self._flows.redrive(limit, kinds, error, dry_run)
+
+    def _reap(self) -> QueueFlow[Report]:
+        """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
+        count = yield from self._flows.shards()
+        return (yield from reap(self.name, count))
+
+
+class Queue(_Base[T]):
+    """A queue, with methods that block. One object may be used by many threads; they share its commits."""
+
+    _lease_class = Lease
+
+    def __init__(self, store: Store, queue: str, **options: Any) -> None:
+        super().__init__(store, queue, **options)
+        self._driver = BlockingDriver(self.store, self.machine)
+        self._groups: dict[int, BlockingGroup] = {}
+
+    def _group(self, shard: int) -> BlockingGroup:
+        group = self._groups.get(shard)
+        if group is None:
+            made = BlockingGroup(self._writers[shard], self._driver, self._on_events)
+            group = self._groups.setdefault(shard, made)  # one step, so two threads get the same one
+        return group
+
+    def _run(self, flow: QueueFlow[R]) -> R:
+        reply: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                effect = flow.throw(error) if error is not None else flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            error = None
+            if not isinstance(effect, Submit):
+                reply = self._driver.perform(effect)
+                continue
+            try:
+                reply = self._group(effect.shard).submit(effect.ops, self._deadline(effect), look=effect.look)
+            except Exception as failure:
+                error = failure
+
+    def close(self) -> None:
+        """Release connections. The object may be used again."""
+        self.store.close()
+
+    def __enter__(self) -> Queue[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    enqueue = _blocking(_Base._enqueue)
+    enqueue_many = _blocking(_Base._enqueue_many)
+    claim = _blocking(_Base._claim)
+    complete_many = _blocking(_Base._complete_many)
+    heartbeat_many = _blocking(_Base._heartbeat_many)
+    fail_many = _blocking(_Base._fail_many)
+    release_many = _blocking(_Base._release_many)
+    status = _blocking(_Base._status)
+    cancel = _blocking(_Base._cancel)
+    jobs = _blocking(_Base._jobs)
+    stats = _blocking(_Base._stats)
+    pause = _blocking(_Base._pause)
+    resume = _blocking(_Base._resume)
+    configure = _blocking(_Base._configure)
+    redrive = _blocking(_Base._redrive)
+    reap = _blocking(_Base._reap)
+
+
+class AsyncQueue(_Base[T]):
+    """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
+
+    _lease_class = AsyncLease
+
+    def __init__(self, store: Store, queue: str, **options: Any) -> None:
+        super().__init__(store, queue, **options)
+        self._driver = AsyncDriver(self.store, self.machine)
+        self._groups: dict[int, AsyncGroup] = {}
+
+    def _group(self, shard: int) -> AsyncGroup:
+        group = self._groups.get(shard)
+        if group is None:
+            group = self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._on_events)
+        return group
+
+    async def _run(self, flow: QueueFlow[R]) -> R:
+        reply: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                effect = flow.throw(error) if error is not None else flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            error = None
+            if not isinstance(effect, Submit):
+                reply = await self._driver.perform(effect)
+                continue
+            try:
+                reply = await self._group(effect.shard).submit(
+                    effect.ops, self._deadline(effect), look=effect.look
+                )
+            except Exception as failure:
+                error = failure
+
+    async def close(self) -> None:
+        """Release connections. The object may be used again."""
+        self.store.close()
+
+    async def __aenter__(self) -> AsyncQueue[T]:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    enqueue = _awaiting(_Base._enqueue)
+    enqueue_many = _awaiting(_Base._enqueue_many)
+    claim = _awaiting(_Base._claim)
+    complete_many = _awaiting(_Base._complete_many)
+    heartbeat_many = _awaiting(_Base._heartbeat_many)
+    fail_many = _awaiting(_Base._fail_many)
+    release_many = _awaiting(_Base._release_many)
+    status = _awaiting(_Base._status)
+    cancel = _awaiting(_Base._cancel)
+    jobs = _awaiting(_Base._jobs)
+    stats = _awaiting(_Base._stats)
+    pause = _awaiting(_Base._pause)
+    resume = _awaiting(_Base._resume)
+    configure = _awaiting(_Base._configure)
+    redrive = _awaiting(_Base._redrive)
+    reap = _awaiting(_Base._reap)
+
+
+def _holder(item: Any) -> tuple[str, str]:
+    """The job and the token of a lease or a mapping."""
+    if isinstance(item, _LeaseBase):
+        return item.job_id, item.token
+    if isinstance(item, Mapping):
+        for name in ("job_id", "token"):
+            if name not in item:
+                raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
+        return item["job_id"], item["token"]
+    raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
+
+
+def _field(item: Any, name: str) -> Any:
+    return item.get(name) if isinstance(item, Mapping) else None

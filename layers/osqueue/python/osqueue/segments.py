@@ -1,0 +1,152 @@
+"""Reading what lies outside the head: bodies, and jobs in segments.
+
+Everything here reads immutable objects named by a committed head, so what is read is always consistent with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from .commit.effects import All, Flow
+from .core.state import Body, Content, Job, Span
+from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index
+from .errors import Damaged, NotFound
+from .shards import unavailable
+from .stores.base import Found, Get, Missing
+
+FOOTER_BYTES_GUESS = 16 * 1024
+READS_AT_ONCE = 32
+
+
+class Place(Struct, frozen=True):
+    """Where in the backlog a job was found."""
+
+    job: Job
+    top: Span  # the outermost span, as it stands in the head
+    path: tuple[Span, ...]  # from the outermost span to the segment
+    offset: int  # of the block in the segment
+    index: int  # of the job in the block
+
+
+def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes]]:
+    """The bytes of payloads or results, wherever they lie, in order."""
+    wanted = sorted({each for each in contents if isinstance(each, Body)}, key=lambda b: (b.name, b.start))
+    read: dict[Body, bytes] = {}
+    for at in range(0, len(wanted), READS_AT_ONCE):
+        group = wanted[at : at + READS_AT_ONCE]
+        replies = yield All(tuple(Get(root + b.name, start=b.start, length=b.length) for b in group))
+        for body, reply in zip(group, replies, strict=True):
+            if not isinstance(reply, Found):
+                raise _unread(reply, body.name)
+            if len(reply.body) != body.length:
+                raise Damaged(f"{body.name} is shorter than the head says. Run osqueue doctor.")
+            read[body] = reply.body
+    return [read[each] if isinstance(each, Body) else each for each in contents]
+
+
+def _unread(reply: object, name: str) -> Exception:
+    if isinstance(reply, Missing):
+        return NotFound(f"{name} is not there any more: the job has moved on. Look it up again.")
+    return unavailable(reply, name)
+
+
+def _read(root: str, name: str, start: int | None, length: int | None) -> Flow[bytes]:
+    reply = yield Get(root + name, start=start, length=length)
+    if not isinstance(reply, Found):
+        raise _unread(reply, name)
+    return reply.body
+
+
+def children(root: str, span: Span) -> Flow[tuple[Span, ...]]:
+    """The spans inside an index."""
+    return decode_index((yield from _read(root, span.name, 0, span.size)), span.name)
+
+
+def footer(root: str, span: Span) -> Flow[Footer]:
+    """A segment's footer."""
+    guess = min(FOOTER_BYTES_GUESS, span.size)
+    while True:
+        data = yield from _read(root, span.name, span.size - guess, guess)
+        found = decode_footer(data, span.name)
+        if isinstance(found, Footer):
+            return found
+        guess = found
+
+
+def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
+    """One block of a segment."""
+    data = yield from _read(root, span.name, info.offset, info.length)
+    for _, found in decode_blocks(data, info.length, span.name):
+        return found
+    raise Damaged(f"{span.name} is shorter than its footer says. Run osqueue doctor.")
+
+
+def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
+    """Every segment under these spans, in order."""
+    found: list[Span] = []
+    for span in spans:
+        if span.level == 0:
+            found.append(span)
+        else:
+            found.extend((yield from segments_of(root, (yield from children(root, span)))))
+    return found
+
+
+def whole(root: str, span: Span) -> Flow[list[Job]]:
+    """Every job still to come in one segment, in order."""
+    data = yield from _read(root, span.name, span.offset, span.size - span.offset)
+    jobs = [job for _, each in decode_blocks(data, span.length, span.name) for job in each.jobs]
+    return jobs[span.skip :]
+
+
+def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[Place | None]:
+    """A job in the backlog. Key ranges tell which few objects to look into."""
+    for span in spans:
+        place = yield from _find(root, (span,), key)
+        if place is not None:
+            return place
+    return None
+
+
+def _find(root: str, path: tuple[Span, ...], key: bytes) -> Flow[Place | None]:
+    span = path[-1]
+    if not span.first <= key <= span.last:
+        return None
+    if span.level > 0:
+        for child in (yield from children(root, span)):
+            place = yield from _find(root, (*path, child), key)
+            if place is not None:
+                return place
+        return None
+    for info in (yield from footer(root, span)).blocks:
+        if info.offset >= span.offset and info.first <= key <= info.last:
+            for index, job in _enumerate(span, info, (yield from block(root, span, info))):
+                if job.key == key:
+                    return Place(job, path[0], path, info.offset, index)
+    return None
+
+
+def _enumerate(span: Span, info: BlockInfo, found: Block) -> Iterator[tuple[int, Job]]:
+    """The jobs of a block that have not been taken, with their index."""
+    first = span.skip if info.offset == span.offset else 0
+    for index in range(first, len(found.jobs)):
+        yield index, found.jobs[index]
+
+
+def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
+    """``limit`` jobs of a segment after the first ``skip`` that are still to come."""
+    jobs: list[Job] = []
+    for info in (yield from footer(root, span)).blocks:
+        if info.offset < span.offset or len(jobs) >= limit:
+            continue
+        left = info.count - (span.skip if info.offset == span.offset else 0)
+        if skip >= left:
+            skip -= left
+            continue
+        rest = [job for _, job in _enumerate(span, info, (yield from block(root, span, info)))]
+        jobs.extend(rest[skip:])
+        skip = 0
+    return jobs[:limit]
+

@@ -1,0 +1,111 @@
+"""How payloads and results become bytes: JSON by default, MessagePack, or a serialiser of your own.
+
+The name of the serialiser is stored with every job, so a reader knows what it holds. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from .errors import Rejected
+
+
+class Serializer(Protocol):
+    """What a serialiser of your own has to offer. ``name`` is stored with each job: keep it short and stable."""
+
+    name: str
+
+    def dumps(self, value: Any) -> bytes:
+        """Bytes for a value; may raise anything for a value it cannot take."""
+        ...
+
+    def loads(self, data: bytes, type: Any) -> Any:
+        """The value again, as ``type`` where one is asked for (``Any`` otherwise)."""
+        ...
+
+
+class Json:
+    """JSON by msgspec: also dataclasses, msgspec Structs, datetimes, UUIDs, bytes (as base64), enums."""
+
+    name = "json"
+
+    def dumps(self, value: Any) -> bytes:
+        """UTF-8 JSON, without spaces."""
+        return msgspec.json.encode(value)
+
+    def loads(self, data: bytes, type: Any) -> Any:
+        """Decode, and convert where a type is given."""
+        return msgspec.json.decode(data, type=type)
+
+
+class MessagePack:
+    """MessagePack by msgspec: the same types, smaller, and bytes stay bytes."""
+
+    name = "msgpack"
+
+    def dumps(self, value: Any) -> bytes:
+        """One MessagePack value."""
+        return msgspec.msgpack.encode(value)
+
+    def loads(self, data: bytes, type: Any) -> Any:
+        """Decode, and convert where a type is given."""
+        return msgspec.msgpack.decode(data, type=type)
+
+
+JSON = Json()
+MESSAGE_PACK = MessagePack()
+_KNOWN: dict[str, Serializer] = {"json": JSON, "msgpack": MESSAGE_PACK}
+
+
+def serializer_of(wish: str | Serializer) -> Serializer:
+    """The serialiser a caller asked for, by name or as an object."""
+    if isinstance(wish, str):
+        if wish not in _KNOWN:
+            raise Rejected(
+                f"serializer: {wish!r} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
+                " name, dumps and loads.",
+                field="serializer",
+            )
+        return _KNOWN[wish]
+    if not (isinstance(getattr(wish, "name", None), str) and 1 <= len(wish.name) <= 32):
+        raise Rejected("serializer: it needs a name of 1 to 32 characters.", field="serializer")
+    return wish
+
+
+class Codec:
+    """A queue's serialiser with the types it converts to; reads what other serialisers wrote, by their name."""
+
+    def __init__(self, serializer: Serializer, payload_type: Any = Any) -> None:
+        self.serializer = serializer
+        self.name = serializer.name
+        self.payload_type = payload_type
+
+    def encode(self, value: Any, field: str) -> bytes:
+        """Serialise; raises Rejected naming the field."""
+        try:
+            data = self.serializer.dumps(value)
+        except Exception as error:  # a serialiser of the caller's own may raise anything
+            raise Rejected(
+                f"{field}: {type(value).__name__} cannot be serialised as {self.name} ({error}). Pass plain data, or"
+                " connect with a serializer of your own.",
+                field=field,
+            ) from error
+        if not isinstance(data, bytes):
+            raise Rejected(f"{field}: serializer {self.name!r} must answer bytes.", field=field)
+        return data
+
+    def decode(self, data: bytes, name: str, type: Any = Any) -> Any:
+        """Deserialise what the serialiser called ``name`` wrote; raises Rejected when that cannot be done here."""
+        serializer = self.serializer if name == self.name else _KNOWN.get(name)
+        if serializer is None:
+            raise Rejected(
+                f"payload: it was written by serializer {name!r}, which this queue object does not have. Connect"
+                " with it.",
+                field="payload",
+            )
+        try:
+            return serializer.loads(data, type)
+        except Exception as error:
+            raise Rejected(f"payload: it does not decode as {name} ({error}).", field="payload") from error

@@ -1,0 +1,80 @@
+"""Where a queue's objects lie, and how its shards are found.
+
+    queues/<name>                     registers a queue
+    <hash>/<name>/<shard>/head        one shard's state; its segments, bodies and intents lie beside it
+    archive/queue=<name>/…            finished jobs of all shards
+
+The hash comes first, so that S3 can split the key space between queues and shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from .core.ops import Op
+from .core.state import State
+from .core.wire import decode_head
+from .commit.effects import Effect, Flow
+from .commit.writer import HEAD
+from .errors import Unavailable
+from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
+
+REGISTER = "queues/"
+
+
+class Submit(Struct, frozen=True):
+    """An effect of the library's flows: commit operations to a shard, with whoever else is doing so."""
+
+    shard: int
+    ops: tuple[Op, ...]
+    timeout: float | None = None  # seconds; None: the default of the queue
+    look: bool = False  # take announced requests along, contended or not
+
+
+QueueEffect = Effect | Submit
+T = TypeVar("T")
+QueueFlow = Generator[QueueEffect, Any, T]
+
+
+def root_of(queue: str, shard: int) -> str:
+    """The prefix of everything that belongs to one shard."""
+    place = f"{queue}/{shard}"
+    return f"{hashlib.sha256(place.encode()).hexdigest()[:4]}/{place}/"
+
+
+def register(queue: str) -> PutIfAbsent:
+    """The request that makes a queue known by name."""
+    return PutIfAbsent(REGISTER + queue, msgspec.json.encode({"format": 1, "queue": queue}))
+
+
+def registered() -> Flow[list[str]]:
+    """The names of all queues of a store."""
+    names: list[str] = []
+    while True:
+        listed = yield List(REGISTER, after=REGISTER + names[-1] if names else "")
+        if not isinstance(listed, Listed):
+            raise unavailable(listed, "the list of queues")
+        names.extend(key.removeprefix(REGISTER) for key in listed.keys)
+        if not listed.more:
+            return names
+
+
+def read_state(queue: str, shard: int) -> Flow[State | None]:
+    """The committed state of a shard as it is now; None when it has none yet."""
+    reply = yield Get(root_of(queue, shard) + HEAD)
+    if isinstance(reply, Found):
+        return decode_head(reply.body)
+    if isinstance(reply, Failed):
+        raise unavailable(reply, "the queue's head")
+    return None
+
+
+def unavailable(reply: object, what: str) -> Unavailable:
+    """The error for a read that brought no definite answer."""
+    why = reply.error.message if isinstance(reply, Failed) else f"unexpected answer {type(reply).__name__}"
+    return Unavailable(f"the store did not give {what}: {why}")

@@ -1,0 +1,176 @@
+"""Was a client told the truth? What each call was told against what was committed while it waited.
+
+A call that was answered took effect at one commit between its beginning and its answer, with those outcomes; or
+it changed nothing, and then one head that was current in between explains every one of its outcomes. An error
+that promises "not applied" forbids the request for all time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.ops import (
+    Abort,
+    Cancel,
+    Claim,
+    Code,
+    Complete,
+    Configure,
+    Fail,
+    Heartbeat,
+    Op,
+    Outcome,
+    Release,
+)
+from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FAILING, FAILED, State
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
+from .ledger import Call, Identity, Ledger, Violation
+from .places import Library, Place, places
+
+_NOT_SENT = "It was not sent"
+
+
+def judge(ledger: Ledger, library: Library, call: Call) -> None:
+    """A client was given an answer or an error just now."""
+    if not call.identities:
+        return
+    *given_up, last = call.identities
+    for who in given_up:
+        _forbid(ledger, who, "its writer had taken another identity for the same operations")
+    error = call.error
+    if error is None:
+        assert call.answer is not None
+        _answered(ledger, library, call, last, call.answer.outcomes)
+    elif isinstance(error, Throttled) or (
+        isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
+    ):
+        _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Damaged):
+        raise Violation(f"{call.client} was told: {error.message}")
+    elif not isinstance(error, Timeout | Unavailable | NewerFormat):
+        raise Violation(f"{call.client} was told {type(error).__name__}: {error}")
+
+
+def _forbid(ledger: Ledger, who: Identity, why: str) -> None:
+    if who in ledger.applied:
+        raise Violation(f"invariant 2: {who[0][:4]}, n {who[1]} was applied, although {why}")
+    ledger.never[who] = why
+
+
+def _answered(
+    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+) -> None:
+    applied = ledger.applied.get(who)
+    if applied is None:
+        _unwritten(ledger, library, call, who, outcomes)
+        return
+    if applied.request.ops != call.ops:
+        raise Violation(f"{call.client} was answered for another's operations")
+    if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
+        raise Violation(f"{call.client} was told {_short(outcomes)}; committed was {_short(applied.outcomes)}")
+    for told, true in zip(outcomes, applied.outcomes, strict=True):
+        if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
+            raise Violation(f"{call.client} was given a lease that it was not granted")
+    at = ledger.commits[applied.index].at
+    if not call.began <= at <= call.ended:
+        raise Violation(f"{call.client} was answered with a commit from outside its call")
+
+
+def _unwritten(
+    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+) -> None:
+    ledger.never[who] = "its writer was answered without a commit"
+    for state in ledger.current(call.began, call.ended):
+        if all(_explained(state, library, op, told) for op, told in zip(call.ops, outcomes, strict=True)):
+            return
+    if not ledger.commits and all(_of_nothing(op, told) for op, told in zip(call.ops, outcomes, strict=True)):
+        return
+    if ledger.commits and ledger.commits[0].at >= call.began:
+        return  # the queue did not exist for a part of the call
+    raise Violation(f"invariant 5: {call.client} was told {_short(outcomes)} of {call.ops}; no head says so")
+
+
+def _of_nothing(op: Op, told: Outcome) -> bool:
+    refusals = (Code.EMPTY, Code.LEASE_LOST, Code.NOT_FOUND, Code.OK, Code.STALE, Code.RETRY)
+    return all(code in refusals for code in told.codes)
+
+
+def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
+    """Would this head have given that answer without being changed?"""
+    match op:
+        case Claim():
+            return _claim_explained(state, op, told.code)
+        case Complete():
+            done = {(row.job.key, row.token) for row in state.finished if row.state == COMPLETED}
+            for item, code in zip(op.items, told.codes, strict=True):
+                repeated = (item.key, item.token) in done
+                if code == Code.OK and not repeated:
+                    return False
+                if code == Code.LEASE_LOST and (repeated or _holds(state, item.key, item.token)):
+                    return False
+            return True
+        case Fail():
+            return _lost(state, told, ((item.key, item.token) for item in op.items))
+        case Heartbeat() | Release() | Abort():
+            return _lost(state, told, ((item.key, item.token) for item in op.held))
+        case Cancel():
+            return _cancel_explained(places(state, library), op, told.code)
+        case Configure():
+            wished = {name: getattr(op, name) for name in op.__struct_fields__}
+            return all(
+                value is None or getattr(state.settings, name) == value for name, value in wished.items()
+            )
+        case _:
+            return True
+
+
+def _claim_explained(state: State, op: Claim, code: Code) -> bool:
+    if code == Code.PAUSED:
+        return state.settings.paused
+    if code == Code.IN_FLIGHT_LIMIT:
+        return bool(state.leases)
+    if code != Code.EMPTY or state.settings.paused:
+        return False
+    gone = set(state.tombstones)
+    for lane in state.lanes:
+        if op.kinds is None or lane.kind in op.kinds:
+            waiting = len(lane.backlog.ready) + len(lane.backlog.tail)
+            waiting += sum(span.count for span in lane.backlog.spans)
+            if waiting > len(gone):
+                return False
+    return True
+
+
+def _cancel_explained(found: dict[bytes, Place], op: Cancel, code: Code) -> bool:
+    place = found.get(op.key)
+    match code:
+        case Code.PROCESSING:
+            return place is not None and place.state == PROCESSING
+        case Code.NOT_FOUND:
+            waits = place is not None and place.state in (QUEUED, SCHEDULED, FAILING)
+            return not waits or op.job is None
+        case Code.CANCELLED | Code.COMPLETED:
+            return place is not None and place.state.startswith("finished")
+        case _:
+            return code == Code.RETRY or (place is not None and place.state == FAILED)
+
+
+def _lost(state: State, told: Outcome, held: Iterable[tuple[bytes, str]]) -> bool:
+    return all(
+        code == Code.LEASE_LOST and not _holds(state, key, token)
+        for (key, token), code in zip(held, told.codes, strict=True)
+    )
+
+
+def _holds(state: State, key: bytes, token: str) -> bool:
+    lease = state.leases.get(key)
+    return lease is not None and lease.token == token
+
+
+def _short(outcomes: Iterable[Outcome]) -> str:
+    return str([[(Code(code).name, count) for code, count in each.runs] for each in outcomes])
+
+
+def promised(error: OsqueueError | None) -> bool:
+    """Did the error promise that nothing happened?"""
+    return error is not None and (isinstance(error, Throttled) or _NOT_SENT in error.message)

@@ -1,0 +1,305 @@
+"""What must hold after every commit. Numbers are those of the design's list of invariants."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from uuid import UUID
+
+import msgspec
+
+from .. import limits
+from ..core.ops import Attach, Claim, Code, Complete, Fail, Heartbeat, Request
+from ..core.state import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    FAILING,
+    KEYSUM_MASK,
+    PROCESSING,
+    QUEUED,
+    SCHEDULED,
+    Finished,
+    State,
+    finished_weight,
+    lease_weight,
+    session_weight,
+    weight,
+)
+from ..core.wire import decode_head
+from ..stores.base import PutIfAbsent, PutIfMatch
+from ..stores.base import Request as StoreRequest
+from .ledger import Applied, Batch, Commit, Ledger, Violation, identity
+from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
+from .truth import Truth
+
+# Every arrow of the diagram in core/state.py: (from, to, cause).
+ARROWS = {
+    ("", QUEUED, "enqueue"),
+    ("", SCHEDULED, "enqueue"),
+    (SCHEDULED, QUEUED, "due"),
+    (FAILING, QUEUED, "due"),
+    (QUEUED, PROCESSING, "claim"),
+    (PROCESSING, COMPLETED, "complete"),
+    (PROCESSING, FAILING, "fail"),
+    (PROCESSING, FAILED, "fail"),
+    (PROCESSING, FAILED, "stalled"),
+    (PROCESSING, QUEUED, "stalled"),
+    (PROCESSING, CANCELLED, "stalled"),
+    (PROCESSING, QUEUED, "release"),
+    (PROCESSING, SCHEDULED, "release"),
+    (PROCESSING, CANCELLED, "cancel"),
+    (SCHEDULED, CANCELLED, "cancel"),
+    (FAILING, CANCELLED, "cancel"),
+    (QUEUED, CANCELLED, "cancel"),
+    (FAILED, QUEUED, "redrive"),
+    (FAILED, FAILED, "expired"),
+}
+SLACK_BYTES = 1_500  # one more row than the budget admits
+CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
+
+Record = tuple[bytes, int, str]  # key, run, state
+
+
+class Invariants:
+    """Watches the store and judges every write to it."""
+
+    def __init__(self, root: str, truth: Truth, ledger: Ledger, *, ordered: bool = False) -> None:
+        self.root = root
+        self.truth = truth
+        self.ledger = ledger
+        self.ordered = ordered  # nothing fails in this run, so announced requests must make progress
+        self.library = Library(lambda name: truth.read(root + name))
+        self.found: dict[bytes, Place] = {}
+        self.finished: dict[Record, Finished] = {}  # whatever any committed head had finished
+        self.archived: Counter[Record] = Counter()
+        self.tokens: set[str] = set()  # every lease token ever granted
+        self.next_in_lane: dict[tuple[int, str], list[bytes]] = {}
+        self.landed: dict[str, int] = {}  # intents, by key: commits there were when it landed
+        self.version: bytes | None = None
+        truth.watchers.append(self.watch)
+
+    @property
+    def state(self) -> State | None:
+        """The newest head."""
+        return self.ledger.commits[-1].state if self.ledger.commits else None
+
+    def watch(self, request: StoreRequest, key: str, body: bytes) -> None:
+        """A write took effect."""
+        if key == self.root + "head":
+            self._head(request, body)
+        elif key.startswith("archive/"):
+            self._part(key, body)
+
+    # ── The archive ──────────────────────────────────────────────────────────
+    def _part(self, key: str, body: bytes) -> None:
+        """Invariant 10, first half: no part ever tells of what was not committed."""
+        for line in gzip.decompress(body).splitlines():
+            row = msgspec.json.decode(line)
+            record = (UUID(row["job_id"]).bytes, row["run"], row["state"])
+            if record not in self.finished:
+                raise Violation(f"invariant 10: {key} archives {record[0].hex()}, which never {record[2]}")
+
+    # ── The head ─────────────────────────────────────────────────────────────
+    def _head(self, request: StoreRequest, body: bytes) -> None:
+        before = self.state
+        if not isinstance(request, PutIfMatch if before else PutIfAbsent):
+            raise Violation(f"invariant 1: the head was changed by {type(request).__name__}")
+        self.judge(body)
+
+    def judge(self, body: bytes) -> None:
+        """A new head became current."""
+        ledger = self.ledger
+        before, state = self.state, decode_head(body)
+        batch = ledger.batches.get(state.commit)
+        if batch is None or any(each.state.commit == state.commit for each in ledger.commits[-50:]):
+            raise Violation("invariant 1: a head appeared that nobody reduced, or one came back")
+        if batch.base.commit != (before.commit if before else b"\0" * 16):
+            raise Violation("invariant 1: a commit was made on another head than the current one")
+        ledger.commits.append(Commit(self.truth_now(), state))
+        self._requests(batch)
+        if before is not None:
+            self._monotone(before, state)
+            self._sessions(before, state)
+        self._sums(state)
+        self._size(state, body)
+        found = places(state, self.library)
+        self._conservation(state, found)
+        self._references(state, found)
+        self._transitions(before, state, batch, found)
+        self._tokens(before, state, batch)
+        self.found = found
+        for row in state.finished:
+            self.finished.setdefault((row.job.key, row.job.run, row.state), row)
+
+    def truth_now(self) -> float:
+        return self.truth._world.now
+
+    def _requests(self, batch: Batch) -> None:
+        """Invariant 2, and that nothing given up is applied after all."""
+        ledger = self.ledger
+        index = len(ledger.commits) - 1
+        for request in batch.requests:
+            outcomes = batch.reduction.outcomes.get((request.env, request.n))
+            row = batch.reduction.state.sessions.get(request.env)
+            if outcomes is None or row is None or (row.n, row.nonce) != (request.n, request.nonce):
+                continue
+            who = identity(request)
+            if who in ledger.applied:
+                raise Violation(f"invariant 2: {describe(request)} was applied twice")
+            if who in ledger.never:
+                raise Violation(f"{describe(request)} was applied, although {ledger.never[who]}")
+            ledger.applied[who] = Applied(request, outcomes, index)
+
+    def _monotone(self, before: State, state: State) -> None:
+        """Invariant 3."""
+        if state.seq != before.seq + 1 or state.epoch != before.epoch:
+            raise Violation(f"invariant 3: seq went from {before.seq} to {state.seq}")
+        for name in ("floor", "gc_floor", "now_ms"):
+            if getattr(state, name) < getattr(before, name):
+                raise Violation(f"invariant 3: {name} went back")
+        for env, row in before.sessions.items():
+            after = state.sessions.get(env)
+            if after is not None and after.n < row.n:
+                raise Violation(f"invariant 3: the session of {env} went back")
+        if state.now_ms > self.truth.clock_ms() + CLOCK_SLACK_MS:
+            raise Violation(f"the head is {state.now_ms - self.truth.clock_ms()} ms ahead of the store's clock")
+
+    def _sessions(self, before: State, state: State) -> None:
+        """Invariant 4: whatever a forgotten writer had applied lies below the floor."""
+        for env in before.sessions.keys() - state.sessions.keys():
+            row = before.sessions[env]
+            if row.seq > state.floor:
+                raise Violation(f"invariant 4: the row of {env} was dropped and the floor not raised past it")
+            applied = self.ledger.applied.get((env, row.n, row.nonce))
+            if applied is not None and applied.request.born >= state.floor:
+                raise Violation(f"invariant 4: {describe(applied.request)} is above the floor and forgotten")
+
+    def _sums(self, state: State) -> None:
+        """The sums kept in the head are those of what it holds."""
+        for lane in [*(lane.backlog for lane in state.lanes), state.dead]:
+            same("ready_bytes", lane.ready_bytes, sum(map(weight, lane.ready)))
+            same("tail_bytes", lane.tail_bytes, sum(map(weight, lane.tail)))
+        same("leases_bytes", state.leases_bytes, sum(map(lease_weight, state.leases.values())))
+        same("delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(weight, state.delayed.jobs)))
+        same("finished_bytes", state.finished_bytes, sum(map(finished_weight, state.finished)))
+        rows = sum(session_weight(env, row) for env, row in state.sessions.items())
+        same("sessions_bytes", state.sessions_bytes, rows)
+        if any(key != lease.job.key for key, lease in state.leases.items()):
+            raise Violation("a lease stands under another job's key")
+
+    def _size(self, state: State, body: bytes) -> None:
+        """The head keeps to its budgets."""
+        ready = sum(lane.backlog.ready_bytes for lane in state.lanes)
+        tail = sum(lane.backlog.tail_bytes for lane in state.lanes)
+        lanes = len(state.lanes)
+        parts = {
+            "ready": (ready, limits.READY_BYTES_MAX + lanes * SLACK_BYTES),
+            "tail": (tail, limits.TAIL_BYTES_MAX),
+            "leases": (state.leases_bytes, limits.LEASES_BYTES_MAX + SLACK_BYTES),
+            "sessions": (state.sessions_bytes, limits.SESSIONS_BYTES_MAX + SLACK_BYTES),
+            "delayed": (state.delayed.jobs_bytes, limits.DELAYED_BYTES_MAX + SLACK_BYTES),
+            "dead": (state.dead.ready_bytes + state.dead.tail_bytes, limits.DEAD_BYTES_MAX + SLACK_BYTES),
+            "finished": (state.finished_bytes, limits.FINISHED_BYTES_MAX + limits.LEASES_BYTES_MAX + 9_000),
+        }
+        for name, (size, budget) in parts.items():
+            if size > budget:
+                raise Violation(f"the head's {name} take {size} bytes; the budget is {budget}")
+        if len(state.tombstones) > limits.TOMBSTONES_MAX:
+            raise Violation(f"{len(state.tombstones)} tombstones")
+        spans = sum(len(lane.backlog.spans) for lane in state.lanes)
+        spans += len(state.delayed.spans) + len(state.dead.spans)
+        bound = sum(budget for _, budget in parts.values()) + spans * 150 + 2_500
+        if len(body) > bound:
+            raise Violation(f"the head takes {len(body)} bytes, {bound} are the bound")
+
+    def _conservation(self, state: State, found: dict[bytes, Place]) -> None:
+        """Invariant 6, the running sums: what came in is live or went out."""
+        total = (keysum_of(found) + state.counters.keysum_out) & KEYSUM_MASK
+        if total != state.counters.keysum_in:
+            raise Violation("invariant 6: the sums over job keys do not balance")
+
+    def _references(self, state: State, found: dict[bytes, Place]) -> None:
+        """Invariant 8 for bodies; segments were read by ``places``."""
+        for name in bodies_of(state, found):
+            if self.truth.read(self.root + name) is None:
+                raise Violation(f"invariant 8: {name} is referenced and does not exist")
+
+    def _transitions(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
+        """Invariant 10, second half: the events of a commit are exactly what it changed, by allowed arrows."""
+        current = {key: place.state for key, place in self.found.items()}
+        for event in batch.reduction.events:
+            origin = current.get(event.key, "")
+            if origin.startswith(FINISHED) or event.origin != origin:
+                raise Violation(f"an event says {event.origin} → {event.target} of a job that is {origin!r}")
+            if (event.origin, event.target, event.cause) not in ARROWS:
+                raise Violation(f"forbidden arrow: {event.origin} → {event.target} by {event.cause}")
+            ends = event.target in (COMPLETED, CANCELLED) or event.cause == "expired"
+            current[event.key] = FINISHED + event.target if ends else event.target
+        attached = 0
+        for key, place in found.items():
+            if key not in current:
+                attached += 1
+            elif current[key] != place.state:
+                raise Violation(f"{key.hex()} is {place.state}, its events say {current[key]}")
+        wished = sum(
+            span.count
+            for request in batch.requests
+            for op, answer in zip(
+                request.ops, batch.reduction.outcomes.get((request.env, request.n), ()), strict=False
+            )
+            if isinstance(op, Attach) and answer.code in (Code.QUEUED, Code.SCHEDULED)
+            for span in op.spans
+        )
+        if attached != wished:
+            raise Violation(f"{attached} jobs appeared without an event; {wished} were attached")
+        gone = [key for key in current if key not in found]
+        archived = {row.job.key: row for row in before.finished} if before else {}
+        for key in gone:
+            if key not in archived or key in batch.reduction.state.leases:
+                raise Violation(f"{key.hex()}, {current[key]}, disappeared")
+            row = archived[key]
+            self.archived[(key, row.job.run, row.state)] += 1
+        if gone and not any(item.name.startswith("archive/") for item in batch.reduction.objects):
+            raise Violation("finished jobs left the head without an archive part")
+        for item in batch.reduction.objects:
+            place = item.name if item.name.startswith("archive/") else self.root + item.name
+            if self.truth.read(place) is None:
+                raise Violation(f"invariant 8: {item.name} was to be written before this commit")
+
+    def _tokens(self, before: State | None, state: State, batch: Batch) -> None:
+        """Invariant 7: only the newest token acts; no token is granted twice."""
+        held = {key: lease.token for key, lease in before.leases.items()} if before else {}
+        done = {(row.job.key, row.token) for row in state.finished}
+        done |= {(row.job.key, row.token) for row in before.finished} if before else set()
+        for request in batch.requests:
+            outcomes = batch.reduction.outcomes.get((request.env, request.n))
+            for op, answer in zip(request.ops, outcomes or (), strict=False):
+                if isinstance(op, Claim):
+                    for lease in answer.leases:
+                        if lease.token in self.tokens:
+                            raise Violation(f"invariant 7: the token of {lease.job.key.hex()} was used before")
+                        self.tokens.add(lease.token)
+                items = op.items if isinstance(op, Complete | Fail) else ()
+                items = op.held if isinstance(op, Heartbeat) else items
+                for item, code in zip(items, answer.codes, strict=False):
+                    if code in (Code.LEASE_LOST, Code.STALE):
+                        continue
+                    again = isinstance(op, Complete) and (item.key, item.token) in done
+                    if held.get(item.key) != item.token and not again:
+                        raise Violation(f"invariant 7: {type(op).__name__} acted with an old token")
+        live = [lease.token for lease in state.leases.values()]
+        if len(set(live)) != len(live):
+            raise Violation("invariant 7: two leases share a token")
+
+
+def same(name: str, kept: int, true: int) -> None:
+    """A sum kept in the head must be the true one."""
+    if kept != true:
+        raise Violation(f"{name} says {kept}; the rows sum up to {true}")
+
+
+def describe(request: Request) -> str:
+    """A request in a violation's message."""
+    ops = ", ".join(type(op).__name__ for op in request.ops)
+    return f"({request.env[:4]}, n {request.n}, nonce {request.nonce:x}, born {request.born}: {ops})"

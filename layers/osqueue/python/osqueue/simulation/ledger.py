@@ -1,0 +1,118 @@
+"""Everything that was committed and everything a client was told: the history that the checks compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from ..commit import protocol
+from ..commit.writer import Writer
+from ..core.draft import Context
+from ..core.ops import Op, Outcome, Request
+from ..core.reduce import Reduction
+from ..core.state import State
+
+Identity = tuple[str, int, int]  # env, n, nonce
+
+
+class Violation(Exception):
+    """Something happened that must never happen."""
+
+
+class Batch(Struct, frozen=True):
+    """One reduction somebody made, whether or not it was committed."""
+
+    base: State
+    requests: tuple[Request, ...]
+    reduction: Reduction
+
+
+class Commit(Struct, frozen=True):
+    """One head that was current, from ``at`` until the next commit."""
+
+    at: float  # seconds of virtual time
+    state: State
+
+
+class Applied(Struct, frozen=True):
+    """One request that became part of the state."""
+
+    request: Request
+    outcomes: tuple[Outcome, ...]
+    index: int  # of its commit in ``Ledger.commits``
+
+
+class Call(Struct):
+    """One call of a client, from its first step to its answer."""
+
+    client: str
+    ops: tuple[Op, ...]
+    began: float
+    ended: float = 0.0
+    identities: list[Identity] = []  # every identity the call spoke under; the last one is the answer's
+    answer: protocol.Answer | None = None
+    error: Exception | None = None
+
+
+def identity(request: Request) -> Identity:
+    """Who a request is."""
+    return (request.env, request.n, request.nonce)
+
+
+class Ledger:
+    """The history of one run."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self.batches: dict[bytes, Batch] = {}  # by commit id
+        self.applied: dict[Identity, Applied] = {}
+        self.never: dict[Identity, str] = {}  # identities that were given up as never applied, and why
+        self.calls: list[Call] = []
+        self.latest: dict[str, Identity] = {}
+
+    def current(self, since: float, until: float) -> Iterator[State]:
+        """The heads that were current at some moment of an interval, the newest first."""
+        for commit in reversed(self.commits):
+            if commit.at <= until:
+                yield commit.state
+            if commit.at < since:
+                return
+
+    def index_before(self, moment: float) -> int:
+        """How many commits there were before a moment."""
+        count = len(self.commits)
+        while count and self.commits[count - 1].at >= moment:
+            count -= 1
+        return count
+
+
+class WatchedWriter(Writer):
+    """A writer that notes every identity it takes, call by call."""
+
+    call: Call | None = None
+
+    def identify(self, ops: tuple[Op, ...], state: State) -> Request:
+        request = super().identify(ops, state)
+        if self.call is not None:
+            self.call.identities.append(identity(request))
+        return request
+
+
+@contextmanager
+def watched_reductions(ledger: Ledger) -> Iterator[None]:
+    """Note every reduction of the commit protocol, so that a commit can be told from what led to it."""
+    real = protocol.reduce
+
+    def reduce(state: State, requests: Sequence[Request], context: Context, **options: Any) -> Reduction:
+        reduction = real(state, requests, context, **options)
+        ledger.batches[context.commit] = Batch(state, tuple(requests), reduction)
+        return reduction
+
+    protocol.reduce = reduce
+    try:
+        yield
+    finally:
+        protocol.reduce = real

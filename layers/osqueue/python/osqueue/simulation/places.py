@@ -1,0 +1,124 @@
+"""Where every job of a head is, found by really reading every segment it points to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from ..core.state import (
+    FAILED,
+    KEYSUM_MASK,
+    PROCESSING,
+    QUEUED,
+    Backlog,
+    Body,
+    Job,
+    Span,
+    State,
+    delayed_state,
+    keysums,
+)
+from ..core.wire import decode_blocks, decode_index
+from .ledger import Violation
+
+Read = Callable[[str], bytes | None]
+FINISHED = "finished:"
+
+
+class Place(Struct, frozen=True):
+    """One job's place: its state, and its record."""
+
+    state: str  # one of the seven, or "finished:" and the state it finished in
+    job: Job
+
+
+class Library:
+    """Reads segments and indexes once: they never change."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._segments: dict[tuple[str, int], tuple[Job, ...]] = {}
+        self._indexes: dict[str, tuple[Span, ...]] = {}
+
+    def jobs(self, span: Span) -> tuple[Job, ...]:
+        """Every job still to come in a span."""
+        if self._read(span.name) is None:
+            raise Violation(f"invariant 8: {span.name} is referenced and does not exist")
+        found = self._whole(span) if span.level == 0 else self._children(span)
+        if len(found) != span.count or keysums(found) != span.keysum:
+            raise Violation(f"{span.name} says {span.count} jobs and holds {len(found)}, or others")
+        return found
+
+    def _whole(self, span: Span) -> tuple[Job, ...]:
+        place = (span.name, span.offset)
+        if place not in self._segments:
+            data = self._bytes(span.name)[span.offset :]
+            self._segments[place] = tuple(
+                job for _, block in decode_blocks(data, span.length, span.name) for job in block.jobs
+            )
+        return self._segments[place][span.skip :]
+
+    def _children(self, span: Span) -> tuple[Job, ...]:
+        if span.name not in self._indexes:
+            self._indexes[span.name] = decode_index(self._bytes(span.name), span.name)
+        return tuple(job for child in self._indexes[span.name] for job in self.jobs(child))
+
+    def _bytes(self, name: str) -> bytes:
+        data = self._read(name)
+        assert data is not None
+        return data
+
+    def backlog(self, backlog: Backlog) -> Iterator[Job]:
+        """Every job of a FIFO, in order."""
+        yield from backlog.ready
+        for span in backlog.spans:
+            yield from self.jobs(span)
+        yield from backlog.tail
+
+
+def places(state: State, library: Library) -> dict[bytes, Place]:
+    """Every job of a head. A job in two places is a violation."""
+    found: dict[bytes, Place] = {}
+    tombstones = set(state.tombstones)
+    met: set[bytes] = set()
+
+    def put(jobs: Iterable[Job], name: str | Callable[[Job], str], *, segments: bool) -> None:
+        for job in jobs:
+            if segments and job.key in tombstones:
+                met.add(job.key)
+                continue
+            here = name if isinstance(name, str) else name(job)
+            if job.key in found:
+                raise Violation(
+                    f"invariant 6: {job.key.hex()} is in two places: {found[job.key].state} and {here}"
+                )
+            found[job.key] = Place(here, job)
+
+    for lane in state.lanes:
+        put(lane.backlog.ready, QUEUED, segments=False)
+        for span in lane.backlog.spans:
+            put(library.jobs(span), QUEUED, segments=True)
+        put(lane.backlog.tail, QUEUED, segments=False)
+    put((lease.job for lease in state.leases.values()), PROCESSING, segments=False)
+    put(state.delayed.jobs, delayed_state, segments=False)
+    for span in state.delayed.spans:
+        put(library.jobs(span), delayed_state, segments=True)
+    put(library.backlog(state.dead), FAILED, segments=False)
+    for row in state.finished:
+        put((row.job,), FINISHED + row.state, segments=False)
+    if met != tombstones:
+        raise Violation(f"{len(tombstones - met)} tombstones name jobs that lie in no segment")
+    return found
+
+
+def keysum_of(found: Mapping[bytes, Place]) -> int:
+    """The sum over every job of a head."""
+    return keysums(place.job for place in found.values()) & KEYSUM_MASK
+
+
+def bodies_of(state: State, found: Mapping[bytes, Place]) -> set[str]:
+    """The body objects a head refers to."""
+    names = {place.job.payload.name for place in found.values() if isinstance(place.job.payload, Body)}
+    names.update(row.result.name for row in state.finished if isinstance(row.result, Body))
+    return names

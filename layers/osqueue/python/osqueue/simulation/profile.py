@@ -1,0 +1,120 @@
+"""How bad it gets in a run: latencies, faults, clients and limits, all as data."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Latency(Struct, frozen=True):
+    """How long requests take, in milliseconds (medians, with a log-normal tail)."""
+
+    get: float = 15.0
+    put: float = 30.0
+    list: float = 30.0
+    delete: float = 30.0
+    swap_low: float = 58.0  # a compare-and-swap holds its key for this long …
+    swap_high: float = 68.0  # … up to this
+    swaps_per_second: float = 15.0  # and one key takes no more of them than this; 0: no such limit
+    sigma: float = 0.25  # of the logarithm
+
+
+S3 = Latency()
+S3_EXPRESS = Latency(
+    get=4.0, put=7.0, list=7.0, delete=7.0, swap_low=13.0, swap_high=15.0, swaps_per_second=70.0
+)
+
+
+class Faults(Struct, frozen=True):
+    """Probabilities, each per request of a client."""
+
+    error: float = 0.0  # 503: no effect
+    refused: float = 0.0  # 409 on a conditional write: no effect
+    lost: float = 0.0  # the effect happens, the reply is lost
+    late: float = 0.0  # a time-out, and the effect happens afterwards, perhaps much later
+    duplicate: float = 0.0  # a write takes effect again, perhaps much later
+    freeze: float = 0.0  # the client stands still between two steps
+    crash: float = 0.0  # the client dies between two steps; a new writer takes its place
+    clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
+    delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
+    timeout_seconds: float = 3.0  # how long a client waits for a lost reply
+
+
+class Clients(Struct, frozen=True):
+    """Who uses the queue, and how much."""
+
+    producers: int = 4
+    workers: int = 6
+    cancellers: int = 1
+    operators: int = 1
+    bulk: int = 1
+    collectors: int = 1
+    rounds: int = 30  # calls of each producer
+    pause_seconds: float = 2.0  # mean pause between a client's calls
+    skew_ms_max: int = 2 * 3_600_000
+    drift_max: float = 0.0002
+    upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
+
+
+class Profile(Struct, frozen=True):
+    """One kind of run."""
+
+    name: str
+    faults: Faults = Faults()
+    clients: Clients = Clients()
+    latency: Latency = S3
+    limits: dict[str, int] = {}
+    ordered: bool = False  # nothing fails, so progress is checked too
+
+
+TIGHT = {
+    "READY_BYTES_MAX": 900,
+    "TAIL_BYTES_MAX": 700,
+    "LEASES_BYTES_MAX": 3_000,
+    "SESSIONS_BYTES_MAX": 700,
+    "DELAYED_BYTES_MAX": 700,
+    "FINISHED_BYTES_MAX": 1_200,
+    "DEAD_BYTES_MAX": 600,
+    "TOMBSTONES_MAX": 4,
+    "BLOCK_BYTES_MAX": 500,
+    "FANOUT": 3,
+    "SEGMENT_BYTES_MAX": 2_000,
+    "INLINE_BYTES_MAX": 64,
+    "INLINE_LEASED_BYTES_MAX": 400,
+    "INLINE_ROW_BYTES": 16,
+    "DELAYED_SPANS_SOFT": 4,
+    "DELAYED_SPANS_MAX": 12,
+    "SESSION_IDLE_MS_MIN": 20_000,
+    "SESSION_IDLE_COMMITS_MIN": 20,
+    "GC_HORIZON_MS": 60_000,
+    "DEAD_TTL_MS_DEFAULT": 300_000,
+    "BACKOFF_CAP_MS": 20_000,
+    "LANES_MAX": 6,
+}
+
+ROUGH = Faults(
+    error=0.01, refused=0.01, lost=0.015, late=0.01, duplicate=0.03, freeze=0.004, crash=0.003, clone=0.01
+)
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("calm", limits=TIGHT, ordered=True, clients=Clients(pause_seconds=1.0)),
+        Profile("rough", limits=TIGHT, faults=ROUGH),
+        Profile(
+            "crowd",
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 2_000},
+            faults=ROUGH,
+            clients=Clients(producers=12, workers=12, pause_seconds=0.3, rounds=15),
+        ),
+        Profile(
+            "forgetful",  # rows are dropped all the time while clients stand still
+            limits=TIGHT
+            | {"SESSIONS_BYTES_MAX": 300, "SESSION_IDLE_MS_MIN": 2_000, "SESSION_IDLE_COMMITS_MIN": 4},
+            faults=Faults(
+                lost=0.05, late=0.05, duplicate=0.15, freeze=0.02, crash=0.01, clone=0.04, delay_seconds_max=300
+            ),
+        ),
+        Profile("upgrade", limits=TIGHT, faults=ROUGH, clients=Clients(upgrade=True)),
+        Profile("roomy", faults=ROUGH, clients=Clients(producers=8, workers=8, pause_seconds=0.5)),
+    )
+}

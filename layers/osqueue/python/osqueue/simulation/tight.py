@@ -1,0 +1,31 @@
+"""Limits made small for a while, so that every mechanism is at work in a short run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from .. import limits, staging
+from ..commit import protocol, writer
+from ..core import backlog, draft, reduce, settle, state, sweep, wire
+
+# `core.reduce` names a module and its function alike, so these are found where they are used.
+_MODULES = (limits, backlog, draft, reduce, settle, state, sweep, wire, protocol, writer, staging)
+
+
+@contextmanager
+def limited(values: Mapping[str, int]) -> Iterator[None]:
+    """Give limits other values, in every module that keeps one under that name; put them back at the end."""
+    before: list[tuple[object, str, object]] = []
+    for name, value in values.items():
+        homes = [module for module in _MODULES if hasattr(module, name)]
+        if not homes:
+            raise KeyError(f"there is no limit called {name}")
+        for module in homes:
+            before.append((module, name, getattr(module, name)))
+            setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in reversed(before):
+            setattr(module, name, value)

@@ -1,0 +1,136 @@
+"""Writing what is too big for the head before the commit that refers to it: large payloads, and bulks of jobs.
+
+A staged object is named by when it was born (the seq of a head seen shortly before). Should its writer stall for
+so long that the collector has passed that point, the commit answers ``STALE`` and the writer stages again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import limits
+from .clock import Machine
+from .commit.effects import All, Flow
+from .core.ops import Attach, New
+from .core.state import Body, Content, Job, Span
+from .core.wire import encode_segment, staged_name
+from .errors import OsqueueError
+from .shards import unavailable
+from .stores.base import Put, Written
+
+WRITES_AT_ONCE = 8
+PUT_TRIES = 3  # a staged object's name is its own, so writing it again is harmless
+
+
+class Stage:
+    """Where one call stages its objects."""
+
+    def __init__(self, root: str, born: int, machine: Machine) -> None:
+        self.root = root
+        self.born = born
+        self._chance = machine.bits(64)
+        self._count = 0
+
+    def name(self, folder: str) -> str:
+        """A name nobody else has."""
+        self._count += 1
+        return staged_name(folder, self.born, self._chance, self._count)
+
+    def write(self, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
+        """PUT objects, a few at a time."""
+        for at in range(0, len(objects), WRITES_AT_ONCE):
+            left = [Put(self.root + name, data) for name, data in objects[at : at + WRITES_AT_ONCE]]
+            for _ in range(PUT_TRIES):
+                replies = yield All(tuple(left))
+                failed = [(p, r) for p, r in zip(left, replies, strict=True) if not isinstance(r, Written)]
+                left = [put for put, _ in failed]
+                if not left:
+                    break
+            else:
+                raise _failed(failed[0][1])
+
+    def bodies(self, contents: Sequence[bytes]) -> Flow[list[Content]]:
+        """Move what is over the inline limit into body objects, several to an object; the others stay as they are."""
+        placed: list[Content] = list(contents)
+        objects: list[tuple[str, bytes]] = []
+        name, chunk = "", bytearray()
+        for at, data in enumerate(contents):
+            if len(data) <= limits.INLINE_BYTES_MAX:
+                continue
+            if chunk and len(chunk) + len(data) > limits.BODY_BYTES_MAX:
+                objects.append((name, bytes(chunk)))
+                chunk = bytearray()
+            if not chunk:
+                name = self.name("bodies")
+            placed[at] = Body(name, len(chunk), len(data))
+            chunk += data
+        if chunk:
+            objects.append((name, bytes(chunk)))
+        yield from self.write(objects)
+        return placed
+
+
+def _failed(reply: object) -> OsqueueError:
+    return unavailable(reply, "room for a staged object")
+
+
+class Bulk:
+    """A bulk of jobs on its way into segments: one run of segments for each lane, one for delayed jobs.
+
+    Jobs are cut into segments as they come, so a bulk of a million needs the memory of one segment.
+    """
+
+    def __init__(self, stage: Stage, now_ms: int) -> None:
+        self._stage = stage
+        self._now_ms = now_ms
+        self._lanes: dict[tuple[int, str], list[Job]] = {}
+        self._sizes: dict[tuple[int, str], int] = {}
+        self._delayed: list[Job] = []
+        self._spans: dict[tuple[int, str], list[Span]] = {}
+
+    def add(self, news: Sequence[New]) -> Flow[None]:
+        """Take jobs in, in order."""
+        for new in news:
+            due = max(new.at_ms, self._now_ms + new.delay_ms)
+            job = Job(
+                new.key,
+                new.payload,
+                self._now_ms,
+                new.priority,
+                new.kind,
+                new.max_attempts,
+                new.result_ttl_ms,
+                new.codec,
+                due_ms=due if due > self._now_ms else 0,
+            )
+            if job.due_ms:
+                self._delayed.append(job)
+                continue
+            lane = (job.priority, job.kind)
+            self._lanes.setdefault(lane, []).append(job)
+            size = self._sizes.get(lane, 0) + 60 + (len(job.payload) if isinstance(job.payload, bytes) else 60)
+            self._sizes[lane] = size
+            if size >= limits.SEGMENT_BYTES_MAX:
+                yield from self._cut(lane)
+
+    def _cut(self, lane: tuple[int, str]) -> Flow[None]:
+        jobs = self._lanes.pop(lane, [])
+        self._sizes[lane] = 0
+        if jobs:
+            name = self._stage.name("segments")
+            data, span = encode_segment(jobs, name)
+            self._spans.setdefault(lane, []).append(span)
+            yield from self._stage.write([(name, data)])
+
+    def attachments(self) -> Flow[tuple[Attach, ...]]:
+        """Write what is left and answer the operations that attach everything."""
+        for lane in list(self._lanes):
+            yield from self._cut(lane)
+        attach = [Attach(priority, kind, tuple(spans)) for (priority, kind), spans in self._spans.items()]
+        if self._delayed:
+            self._delayed.sort(key=lambda job: (job.due_ms, job.key))
+            name = self._stage.name("segments")
+            data, span = encode_segment(self._delayed, name)
+            yield from self._stage.write([(name, data)])
+            attach.append(Attach(0, "", (span,), delayed=True))
+        return tuple(attach)

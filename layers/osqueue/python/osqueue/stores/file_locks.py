@@ -1,0 +1,91 @@
+"""Locks for files and clocks for their versions.
+
+**Locks.** Whatever ends a version (a replacement, a deletion) holds the ``flock`` of the key's stripe, one of
+a fixed set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock.
+
+**Versions** are the modification time and the inode number. To never repeat, each stripe keeps a clock, the
+modification time of its lock file: before a version ends, its stripe's clock is brought up to that version's
+time, and a new file reads the clock after its inode exists and takes a later time. Two versions that share
+an inode number cannot overlap, hence the later one has the later time, even when the machine's clock stood
+still or went back between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import zlib
+from collections.abc import Iterator
+
+from ..clock import Machine
+from ..errors import Timeout
+
+STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
+LOCK_WAIT_S_MAX = 10.0  # a holder is in the middle of one flush; longer means that it is frozen
+LOCK_POLL_S_MIN = 0.000_2
+LOCK_POLL_S_MAX = 0.005
+
+
+def version_of(stat: os.stat_result) -> str:
+    """The version token of a file."""
+    return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
+
+
+def stripe_of(path: str) -> int:
+    """Which lock stands for a path."""
+    return zlib.crc32(path.encode()) % STRIPES
+
+
+class Stripes:
+    """The lock files of one store, in ``folder``."""
+
+    def __init__(self, folder: str, machine: Machine) -> None:
+        self.folder = folder
+        self._machine = machine
+
+    @contextlib.contextmanager
+    def locked(self, path: str) -> Iterator[int]:
+        """Hold the lock of the path's stripe; gives its descriptor.
+
+        Opened anew each time: a kept descriptor would be shared by threads and by forked children,
+        and a ``flock`` does not exclude those who share one.
+        """
+        lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._wait_for(lock, path)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def clock_ns(self, path: str, lock: int | None) -> int:
+        """The clock of the path's stripe, read through its lock where the caller holds it."""
+        try:
+            return os.stat(self._lock_path(path) if lock is None else lock).st_mtime_ns
+        except FileNotFoundError:
+            return 0  # nothing of this stripe has ever ended
+
+    def end(self, lock: int, current: os.stat_result) -> None:
+        """Bring the stripe's clock up to a version that is about to end."""
+        if os.stat(lock).st_mtime_ns < current.st_mtime_ns:
+            os.utime(lock, ns=(current.st_mtime_ns, current.st_mtime_ns))
+
+    def _wait_for(self, lock: int, path: str) -> None:
+        deadline: float | None = None
+        pause = LOCK_POLL_S_MIN
+        while True:  # polling, because a blocking flock knows no time-out
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                now = self._machine.monotonic()
+            deadline = now + LOCK_WAIT_S_MAX if deadline is None else deadline
+            if now >= deadline:
+                raise Timeout(
+                    f"{self._lock_path(path)} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
+                    "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
+                )
+            self._machine.sleep(pause)
+            pause = min(pause * 2, LOCK_POLL_S_MAX)
+
+    def _lock_path(self, path: str) -> str:
+        return f"{self.folder}/{stripe_of(path):02x}"

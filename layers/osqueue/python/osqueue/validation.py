@@ -1,0 +1,134 @@
+"""What callers pass in, checked field by field: each error names the field, what is wrong and what is right."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from . import limits
+from .errors import NotSupported, Rejected
+
+_QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+ITEM_FIELDS = ("payload", "id", "kind", "priority", "delay", "at", "max_attempts", "result_ttl")
+FUTURE_FIELDS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
+
+
+def queue_name(value: Any) -> str:
+    """A queue's name."""
+    if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
+        raise Rejected(
+            f"queue: {value!r} is not a queue name. Use 1 to 64 of a-z, 0-9 and '-', beginning with a letter or digit.",
+            field="queue",
+        )
+    return value
+
+
+def item_fields(item: Any) -> Mapping[str, Any]:
+    """One item of enqueue_many: a mapping of known fields with a payload."""
+    if not isinstance(item, Mapping):
+        raise Rejected(f"jobs: each is a mapping with a 'payload', not {type(item).__name__}.", field="jobs")
+    if "payload" not in item:
+        raise Rejected("payload: it is missing. Every job has one (None is allowed).", field="payload")
+    for name in item:
+        if name not in ITEM_FIELDS:
+            if name in FUTURE_FIELDS:
+                raise NotSupported(f"{name}: not supported in this release.", field=str(name))
+            raise Rejected(f"{name}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=str(name))
+    return item
+
+
+def client_id(value: Any) -> None:
+    """A client's own id, which this release does not take yet."""
+    if value is not None:
+        raise NotSupported("id: deduplication by id is not supported in this release. Leave it out.", field="id")
+
+
+def whole(value: Any, field: str, least: int, most: int) -> int:
+    """A whole number in a range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Rejected(f"{field}: {value!r} is not a whole number from {least} to {most:,}.", field=field)
+    return value
+
+
+def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
+    """A duration in seconds, as milliseconds."""
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not fine or not least_ms <= round(value * 1000) <= most_ms:
+        raise Rejected(
+            f"{field}: {value!r} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
+            field=field,
+        )
+    return round(value * 1000)
+
+
+def text(value: Any, field: str, most: int, least: int = 0) -> str:
+    """Printable text of bounded length."""
+    if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
+        raise Rejected(f"{field}: {value!r:.80} is not {least} to {most} printable characters.", field=field)
+    return value
+
+
+def kind(value: Any) -> str:
+    """A job's kind; None is the nameless one."""
+    return "" if value is None else text(value, "kind", limits.KIND_CHARS_MAX)
+
+
+def kinds(value: Any) -> tuple[str, ...] | None:
+    """The kinds a claim takes; None takes all."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise Rejected(f"kinds: {value!r} is not a list of kinds. Write ['{value}'] for one.", field="kinds")
+    found = tuple(sorted({kind(each) for each in value}))
+    if not 1 <= len(found) <= limits.LANES_MAX:
+        raise Rejected(f"kinds: name 1 to {limits.LANES_MAX} kinds, or leave it out for all.", field="kinds")
+    return found
+
+
+def when(delay: Any, at: Any) -> tuple[int, int]:
+    """``delay`` (seconds) and ``at`` (aware datetime or Unix seconds) as (delay_ms, at_ms)."""
+    if delay is not None and at is not None:
+        raise Rejected("at: give either delay or at, not both.", field="at")
+    if delay is not None:
+        return milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX), 0
+    if at is None:
+        return 0, 0
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise Rejected(
+                "at: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).", field="at"
+            )
+        at = at.timestamp()
+    return 0, milliseconds(at, "at", 0, limits.AT_MS_MAX)
+
+
+def lease_ms(value: Any) -> int:
+    """A lease's length."""
+    return milliseconds(value, "lease", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+
+
+def result_ttl_ms(value: Any) -> int:
+    """How long a result lives."""
+    return milliseconds(value, "result_ttl", 1, limits.RESULT_TTL_MS_MAX)
+
+
+def max_attempts(value: Any) -> int:
+    """How often a job may be tried."""
+    return whole(value, "max_attempts", 1, limits.ATTEMPTS_MAX)
+
+
+def priority(value: Any) -> int:
+    """0 to 9, lower first."""
+    return whole(value, "priority", 0, limits.PRIORITY_MAX)
+
+
+def error_text(value: Any) -> str:
+    """An error as stored: an exception becomes its type and message; long text is cut."""
+    if isinstance(value, BaseException):
+        value = f"{type(value).__name__}: {value}"
+    if not isinstance(value, str):
+        raise Rejected(f"error: {type(value).__name__} is neither text nor an exception.", field="error")
+    return value[: limits.ERROR_CHARS_MAX]

@@ -1,0 +1,56 @@
+"""Fixtures that more than one folder of tests needs: the S3 server, one for the whole session."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+_buckets = itertools.count(1)
+
+
+def _s3_server() -> ModuleType:
+    """`tests/s3_server.py`, which is a script as well and therefore not part of a package."""
+    name = "s3_server"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def aws_environment() -> Iterator[None]:
+    """Dummy credentials, and nothing of the machine's own: no test may ever reach AWS."""
+    server = _s3_server()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in server.FOREIGN_ENVIRONMENT:
+            patch.delenv(name, raising=False)
+        for name, value in server.ENVIRONMENT.items():
+            patch.setenv(name, value)
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        yield
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(aws_environment: None) -> Iterator[str]:
+    """The URL of an S3 server that keeps its promises about conditional writes."""
+    with _s3_server().s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_bucket(s3_endpoint: str) -> str:
+    """The name of an empty bucket of this test's own."""
+    name = f"test-bucket-{os.getpid()}-{next(_buckets)}"
+    _s3_server().create_bucket(s3_endpoint, name)
+    return name

@@ -1,0 +1,328 @@
+"""Every answer S3 can give and every way it can fail to, against a server that does as told.
+
+Each test also counts what arrived: one request of the port is one HTTP request, never an SDK's repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from osqueue.errors import OsqueueError, Rejected, Timeout, Unavailable
+from osqueue.stores import s3, s3_boto
+from osqueue.stores.base import (
+    Delete,
+    DeleteIfMatch,
+    Failed,
+    Get,
+    List,
+    Missing,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    Reply,
+    Request,
+    Store,
+    Unchanged,
+    Written,
+)
+
+BUCKET = "some-bucket"
+VERSION = '"0123456789abcdef0123456789abcdef"'
+REQUEST_TIMEOUT_S = 0.4
+
+READ = Get("a/key")
+READ_UNLESS = Get("a/key", unless=VERSION)
+LIST = List("a/")
+WRITE = Put("a/key", b"body")
+CREATE = PutIfAbsent("a/key", b"body")
+REPLACE = PutIfMatch("a/key", b"body", VERSION)
+DELETE = Delete(("a/key",))
+DELETE_IF = DeleteIfMatch("a/key", VERSION)
+EVERY = (READ, LIST, WRITE, CREATE, REPLACE, DELETE, DELETE_IF)
+CONDITIONAL = (CREATE, REPLACE, DELETE_IF)
+
+
+@dataclass
+class S3Stub:
+    """A server that answers every request as ``respond`` says, and keeps a list of what arrived."""
+
+    endpoint: str = ""
+    arrived: list[str] = field(default_factory=list)
+    respond: Callable[[BaseHTTPRequestHandler, bytes], None] = lambda handler, body: None
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def answers(self, status: int, code: str = "", body: str | None = None) -> None:
+        text = body if body is not None else f"<Error><Code>{code}</Code><Message>Told to.</Message></Error>"
+
+        def respond(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+            content = b"" if status == 304 or handler.command == "HEAD" else text.encode()
+            handler.send_response(status)
+            handler.send_header("Content-Type", "application/xml")
+            handler.send_header("Content-Length", str(len(content)))
+            handler.end_headers()
+            handler.wfile.write(content)
+
+        self.respond = respond
+
+    def hangs(self) -> None:
+        self.respond = lambda handler, _: self._hang(handler)
+
+    def hangs_up(self) -> None:
+        self.respond = lambda handler, _: setattr(handler, "close_connection", True)
+
+    def applies_and_hangs_up(self, endpoint: str) -> None:
+        def respond(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+            real = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=30)
+            real.request(handler.command, handler.path, body, dict(handler.headers.items()))
+            assert real.getresponse().status < 300
+            real.close()
+            handler.close_connection = True
+
+        self.respond = respond
+
+    def _hang(self, handler: BaseHTTPRequestHandler) -> None:
+        self.released.wait(30)
+        handler.close_connection = True
+
+
+@pytest.fixture
+def stub(aws_environment: None) -> Iterator[S3Stub]:
+    told = S3Stub()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            told.arrived.append(f"{self.command} {self.path}")
+            told.respond(self, body)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    told.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield told
+    told.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+Perform = Callable[[Request], Reply]
+
+
+@pytest.fixture(params=["obstore", "obstore-async", "boto3"])
+def perform(request: pytest.FixtureRequest, stub: S3Stub, monkeypatch: pytest.MonkeyPatch) -> Perform:
+    for module in (s3, s3_boto):
+        monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", REQUEST_TIMEOUT_S)
+    store = open_store(request.param, stub.endpoint)
+    if request.param == "obstore-async":
+        return lambda asked: asyncio.run(store.perform_async(asked))
+    return store.perform
+
+
+def open_store(client: str, endpoint: str, bucket: str = BUCKET) -> Store:
+    if client == "boto3":
+        import boto3
+
+        return s3_boto.BotoStore(boto3.session.Session(), bucket, endpoint=endpoint)
+    return s3.S3Store(bucket, endpoint=endpoint)
+
+
+def error_of(reply: Reply) -> OsqueueError:
+    assert isinstance(reply, Failed), reply
+    return reply.error
+
+
+def name_of(value: object) -> str:
+    return type(value).__name__ if isinstance(value, Request) else str(value)
+
+
+@pytest.mark.parametrize("asked", CONDITIONAL, ids=name_of)
+@pytest.mark.parametrize(
+    ("status", "code"), [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict")], ids=name_of
+)
+def test_a_lost_race_is_refused(
+    stub: S3Stub, perform: Perform, asked: Request, status: int, code: str
+) -> None:
+    stub.answers(status, code)
+    assert perform(asked) == Refused()
+    assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(412, "PreconditionFailed"), (409, "OperationAborted")], ids=name_of
+)
+def test_an_unconditional_write_is_never_refused(
+    stub: S3Stub, perform: Perform, status: int, code: str
+) -> None:
+    stub.answers(status, code)
+    assert isinstance(error_of(perform(WRITE)), Unavailable)
+    assert len(stub.arrived) == 1
+
+
+def test_a_missing_object_is_missing_or_refused(stub: S3Stub, perform: Perform) -> None:
+    stub.answers(404, "NoSuchKey")
+    assert perform(READ) == Missing()
+    assert perform(REPLACE) == Refused()
+    assert perform(DELETE_IF) == Refused()
+    assert isinstance(error_of(perform(CREATE)), Unavailable)
+    assert len(stub.arrived) == 4
+
+
+@pytest.mark.parametrize("asked", EVERY, ids=name_of)
+def test_a_missing_bucket_is_an_error_that_says_so(stub: S3Stub, perform: Perform, asked: Request) -> None:
+    stub.answers(404, "NoSuchBucket")
+    error = error_of(perform(asked))
+    assert isinstance(error, Unavailable)
+    assert BUCKET in error.message
+    assert "create the bucket" in error.message
+    assert len(stub.arrived) == 1
+
+
+def test_an_unchanged_object_is_not_sent_again(stub: S3Stub, perform: Perform) -> None:
+    stub.answers(304)
+    assert perform(READ_UNLESS) == Unchanged()
+    assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize("asked", EVERY, ids=name_of)
+def test_a_refused_permission_names_what_to_allow(stub: S3Stub, perform: Perform, asked: Request) -> None:
+    stub.answers(403, "AccessDenied")
+    error = error_of(perform(asked))
+    assert isinstance(error, Unavailable)
+    assert "s3:PutObject" in error.message
+    assert "s3:ListBucket" in error.message
+    assert len(stub.arrived) == 1
+
+
+def test_an_error_never_quotes_the_answer(stub: S3Stub, perform: Perform) -> None:
+    stub.answers(
+        403,
+        body="<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId></Error>",
+    )
+    error = error_of(perform(WRITE))
+    assert "AWS_ACCESS_KEY_ID" in error.message
+    assert "AKIAEXAMPLE" not in error.message
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+
+
+@pytest.mark.parametrize("asked", EVERY, ids=name_of)
+@pytest.mark.parametrize(
+    ("status", "code"), [(500, "InternalError"), (502, ""), (503, "SlowDown")], ids=name_of
+)
+def test_a_server_error_is_ambiguous_and_not_repeated(
+    stub: S3Stub, perform: Perform, asked: Request, status: int, code: str
+) -> None:
+    stub.answers(status, code)
+    error = error_of(perform(asked))
+    assert isinstance(error, Unavailable)
+    assert str(status) in error.message
+    assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize("asked", [READ, WRITE, REPLACE, DELETE_IF], ids=name_of)
+def test_silence_is_a_timeout(stub: S3Stub, perform: Perform, asked: Request) -> None:
+    stub.hangs()
+    assert isinstance(error_of(perform(asked)), Timeout)
+    assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize("asked", EVERY, ids=name_of)
+def test_a_dropped_connection_is_ambiguous_and_not_repeated(
+    stub: S3Stub, perform: Perform, asked: Request
+) -> None:
+    stub.hangs_up()
+    assert isinstance(error_of(perform(asked)), Unavailable)
+    assert len(stub.arrived) == 1
+
+
+def test_a_dropped_kept_alive_connection_is_not_repeated(stub: S3Stub, perform: Perform) -> None:
+    """Clients like to repeat when a connection that served before breaks: it may just have been idle."""
+    stub.answers(412, "PreconditionFailed")
+    assert perform(REPLACE) == Refused()
+    stub.hangs_up()
+    assert isinstance(error_of(perform(REPLACE)), Unavailable)
+    assert len(stub.arrived) == 2
+
+
+def test_a_server_that_is_not_there_is_an_error(perform: Perform, stub: S3Stub) -> None:
+    for client in ("obstore", "boto3"):
+        error = error_of(open_store(client, "http://127.0.0.1:1").perform(WRITE))
+        assert isinstance(error, Unavailable)
+        assert "endpoint" in error.message
+    assert stub.arrived == []
+
+
+@pytest.mark.parametrize("client", ["obstore", "boto3"])
+def test_a_lost_reply_is_ambiguous_and_the_write_happened_once(
+    client: str, stub: S3Stub, s3_endpoint: str, s3_bucket: str
+) -> None:
+    direct = open_store(client, s3_endpoint, s3_bucket)
+    version = direct.perform(PutIfAbsent("head", b"one"))
+    assert isinstance(version, Written)
+
+    stub.applies_and_hangs_up(s3_endpoint)
+    through = open_store(client, stub.endpoint, s3_bucket)
+    assert isinstance(error_of(through.perform(PutIfMatch("head", b"two", version.version))), Unavailable)
+    assert len(stub.arrived) == 1
+
+    # A repetition inside the client would have met its own success as a 412.
+    assert direct.get(Get("head")).body == b"two"  # type: ignore[union-attr]
+    assert direct.perform(PutIfMatch("head", b"three", version.version)) == Refused()
+
+
+def test_one_of_many_deletions_that_fails_fails_the_request(stub: S3Stub, perform: Perform) -> None:
+    stub.answers(
+        200,
+        body="<?xml version='1.0'?><DeleteResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'><Error>"
+        "<Key>a/key</Key><Code>AccessDenied</Code><Message>Told to.</Message></Error></DeleteResult>",
+    )
+    assert isinstance(error_of(perform(Delete(("a/key", "b/key")))), Unavailable)
+    assert len(stub.arrived) == 1
+
+
+def test_many_deletions_are_one_request(stub: S3Stub, perform: Perform) -> None:
+    stub.answers(
+        200,
+        body="<?xml version='1.0'?><DeleteResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'></DeleteResult>",
+    )
+    perform(Delete(tuple(f"a/{number}" for number in range(1000))))
+    assert len(stub.arrived) == 1
+
+
+def test_a_boto3_client_that_repeats_requests_is_refused(aws_environment: None) -> None:
+    import boto3
+
+    session = boto3.session.Session()
+    with pytest.raises(Rejected, match="client_config"):
+        s3_boto.BotoStore(session.client("s3"), BUCKET)
+    s3_boto.BotoStore(session.client("s3", config=s3_boto.client_config()), BUCKET)
+
+
+def test_a_client_of_the_caller_is_not_used_in_a_forked_process(
+    aws_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    client = boto3.session.Session().client("s3", config=s3_boto.client_config())
+    store = s3_boto.BotoStore(client, BUCKET)
+    monkeypatch.setattr(s3_boto.os, "getpid", lambda: -1)
+    assert "fork" in error_of(store.perform(READ)).message

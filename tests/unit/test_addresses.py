@@ -1,0 +1,169 @@
+"""Addresses: what each opens, and what a wrong one answers."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from osqueue.errors import NotSupported, Rejected
+from osqueue.stores.address import open_store
+from osqueue.stores.base import Delete, Found, Get, List, Missing, Put, PutIfAbsent, Written
+from osqueue.stores.faulty import FaultyStore, SlowStore
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.s3 import S3Store
+
+_names = itertools.count()
+
+
+def fresh_name() -> str:
+    return f"test-addresses-{next(_names)}"
+
+
+def test_a_named_memory_store_is_the_same_one_every_time() -> None:
+    name = fresh_name()
+    open_store(f"memory://{name}").put(Put("key", b"x"))
+    assert isinstance(open_store(f"memory://{name}").get(Get("key")), Found)
+    assert open_store(f"memory://{fresh_name()}").get(Get("key")) == Missing()
+
+
+def test_a_memory_store_without_a_name_is_a_new_one_every_time() -> None:
+    open_store("memory://").put(Put("key", b"x"))
+    assert open_store("memory://").get(Get("key")) == Missing()
+
+
+def test_a_file_address_is_absolute_or_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address, place in ((f"file://{tmp_path}/one", "one"), ("file://two/three", "two/three")):
+        store = open_store(address)
+        assert isinstance(store.put_if_absent(PutIfAbsent("a/key", b"x")), Written)
+        assert (tmp_path / place / "a/key").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(("query", "flushes"), [("", True), ("?fsync=on", True), ("?fsync=off", False)])
+def test_flushing_is_on_unless_turned_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, flushes: bool
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr("os.fsync", flushed.append)
+    open_store(f"file://{tmp_path}{query}").put(Put("key", b"x"))
+    assert bool(flushed) == flushes
+
+
+def test_an_s3_address_names_bucket_prefix_endpoint_and_region() -> None:
+    inner = open_store("s3://jobs/some/prefix/?endpoint=http://127.0.0.1:9000&region=eu-west-1").inner
+    assert isinstance(inner, S3Store)
+    assert (inner.bucket, inner.prefix) == ("jobs", "some/prefix/")
+    assert (inner.endpoint, inner.region) == ("http://127.0.0.1:9000", "eu-west-1")
+    assert inner.key_bytes_max == 1024 - len("some/prefix/")
+
+
+def test_an_s3_address_works(s3_endpoint: str, s3_bucket: str) -> None:
+    store = open_store(f"s3://{s3_bucket}/prefix?endpoint={s3_endpoint}&region=us-east-1")
+    assert isinstance(store.put_if_absent(PutIfAbsent("a/key", b"x")), Written)
+    below = open_store(f"s3://{s3_bucket}?endpoint={s3_endpoint}")
+    assert below.list(List("")).keys == ("prefix/a/key",)
+
+
+def test_faults_go_around_the_store_and_the_counter_around_all() -> None:
+    store = open_store("memory://?latency_ms=1&error_rate=0.5&lost_reply_rate=0.1&seed=7")
+    assert isinstance(store.inner, SlowStore)
+    assert isinstance(store.inner.inner, FaultyStore)
+    assert isinstance(store.inner.inner.inner, MemoryStore)
+    assert isinstance(open_store("memory://?error_rate=0").inner, MemoryStore)
+
+
+def test_requests_are_counted_by_kind() -> None:
+    store = open_store("memory://")
+    store.put(Put("a", b"x"))
+    store.put_if_absent(PutIfAbsent("a", b"x"))
+    for _ in range(3):
+        store.perform(Get("a"))
+    store.list(List(""))
+    store.delete(Delete(("a", "b", "c")))
+    assert store.requests == {"get": 3, "put": 2, "list": 1, "delete": 1}
+
+
+@pytest.mark.parametrize(
+    ("address", "field", "remedy"),
+    [
+        ("jobs", "address", "file:///var/lib/jobs"),
+        ("", "address", "memory://"),
+        ("ftp://jobs", "address", "s3://bucket/prefix"),
+        ("file://", "address", "names a folder"),
+        ("s3://", "address", "names a bucket"),
+        ("memory://?colour=red", "colour", "latency_ms, error_rate, lost_reply_rate, seed"),
+        ("memory://?fsync=off", "fsync", "latency_ms"),
+        ("file:///tmp/x?fsync=maybe", "fsync", "on or off"),
+        ("file:///tmp/x?region=a", "region", "fsync"),
+        ("s3://jobs?regoin=eu-west-1", "regoin", "endpoint, region"),
+        ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
+        ("memory://?latency_ms=slow", "latency_ms", "number"),
+        ("memory://?latency_ms=-1", "latency_ms", "0"),
+        ("memory://?latency_ms=60001", "latency_ms", "60000"),
+        ("memory://?latency_ms=", "latency_ms", "number"),
+        ("memory://?error_rate=1.01", "error_rate", "1"),
+        ("memory://?lost_reply_rate=nan", "lost_reply_rate", "number"),
+        ("memory://?seed=7.5", "seed", "whole number"),
+        ("memory://?seed=7&seed=8", "seed", "once"),
+    ],
+)
+def test_a_wrong_address_is_rejected_with_field_and_remedy(address: str, field: str, remedy: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        open_store(address)
+    assert caught.value.field == field
+    assert remedy in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "address", ["memory://?latency_ms=60000", "memory://?error_rate=1&lost_reply_rate=1.0"]
+)
+def test_options_at_their_limits_are_taken(address: str) -> None:
+    open_store(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["gs://jobs", "redis://host:6379/0", "https://abc.example.com", "lambda://osqueue-dev", "AZ://x"],
+)
+def test_a_store_of_a_later_release_is_not_supported(address: str) -> None:
+    with pytest.raises(NotSupported, match="s3://bucket/prefix"):
+        open_store(address)
+
+
+def test_s3_express_is_not_supported_and_says_why() -> None:
+    with pytest.raises(NotSupported, match="no order"):
+        open_store("s3://jobs--usw2-az1--x-s3/prefix")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://AKIAEXAMPLE:hunter2@jobs/prefix",
+        "s3://jobs?endpoint=http://AKIAEXAMPLE:hunter2@host:9000",
+        "s3://jobs?endpoint=hunter2",
+        "s3://jobs?secret_access_key=hunter2",
+        "s3+AKIAEXAMPLE://hunter2@jobs",
+        "redis://:hunter2@host",
+        "AKIAEXAMPLE:hunter2@jobs",
+        "memory://?seed=hunter2",
+    ],
+)
+def test_credentials_in_an_address_never_reach_the_message(address: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        open_store(address)
+    error: BaseException | None = caught.value
+    assert "hunter2" not in str(error)
+    assert "AKIAEXAMPLE" not in str(error)
+    assert caught.value.__cause__ is None
+
+
+def test_opening_an_s3_address_loads_no_client() -> None:
+    script = (
+        "import sys; from osqueue.stores.address import open_store; open_store('s3://jobs'); "
+        "assert not {'obstore', 'boto3', 'botocore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,75 @@
+"""What a handler imports stays small: looked at by which modules are loaded, not by a stop-watch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Whoever only enqueues, claims and completes must not pay for these: SDKs, terminals, Spark, the event loop.
+HEAVY = {
+    "asyncio",
+    "boto3",
+    "botocore",
+    "click",
+    "http.client",
+    "multiprocessing",
+    "obstore",
+    "pyspark",
+    "rich",
+    "urllib.request",
+}
+
+HANDLER = """
+import importlib, json, sys
+for name in {names!r}:
+    importlib.import_module(name)
+{then}
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def modules_loaded_by(*names: str, then: str = "") -> set[str]:
+    """Every module in a fresh interpreter after importing ``names``."""
+    code = HANDLER.format(names=names, then=then)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(answer.stdout))
+
+
+BARE = modules_loaded_by()
+
+
+def heavy(loaded: set[str]) -> set[str]:
+    return HEAVY & (loaded - BARE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "osqueue",
+        "osqueue.core",
+        "osqueue.commit",
+        "osqueue.stores.base",
+        "osqueue.stores.file",
+        "osqueue.stores.s3",
+    ],
+)
+def test_a_handlers_import_loads_nothing_heavy(name: str) -> None:
+    assert heavy(modules_loaded_by(name)) == set()
+
+
+def test_a_handler_that_opens_a_local_queue_loads_nothing_heavy(tmp_path: object) -> None:
+    then = f"from osqueue import Queue; Queue.connect('file://{tmp_path}', 'emails')"
+    assert heavy(modules_loaded_by("osqueue", then=then)) == set()
+
+
+def test_a_handler_that_opens_an_s3_queue_loads_its_one_client_and_no_other() -> None:
+    then = (
+        "from osqueue import Queue;"
+        "Queue.connect('s3://bucket/prefix?region=eu-west-1&endpoint=http://127.0.0.1:9', 'emails')"
+    )
+    assert heavy(modules_loaded_by("osqueue", then=then)) <= {"obstore"}
