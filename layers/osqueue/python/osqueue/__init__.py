@@ -17,7 +17,8 @@ from .errors import (
     Unknown,
 )
 from .job import Attempt, Done, Enqueued, Job
-from .queue import AsyncLease, AsyncQueue, Lease, Queue
+from .lease import AsyncLease, Lease
+from .queue import AsyncQueue, Queue
 
 __version__ = "0.1.0"
 

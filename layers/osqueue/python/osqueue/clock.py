@@ -11,6 +11,8 @@ import random
 import socket
 import time
 
+_HOST = socket.gethostname()[:100]
+
 
 class Machine:
     """The machine's wall clock, its monotonic clock and its entropy."""
@@ -41,7 +43,7 @@ class Machine:
 
     def name(self) -> str:
         """A name for this process that a person can find: host and process id."""
-        return f"{socket.gethostname()}-{os.getpid()}"[:128]
+        return f"{_HOST}-{os.getpid()}"
 
 
 MACHINE = Machine()

@@ -484,8 +484,9 @@ class Writers(dict[int, Writer]):
 
 
 def _op(op: Op) -> QueueFlow[Op]:
+    """An operation that needs nothing staged, as a flow."""
+    yield from ()
     return op
-    yield
 
 
 def _with_payload(new: New, payload: Any) -> New:

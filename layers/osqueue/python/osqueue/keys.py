@@ -8,9 +8,9 @@ The client draws the key, so that a request repeated by a transport is the same 
 from __future__ import annotations
 
 import threading
-from uuid import UUID
 
 from .clock import Machine
+from .core.state import key_text
 from .errors import Rejected
 
 _COUNTER_MAX = (1 << 12) - 1
@@ -45,20 +45,17 @@ class KeySource:
         return keys
 
 
-def job_id(key: bytes) -> str:
-    """The key as callers see it."""
-    text = key.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+job_id = key_text  # the key as callers see it
 
 
 def key_of(text: str) -> bytes:
     """The inverse; raises Rejected for what is no job id."""
     try:
-        return UUID(text).bytes
-    except (ValueError, AttributeError, TypeError):
-        raise Rejected(
-            f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id"
-        ) from None
+        if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
+            return bytes.fromhex(text.replace("-", ""))
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise Rejected(f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id")
 
 
 def shard_of(key: bytes) -> int:

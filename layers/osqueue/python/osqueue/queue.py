@@ -1,7 +1,7 @@
 """Queue and AsyncQueue: the public face.
 
-Both run the same flows. What each method does is written once, in ``embedded``; ``_blocking`` and ``_awaiting``
-below turn a flow into a method that blocks or a coroutine.
+Both run the same flows. What each method does is written once, in ``embedded``; ``methods`` turns a flow into
+a method that blocks or a coroutine.
 
     from osqueue import Queue
 
@@ -14,10 +14,9 @@ below turn a flow into a method that blocks or a coroutine.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import limits
 from .clock import MACHINE, Machine
@@ -25,11 +24,12 @@ from .commit.driver import AsyncDriver, BlockingDriver
 from .commit.group import AsyncGroup, BlockingGroup
 from .commit.writer import Writer
 from .core.state import Event
-from .embedded import Claimed, Embedded, Granted, Writers, lease_lost
-from .errors import Rejected
+from .embedded import Claimed, Embedded, Writers
+from .errors import OsqueueError, Rejected
 from .garbage import Report, reap
-from .job import Done, Enqueued, Job, moment
-from .keys import job_id
+from .job import Done, Enqueued, Job
+from .lease import AsyncLease, Lease, LeaseBase, Leases
+from .methods import awaiting, blocking
 from .serde import Codec, Serializer, serializer_of
 from .shards import QueueFlow, Submit, root_of
 from .stores.address import open_store
@@ -37,143 +37,14 @@ from .stores.base import Store
 from .stores.counting import CountingStore
 from .validation import queue_name
 
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-def _blocking(
-    flow: Callable[Concatenate[_Base, P], QueueFlow[R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """A method that runs the flow on the calling thread."""
-
-    @functools.wraps(flow)
-    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self._run(flow(self, *args, **kwargs))
-        return result
-
-    return method
-
-
-def _awaiting(
-    flow: Callable[Concatenate[_Base, P], QueueFlow[R]],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A coroutine method that runs the flow on the event loop."""
-
-    @functools.wraps(flow)
-    async def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = await self._run(flow(self, *args, **kwargs))
-        return result
-
-    return method
-
-
-class Leases(list[R]):
-    """The leases of one claim. When there are none, ``reason`` says why."""
-
-    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
-
-
-class _LeaseBase(Generic[T]):
-    """A job in a worker's hands."""
-
-    def __init__(self, queue: Any, granted: Granted, payload: T) -> None:
-        lease = granted.lease
-        self._queue = queue
-        self._asked = granted.asked
-        self._lease_s = lease.lease_ms / 1000
-        self.job_id: str = job_id(lease.job.key)
-        self.payload: T = payload
-        self.kind: str | None = lease.job.kind or None
-        self.priority: int = lease.job.priority
-        self.attempt: int = lease.job.attempt
-        self.max_attempts: int = lease.job.max_attempts
-        self.run: int = lease.job.run
-        self.token: str = lease.token
-        self.enqueued_at: datetime = moment(lease.job.enqueued_ms)
-        self.expires_at: datetime = moment(lease.expires_ms)
-        self.cancel_requested: bool = lease.cancel
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
-
-    @property
-    def seconds_left(self) -> float:
-        """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
-        return self._asked + self._lease_s - float(self._queue.machine.monotonic())
-
-    def _run(self, flow: QueueFlow[R]) -> Any:
-        return self._queue._run(flow)
-
-    def _heartbeat(self, lease: float | None = None) -> QueueFlow[None]:
-        """Extend the lease, by ``lease`` seconds from now or by its own length. Raises LeaseLost.
-
-        Afterwards ``cancel_requested`` tells whether somebody wants the job cancelled.
-        """
-        asked = self._queue.machine.monotonic()
-        (done,) = yield from self._queue._flows.heartbeat_many([(self.job_id, self.token)], lease)
-        self._check(done)
-        self._asked = asked
-        if lease is not None:
-            self._lease_s = lease
-        self.cancel_requested = done.cancel_requested
-
-    def _complete(self, result: Any = None) -> QueueFlow[None]:
-        """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
-        (done,) = yield from self._queue._flows.complete_many([(self.job_id, self.token, result)])
-        self._check(done)
-
-    def _fail(
-        self, error: str | BaseException, retry_in: float | None = None, retry: bool = True
-    ) -> QueueFlow[str]:
-        """Report that the attempt failed; answers the job's new state, "failing", "failed" or "cancelled".
-
-        The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
-        left and ``retry`` is true. Raises LeaseLost.
-        """
-        (done,) = yield from self._queue._flows.fail_many([(self.job_id, self.token, error)], retry_in, retry)
-        self._check(done)
-        return str(done.code)
-
-    def _release(self, delay: float = 0) -> QueueFlow[None]:
-        """Give the job back without using the attempt: to the front, or after ``delay`` seconds. Raises LeaseLost."""
-        (done,) = yield from self._queue._flows.release_many([(self.job_id, self.token)], delay)
-        self._check(done)
-
-    def _cancel(self, why: str = "") -> QueueFlow[None]:
-        """Accept a cancel, or decide on one: the job ends as cancelled. Raises LeaseLost."""
-        (done,) = yield from self._queue._flows.abort_many([(self.job_id, self.token)], why)
-        self._check(done)
-
-    def _check(self, done: Done) -> None:
-        if not done.ok:
-            raise lease_lost(self.job_id)
-
-
-class Lease(_LeaseBase[T]):
-    """A job in a worker's hands: heartbeat while you work, then complete, fail, release or cancel it."""
-
-    heartbeat = _blocking(_LeaseBase._heartbeat)
-    complete = _blocking(_LeaseBase._complete)
-    fail = _blocking(_LeaseBase._fail)
-    release = _blocking(_LeaseBase._release)
-    cancel = _blocking(_LeaseBase._cancel)
-
-
-class AsyncLease(_LeaseBase[T]):
-    """The same for coroutines."""
-
-    heartbeat = _awaiting(_LeaseBase._heartbeat)
-    complete = _awaiting(_LeaseBase._complete)
-    fail = _awaiting(_LeaseBase._fail)
-    release = _awaiting(_LeaseBase._release)
-    cancel = _awaiting(_LeaseBase._cancel)
 
 
 class _Base(Generic[T]):
     """What Queue and AsyncQueue share: everything but how a flow is run."""
 
-    _lease_class: type[_LeaseBase[Any]]
+    _lease_class: type[LeaseBase[Any]]
 
     def __init__(
         self,
@@ -296,7 +167,7 @@ class _Base(Generic[T]):
         asked = self.machine.monotonic()
         done = yield from self._flows.heartbeat_many([_holder(item) for item in held], lease)
         for item, each in zip(held, done, strict=True):
-            if isinstance(item, _LeaseBase) and each.ok:
+            if isinstance(item, LeaseBase) and each.ok:
                 item._asked = asked
                 item.cancel_requested = each.cancel_requested
         return done
@@ -335,7 +206,7 @@ class _Base(Generic[T]):
         """Hand out jobs again."""
         return self._flows.configure(paused=False)
 
-    def _configure(self, **settings: Any) -> QueueFlow[None]:
+    def _configure(self, /, **settings: Any) -> QueueFlow[None]:
         """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
         return self._flows.configure(**settings)
 
@@ -377,7 +248,7 @@ class Queue(_Base[T]):
 
     def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
-        error: Exception | None = None
+        error: OsqueueError | None = None
         while True:
             try:
                 effect = flow.throw(error) if error is not None else flow.send(reply)
@@ -389,7 +260,7 @@ class Queue(_Base[T]):
                 continue
             try:
                 reply = self._group(effect.shard).submit(effect.ops, self._deadline(effect), look=effect.look)
-            except Exception as failure:
+            except OsqueueError as failure:
                 error = failure
 
     def close(self) -> None:
@@ -402,22 +273,22 @@ class Queue(_Base[T]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    enqueue = _blocking(_Base._enqueue)
-    enqueue_many = _blocking(_Base._enqueue_many)
-    claim = _blocking(_Base._claim)
-    complete_many = _blocking(_Base._complete_many)
-    heartbeat_many = _blocking(_Base._heartbeat_many)
-    fail_many = _blocking(_Base._fail_many)
-    release_many = _blocking(_Base._release_many)
-    status = _blocking(_Base._status)
-    cancel = _blocking(_Base._cancel)
-    jobs = _blocking(_Base._jobs)
-    stats = _blocking(_Base._stats)
-    pause = _blocking(_Base._pause)
-    resume = _blocking(_Base._resume)
-    configure = _blocking(_Base._configure)
-    redrive = _blocking(_Base._redrive)
-    reap = _blocking(_Base._reap)
+    enqueue = blocking(_Base._enqueue)
+    enqueue_many = blocking(_Base._enqueue_many)
+    claim = blocking(_Base._claim)
+    complete_many = blocking(_Base._complete_many)
+    heartbeat_many = blocking(_Base._heartbeat_many)
+    fail_many = blocking(_Base._fail_many)
+    release_many = blocking(_Base._release_many)
+    status = blocking(_Base._status)
+    cancel = blocking(_Base._cancel)
+    jobs = blocking(_Base._jobs)
+    stats = blocking(_Base._stats)
+    pause = blocking(_Base._pause)
+    resume = blocking(_Base._resume)
+    configure = blocking(_Base._configure)
+    redrive = blocking(_Base._redrive)
+    reap = blocking(_Base._reap)
 
 
 class AsyncQueue(_Base[T]):
@@ -438,7 +309,7 @@ class AsyncQueue(_Base[T]):
 
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
-        error: Exception | None = None
+        error: OsqueueError | None = None
         while True:
             try:
                 effect = flow.throw(error) if error is not None else flow.send(reply)
@@ -452,7 +323,7 @@ class AsyncQueue(_Base[T]):
                 reply = await self._group(effect.shard).submit(
                     effect.ops, self._deadline(effect), look=effect.look
                 )
-            except Exception as failure:
+            except OsqueueError as failure:
                 error = failure
 
     async def close(self) -> None:
@@ -465,27 +336,27 @@ class AsyncQueue(_Base[T]):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    enqueue = _awaiting(_Base._enqueue)
-    enqueue_many = _awaiting(_Base._enqueue_many)
-    claim = _awaiting(_Base._claim)
-    complete_many = _awaiting(_Base._complete_many)
-    heartbeat_many = _awaiting(_Base._heartbeat_many)
-    fail_many = _awaiting(_Base._fail_many)
-    release_many = _awaiting(_Base._release_many)
-    status = _awaiting(_Base._status)
-    cancel = _awaiting(_Base._cancel)
-    jobs = _awaiting(_Base._jobs)
-    stats = _awaiting(_Base._stats)
-    pause = _awaiting(_Base._pause)
-    resume = _awaiting(_Base._resume)
-    configure = _awaiting(_Base._configure)
-    redrive = _awaiting(_Base._redrive)
-    reap = _awaiting(_Base._reap)
+    enqueue = awaiting(_Base._enqueue)
+    enqueue_many = awaiting(_Base._enqueue_many)
+    claim = awaiting(_Base._claim)
+    complete_many = awaiting(_Base._complete_many)
+    heartbeat_many = awaiting(_Base._heartbeat_many)
+    fail_many = awaiting(_Base._fail_many)
+    release_many = awaiting(_Base._release_many)
+    status = awaiting(_Base._status)
+    cancel = awaiting(_Base._cancel)
+    jobs = awaiting(_Base._jobs)
+    stats = awaiting(_Base._stats)
+    pause = awaiting(_Base._pause)
+    resume = awaiting(_Base._resume)
+    configure = awaiting(_Base._configure)
+    redrive = awaiting(_Base._redrive)
+    reap = awaiting(_Base._reap)
 
 
 def _holder(item: Any) -> tuple[str, str]:
     """The job and the token of a lease or a mapping."""
-    if isinstance(item, _LeaseBase):
+    if isinstance(item, LeaseBase):
         return item.job_id, item.token
     if isinstance(item, Mapping):
         for name in ("job_id", "token"):

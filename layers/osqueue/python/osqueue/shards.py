@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from .commit.effects import Effect, Flow
+from .commit.writer import HEAD
 from .core.ops import Op
 from .core.state import State
 from .core.wire import decode_head
-from .commit.effects import Effect, Flow
-from .commit.writer import HEAD
 from .errors import Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
 

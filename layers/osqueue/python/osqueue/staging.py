@@ -14,7 +14,6 @@ from .commit.effects import All, Flow
 from .core.ops import Attach, New
 from .core.state import Body, Content, Job, Span
 from .core.wire import encode_segment, staged_name
-from .errors import OsqueueError
 from .shards import unavailable
 from .stores.base import Put, Written
 
@@ -40,14 +39,14 @@ class Stage:
         """PUT objects, a few at a time."""
         for at in range(0, len(objects), WRITES_AT_ONCE):
             left = [Put(self.root + name, data) for name, data in objects[at : at + WRITES_AT_ONCE]]
-            for _ in range(PUT_TRIES):
+            for last in range(1, PUT_TRIES + 1):
                 replies = yield All(tuple(left))
                 failed = [(p, r) for p, r in zip(left, replies, strict=True) if not isinstance(r, Written)]
-                left = [put for put, _ in failed]
-                if not left:
+                if not failed:
                     break
-            else:
-                raise _failed(failed[0][1])
+                if last == PUT_TRIES:
+                    raise unavailable(failed[0][1], "room for a staged object")
+                left = [put for put, _ in failed]
 
     def bodies(self, contents: Sequence[bytes]) -> Flow[list[Content]]:
         """Move what is over the inline limit into body objects, several to an object; the others stay as they are."""
@@ -68,10 +67,6 @@ class Stage:
             objects.append((name, bytes(chunk)))
         yield from self.write(objects)
         return placed
-
-
-def _failed(reply: object) -> OsqueueError:
-    return unavailable(reply, "room for a staged object")
 
 
 class Bulk:

@@ -61,7 +61,7 @@ def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
             f"{field}: {value!r} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
             field=field,
         )
-    return round(value * 1000)
+    return int(round(value * 1000))
 
 
 def text(value: Any, field: str, most: int, least: int = 0) -> str:

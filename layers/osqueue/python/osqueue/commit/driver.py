@@ -18,19 +18,26 @@ from .effects import All, Effect, Flow, Sleep
 REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
 
 T = TypeVar("T")
-_pool: ThreadPoolExecutor | None = None
-_pool_process = 0
-_pool_lock = threading.Lock()
 
 
-def _threads(process: int) -> ThreadPoolExecutor:
+class _Threads:
     """The threads that carry simultaneous requests; made when first needed, and again in a fork's child."""
-    global _pool, _pool_process
-    with _pool_lock:
-        if _pool is None or _pool_process != process:
-            _pool = ThreadPoolExecutor(REQUESTS_AT_ONCE_MAX, "osqueue-io")
-            _pool_process = process
-        return _pool
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    def of(self, process: int) -> ThreadPoolExecutor:
+        """The pool of this process."""
+        with self._lock:
+            if self._pool is None or self._process != process:
+                self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE_MAX, "osqueue-io")
+                self._process = process
+            return self._pool
+
+
+_THREADS = _Threads()
 
 
 class BlockingDriver:
@@ -52,8 +59,9 @@ class BlockingDriver:
     def _together(self, requests: tuple[Request, ...]) -> tuple[Reply, ...]:
         if len(requests) < 2 or not self.store.remote:
             return tuple(map(self.store.perform, requests))
+        pool = _THREADS.of(self.machine.process())
         # The first runs here: one thread fewer to wake, and no dead end should the pool be full of callers.
-        others = [_threads(self.machine.process()).submit(self.store.perform, each) for each in requests[1:]]
+        others = [pool.submit(self.store.perform, each) for each in requests[1:]]
         return (self.store.perform(requests[0]), *(other.result() for other in others))
 
     def run(self, flow: Flow[T]) -> T:

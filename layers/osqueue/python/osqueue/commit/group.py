@@ -202,7 +202,7 @@ class BlockingGroup:
                 flight = Flight(self.writer, _boarding(self._waiting))
         try:
             answer = flight.run(self.driver.perform)
-        except Exception as error:  # whatever it is, every rider hears it
+        except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
             flight.crash(error)
         except BaseException:
             leader.gone = True
@@ -267,7 +267,7 @@ class AsyncGroup:
             flight = Flight(self.writer, riders)
             try:
                 answer = await self.driver.run(flight.flow)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
                 flight.crash(error)
             except BaseException as error:
                 flight.crash(Unavailable("the event loop ended while the operation was under way"))

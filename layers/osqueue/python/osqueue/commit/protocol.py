@@ -40,9 +40,9 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from .. import limits
+from ..core.draft import Context
 from ..core.ops import Code, Op, Outcome, Request, decode_outcomes, token_of
 from ..core.reduce import Reduction, applicable, reduce
-from ..core.draft import Context
 from ..core.state import Event, State
 from ..core.sweep import wants_time
 from ..core.wire import (

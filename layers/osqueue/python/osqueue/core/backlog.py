@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from msgspec import Struct
@@ -205,11 +206,11 @@ class Rope:
         while (at := _foldable(self.spans)) is not None:
             self._changed = True
             group = self.spans[at : at + FANOUT]
-            self.spans[at : at + FANOUT] = [spill("segments", lambda name, group=group: encode_index(group, name))]
+            self.spans[at : at + FANOUT] = [spill("segments", partial(encode_index, group))]
 
 
 def _segment(jobs: Sequence[Job], spill: Spill) -> Span:
-    return spill("segments", lambda name: encode_segment(jobs, name))
+    return spill("segments", partial(encode_segment, jobs))
 
 
 def _foldable(spans: Sequence[Span]) -> int | None:

@@ -89,6 +89,7 @@ class Draft:
         self.dead = Rope(state.dead)
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
+        self.archivable = len(self.finished)  # the first ones: they were finished in the head that was read
         self.tombstones = set(state.tombstones)
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)

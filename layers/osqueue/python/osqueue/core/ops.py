@@ -41,6 +41,9 @@ class Code(IntEnum):
     DUPLICATE = 19
 
 
+_CODES = {int(code): code for code in Code}
+
+
 class New(Struct, frozen=True, array_like=True):
     """One job to enqueue."""
 
@@ -85,13 +88,13 @@ class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
     """Base of the operations."""
 
 
-class Enqueue(Operation, tag="enqueue"):
+class Enqueue(Operation, frozen=True, tag="enqueue"):
     """Accept jobs."""
 
     jobs: tuple[New, ...]
 
 
-class Attach(Operation, tag="attach"):
+class Attach(Operation, frozen=True, tag="attach"):
     """Accept a bulk of jobs already written as segments: of one lane, or of delayed jobs sorted by due time."""
 
     priority: int
@@ -100,7 +103,7 @@ class Attach(Operation, tag="attach"):
     delayed: bool = False
 
 
-class Claim(Operation, tag="claim"):
+class Claim(Operation, frozen=True, tag="claim"):
     """Lease up to ``limit`` jobs to a worker."""
 
     limit: int
@@ -109,40 +112,40 @@ class Claim(Operation, tag="claim"):
     kinds: tuple[str, ...] | None = None  # only these
 
 
-class Heartbeat(Operation, tag="heartbeat"):
+class Heartbeat(Operation, frozen=True, tag="heartbeat"):
     """Extend leases to the commit's time plus their length."""
 
     held: tuple[Held, ...]
     lease_ms: int = 0  # 0 keeps each lease's own length
 
 
-class Complete(Operation, tag="complete"):
+class Complete(Operation, frozen=True, tag="complete"):
     """Finish jobs."""
 
     items: tuple[Completion, ...]
 
 
-class Fail(Operation, tag="fail"):
+class Fail(Operation, frozen=True, tag="fail"):
     """Report failed attempts."""
 
     items: tuple[Failure, ...]
 
 
-class Release(Operation, tag="release"):
+class Release(Operation, frozen=True, tag="release"):
     """Give jobs back unworked: the attempt does not count."""
 
     held: tuple[Held, ...]
     delay_ms: int = 0
 
 
-class Abort(Operation, tag="abort"):
+class Abort(Operation, frozen=True, tag="abort"):
     """The worker cancels its job, on request or by its own decision."""
 
     held: tuple[Held, ...]
     why: str = ""
 
 
-class Cancel(Operation, tag="cancel"):
+class Cancel(Operation, frozen=True, tag="cancel"):
     """Cancel a job that waits; ask its worker when it runs.
 
     A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
@@ -156,7 +159,7 @@ class Cancel(Operation, tag="cancel"):
     index: int = 0  # of the job in its block
 
 
-class Configure(Operation, tag="configure"):
+class Configure(Operation, frozen=True, tag="configure"):
     """Change settings; None leaves one as it is."""
 
     paused: bool | None = None
@@ -166,7 +169,7 @@ class Configure(Operation, tag="configure"):
     shards: int | None = None
 
 
-class Redrive(Operation, tag="redrive"):
+class Redrive(Operation, frozen=True, tag="redrive"):
     """Look at ``scan`` dead jobs from the oldest on; queue up to ``limit`` that match, keep the others."""
 
     limit: int
@@ -175,19 +178,19 @@ class Redrive(Operation, tag="redrive"):
     error: str = ""  # part of the last error's text
 
 
-class Sweep(Operation, tag="sweep"):
+class Sweep(Operation, frozen=True, tag="sweep"):
     """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
 
     flush: bool = False  # also move finished jobs to the archive
 
 
-class RaiseGcFloor(Operation, tag="gc"):
+class RaiseGcFloor(Operation, frozen=True, tag="gc"):
     """Declare staged objects born before ``floor`` collectable, if they are still unreferenced."""
 
     floor: int
 
 
-class Rewrite(Operation, tag="rewrite"):
+class Rewrite(Operation, frozen=True, tag="rewrite"):
     """Replace a span by one that lacks the cancelled jobs it held."""
 
     span: Span  # as it stands in the head
@@ -236,12 +239,12 @@ class Outcome(Struct, frozen=True, array_like=True):
     @property
     def codes(self) -> list[Code]:
         """One code per item."""
-        return [Code(code) for code, count in self.runs for _ in range(count)]
+        return [code for number, count in self.runs for code in (_CODES[number],) * count]
 
     @property
     def code(self) -> Code:
         """The code of an operation that answers as a whole."""
-        return Code(self.runs[0][0])
+        return _CODES[self.runs[0][0]]
 
     @property
     def count(self) -> int:

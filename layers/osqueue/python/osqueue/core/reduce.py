@@ -196,6 +196,8 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
         rope = draft.lane(op.priority, op.kind, must=False)
         if rope is None:
             return outcome([Code.LANES])
+        if rope.tail:
+            rope.spill_tail(draft.spill)  # it waited first
         rope.attach(op.spans)
     draft.count("enqueued", sum(span.count for span in op.spans))
     keys = sum(span.keysum for span in op.spans)

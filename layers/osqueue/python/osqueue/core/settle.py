@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,7 +17,19 @@ from .. import limits
 from .backlog import Need
 from .draft import Draft, Object, due_order
 from .history import encode_part
-from .state import KEYSUM_MASK, Body, Content, Finished, Job, Lease, Span, finished_weight, keysums, session_weight, weight
+from .state import (
+    KEYSUM_MASK,
+    Body,
+    Content,
+    Finished,
+    Job,
+    Lease,
+    Span,
+    finished_weight,
+    keysums,
+    session_weight,
+    weight,
+)
 from .wire import Block, encode_segment, staged_name
 
 INLINE_LEASED_BYTES_MAX = 48 * limits.KB  # payloads of leased jobs, and results, kept in the head
@@ -66,7 +79,7 @@ def _settle_delayed(draft: Draft) -> None:
         later = draft.delayed[keep:]
         del draft.delayed[keep:]
         draft.delayed_bytes -= sum(map(weight, later))
-        draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(later, name)))
+        draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, later)))
     if len(draft.delayed_spans) > DELAYED_SPANS_SOFT:
         _merge_delayed(draft)
 
@@ -85,7 +98,7 @@ def _merge_delayed(draft: Draft) -> None:
     draft.tombstones.difference_update(job.key for jobs in runs for job in jobs)
     draft.delayed_spans = [span for span in draft.delayed_spans if span.name not in read]
     if merged:
-        draft.delayed_spans.append(draft.spill("segments", lambda name: encode_segment(merged, name)))
+        draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, merged)))
 
 
 def _remaining(draft: Draft, span: Span) -> list[Job] | None:
@@ -107,11 +120,10 @@ def _remaining(draft: Draft, span: Span) -> list[Job] | None:
 # ── Payloads and results ─────────────────────────────────────────────────────
 def _spill_contents(draft: Draft) -> None:
     """Move inline payloads of leased jobs, and results, into one body object, the largest first."""
-    rows: list[tuple[int, Lease | Finished]] = []
-    for lease in draft.leases.values():
-        rows.append((_inline(lease.job.payload), lease))
-    for finished in draft.finished:
-        rows.append((_inline(finished.result), finished))
+    rows: list[tuple[int, Lease | Finished]] = [
+        *((_inline(lease.job.payload), lease) for lease in draft.leases.values()),
+        *((_inline(finished.result), finished) for finished in draft.finished),
+    ]
     total = sum(size for size, _ in rows)
     if total <= INLINE_LEASED_BYTES_MAX:
         return
@@ -147,9 +159,10 @@ def archive(draft: Draft) -> None:
     Only those that were finished in the head that was read: a commit that loses its race must not leave a part
     that tells of transitions that never happened.
     """
-    committed = draft.state.finished
+    committed = draft.finished[: draft.archivable]
     if not committed:
         return
+    draft.archivable = 0
     draft.finished_bytes -= sum(map(finished_weight, committed))
     gone = keysums(row.job for row in committed)
     draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK

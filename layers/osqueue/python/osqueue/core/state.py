@@ -48,7 +48,7 @@ class Row(Struct, frozen=True, array_like=True):
     """Base of everything that is stored many times."""
 
 
-class Body(Row):
+class Body(Row, frozen=True):
     """Bytes kept outside the head: part of an immutable object."""
 
     name: str  # the object's key below the shard's prefix
@@ -59,7 +59,7 @@ class Body(Row):
 Content = bytes | Body
 
 
-class Attempt(Row):
+class Attempt(Row, frozen=True):
     """One lease that ended."""
 
     run: int  # counts every lease ever granted to the job, from 1
@@ -70,7 +70,7 @@ class Attempt(Row):
     error: str = ""
 
 
-class Job(Row):
+class Job(Row, frozen=True):
     """One job that is not finished. Its state is the place it lies in."""
 
     key: bytes
@@ -88,7 +88,7 @@ class Job(Row):
     history: tuple[Attempt, ...] = ()  # the latest HISTORY_MAX
 
 
-class Lease(Row):
+class Lease(Row, frozen=True):
     """A job being worked on."""
 
     job: Job
@@ -101,7 +101,7 @@ class Lease(Row):
     cancel: bool = False  # somebody asked for the job to be cancelled
 
 
-class Finished(Row):
+class Finished(Row, frozen=True):
     """A completed, cancelled or expired-dead job, waiting to be archived."""
 
     job: Job  # its payload dropped
@@ -113,7 +113,7 @@ class Finished(Row):
     why: str = ""  # who cancelled it, or why
 
 
-class Span(Row):
+class Span(Row, frozen=True):
     """A pointer to a run of jobs in order: a segment (level 0), or an index of spans (level > 0)."""
 
     name: str  # the object's key below the shard's prefix
@@ -131,7 +131,7 @@ class Span(Row):
     failing: int = 0  # delayed only: how many wait for a retry
 
 
-class Backlog(Row):
+class Backlog(Row, frozen=True):
     """A FIFO of any length: the front in memory, the middle in segments, the newest in memory."""
 
     ready: tuple[Job, ...] = ()
@@ -141,7 +141,7 @@ class Backlog(Row):
     tail_bytes: int = 0
 
 
-class Lane(Row):
+class Lane(Row, frozen=True):
     """The queued jobs of one priority and kind."""
 
     priority: int
@@ -149,7 +149,7 @@ class Lane(Row):
     backlog: Backlog
 
 
-class Delayed(Row):
+class Delayed(Row, frozen=True):
     """Scheduled and failing jobs by due time: the soonest in memory, later ones in segments."""
 
     jobs: tuple[Job, ...] = ()  # sorted by (due_ms, key)
@@ -157,7 +157,7 @@ class Delayed(Row):
     jobs_bytes: int = 0
 
 
-class Session(Row):
+class Session(Row, frozen=True):
     """The latest request of one writer that is part of the state, and what became of it."""
 
     n: int
@@ -167,7 +167,7 @@ class Session(Row):
     outcomes: bytes  # encoded, see ops.Outcome
 
 
-class Settings(Row):
+class Settings(Row, frozen=True):
     """What an operator may change while the queue runs."""
 
     paused: bool = False
@@ -177,7 +177,7 @@ class Settings(Row):
     shards: int = 1  # over which the queue is spread
 
 
-class Counters(Row):
+class Counters(Row, frozen=True):
     """How often each thing has happened since the head was created."""
 
     enqueued: int = 0
@@ -243,6 +243,12 @@ def keysum(key: bytes) -> int:
     return int.from_bytes(key[8:], "big")
 
 
+def key_text(key: bytes) -> str:
+    """The key as callers see it: a UUID's usual form."""
+    text = key.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
 def keysums(jobs: Iterable[Job]) -> int:
     """The share of several jobs."""
     return sum(keysum(job.key) for job in jobs) & KEYSUM_MASK
@@ -250,13 +256,18 @@ def keysums(jobs: Iterable[Job]) -> int:
 
 def content_bytes(content: Content) -> int:
     """The size of a payload or result, wherever it lies."""
-    return content.length if isinstance(content, Body) else len(content)
+    return len(content) if type(content) is bytes else content.length  # type: ignore[union-attr]
+
+
+BODY_WEIGHT = 60  # a reference to a body, encoded
 
 
 def weight(job: Job) -> int:
     """An upper estimate of a job's encoded bytes."""
-    inline = len(job.payload) if isinstance(job.payload, bytes) else 60
-    total = 70 + inline + len(job.kind) * 4
+    payload = job.payload
+    total = 70 + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
+    if job.kind:
+        total += len(job.kind) * 4
     for attempt in job.history:
         total += 60 + (len(attempt.worker) + len(attempt.error)) * 4
     return total
@@ -269,7 +280,8 @@ def lease_weight(lease: Lease) -> int:
 
 def finished_weight(row: Finished) -> int:
     """An upper estimate of a finished row's encoded bytes."""
-    inline = len(row.result) if isinstance(row.result, bytes) else 60
+    result = row.result
+    inline = len(result) if type(result) is bytes else BODY_WEIGHT
     return weight(row.job) + 70 + inline + len(row.why) * 4
 
 

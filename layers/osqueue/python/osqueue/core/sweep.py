@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from .backlog import need_of
 from .draft import Draft
 from .state import (
-    KEYSUM_MASK,
     CANCELLED,
     FAILED,
     FAILING,
+    KEYSUM_MASK,
     PROCESSING,
     QUEUED,
     STALLED,

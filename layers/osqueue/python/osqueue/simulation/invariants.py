@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
+from collections.abc import Iterator
 from uuid import UUID
 
 import msgspec
@@ -26,9 +27,10 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import decode_head
+from ..core.wire import Footer, decode_blocks, decode_footer, decode_head
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
+from . import order
 from .ledger import Applied, Batch, Commit, Ledger, Violation, identity
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
 from .truth import Truth
@@ -74,9 +76,9 @@ class Invariants:
         self.finished: dict[Record, Finished] = {}  # whatever any committed head had finished
         self.archived: Counter[Record] = Counter()
         self.tokens: set[str] = set()  # every lease token ever granted
-        self.next_in_lane: dict[tuple[int, str], list[bytes]] = {}
+        self.lanes: dict[tuple[int, str], list[bytes]] = {}
+        self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
         self.landed: dict[str, int] = {}  # intents, by key: commits there were when it landed
-        self.version: bytes | None = None
         truth.watchers.append(self.watch)
 
     @property
@@ -90,6 +92,16 @@ class Invariants:
             self._head(request, body)
         elif key.startswith("archive/"):
             self._part(key, body)
+        elif key.startswith(self.root + "segments/"):
+            self._segment(key.removeprefix(self.root), body)
+
+    def _segment(self, name: str, body: bytes) -> None:
+        """Note whose jobs a segment holds, so that a bulk can be accounted for."""
+        footer = decode_footer(body, name) if body[:4] == b"OSQB" else None
+        if isinstance(footer, Footer):
+            length = footer.blocks[0].length
+            blocks = decode_blocks(body, length, name)
+            self.attached[name] = tuple(job.key for _, block in blocks for job in block.jobs)
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:
@@ -128,6 +140,9 @@ class Invariants:
         self._references(state, found)
         self._transitions(before, state, batch, found)
         self._tokens(before, state, batch)
+        lanes = order.orders(state, self.library)
+        order.check(self.lanes, lanes, batch.reduction.events)
+        self.lanes = lanes
         self.found = found
         for row in state.finished:
             self.finished.setdefault((row.job.key, row.job.run, row.state), row)
@@ -228,6 +243,10 @@ class Invariants:
     def _transitions(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
         """Invariant 10, second half: the events of a commit are exactly what it changed, by allowed arrows."""
         current = {key: place.state for key, place in self.found.items()}
+        for key, start in self._bulks(batch):  # a bulk's jobs come without events
+            if key in current:
+                raise Violation(f"{key.hex()} was attached and is {current[key]} already")
+            current[key] = start
         for event in batch.reduction.events:
             origin = current.get(event.key, "")
             if origin.startswith(FINISHED) or event.origin != origin:
@@ -236,23 +255,9 @@ class Invariants:
                 raise Violation(f"forbidden arrow: {event.origin} → {event.target} by {event.cause}")
             ends = event.target in (COMPLETED, CANCELLED) or event.cause == "expired"
             current[event.key] = FINISHED + event.target if ends else event.target
-        attached = 0
         for key, place in found.items():
-            if key not in current:
-                attached += 1
-            elif current[key] != place.state:
-                raise Violation(f"{key.hex()} is {place.state}, its events say {current[key]}")
-        wished = sum(
-            span.count
-            for request in batch.requests
-            for op, answer in zip(
-                request.ops, batch.reduction.outcomes.get((request.env, request.n), ()), strict=False
-            )
-            if isinstance(op, Attach) and answer.code in (Code.QUEUED, Code.SCHEDULED)
-            for span in op.spans
-        )
-        if attached != wished:
-            raise Violation(f"{attached} jobs appeared without an event; {wished} were attached")
+            if current.get(key) != place.state:
+                raise Violation(f"{key.hex()} is {place.state}, its events say {current.get(key)}")
         gone = [key for key in current if key not in found]
         archived = {row.job.key: row for row in before.finished} if before else {}
         for key in gone:
@@ -266,6 +271,16 @@ class Invariants:
             place = item.name if item.name.startswith("archive/") else self.root + item.name
             if self.truth.read(place) is None:
                 raise Violation(f"invariant 8: {item.name} was to be written before this commit")
+
+    def _bulks(self, batch: Batch) -> Iterator[tuple[bytes, str]]:
+        """The jobs attached by a commit, and their first states."""
+        for request in batch.requests:
+            outcomes = batch.reduction.outcomes.get((request.env, request.n), ())
+            for op, answer in zip(request.ops, outcomes, strict=False):
+                if isinstance(op, Attach) and answer.code in (Code.QUEUED, Code.SCHEDULED):
+                    for span in op.spans:
+                        for key in self.attached[span.name]:
+                            yield key, SCHEDULED if op.delayed else QUEUED
 
     def _tokens(self, before: State | None, state: State, batch: Batch) -> None:
         """Invariant 7: only the newest token acts; no token is granted twice."""

@@ -1,0 +1,86 @@
+"""The child processes: started together, ended together, and one of them killed without warning."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from demo.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 10.0  # for a child to finish what it is at
+
+
+class Crashed(Exception):
+    """A process ended that should not have. The message holds the last it said."""
+
+
+class Crew:
+    """The producer and the workers of a replay. Leaving the ``with`` block ends every one of them."""
+
+    def __init__(self, plan: Plan, plan_path: Path) -> None:
+        self.plan = plan
+        self.plan_path = plan_path
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.killed: str | None = None
+
+    def start(self, name: str, module: str, *arguments: str) -> None:
+        """Start a process in a session of its own: the terminal's Ctrl-C is for the parent to act on."""
+        paths = [str(ROOT / "layers/osqueue/python"), os.environ.get("PYTHONPATH", "")]
+        with self.plan.output(name).open("wb") as output:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, str(self.plan_path), *arguments],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise Crashed when a process has failed that nobody killed."""
+        for name, process in self.processes.items():
+            if process.poll() not in (None, 0) and name != self.killed:
+                said = self.plan.output(name).read_text(errors="replace").strip()
+                raise Crashed(f"{name} ended with status {process.returncode}.\n{said[-2000:]}")
+
+    def pid(self, name: str) -> int:
+        return self.processes[name].pid
+
+    def freeze(self, name: str) -> None:
+        """Stop a process where it stands, so that what it holds can be looked at."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    def kill(self, name: str) -> None:
+        """kill -9: the process gets no chance to say good-bye."""
+        self.killed = name
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def dismiss(self) -> None:
+        """Tell every process that it is over, and wait until it has ended."""
+        for process in self.processes.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self.processes.values():
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dismiss()

@@ -1,0 +1,138 @@
+"""A worker process: claims jobs in groups, runs many at a time, keeps the long ones alive, completes in groups.
+
+    python -m demo.worker PLAN NAME
+
+To run a job of the log is to hold it for its run time, compressed. A worker needs one thread for that: it looks
+which jobs have ended, which leases need a heartbeat and how many hands are free, and answers each for the whole
+group in one commit.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from msgspec import Struct
+
+from demo.child import told_to_stop
+from demo.journal import Entry, Journal, Start
+from demo.plan import QUEUE, RUNS_FASTER, Payload, Plan, load
+from osqueue import Lease, Queue
+
+TICK_S = 0.02  # between two looks when there is nothing to do
+GATHER_S = 0.1  # how long ended jobs may wait for others to end, to be reported together
+IDLE_S = 0.1  # between two looks at an empty queue
+BEAT_AT = 2 / 3  # a heartbeat is sent when this share of the lease is left: the rule of thumb is a third used
+FREE_SHARE = 4  # claim when a quarter of the slots is free
+
+
+class Running(Struct):
+    """A job in this worker's hands."""
+
+    lease: Lease[Payload]
+    ends: float  # monotonic seconds
+    fails: bool
+
+
+class Worker:
+    """One worker and what it holds."""
+
+    def __init__(self, plan: Plan, name: str, journal: Journal) -> None:
+        self.plan = plan
+        self.name = name
+        self.journal = journal
+        self.queue: Queue[Payload] = Queue.connect(plan.address, QUEUE, type=Payload)
+        self.running: dict[str, Running] = {}
+        self.look_again = 0.0  # monotonic seconds: an empty queue is left alone until then
+
+    def work(self) -> None:
+        """Work until told to stop."""
+        while not told_to_stop():
+            did = self.report_ended()
+            did = self.beat() or did
+            did = self.claim() or did
+            if not did and told_to_stop(TICK_S):
+                break
+        self.journal.write(Entry(requests=self.queue.requests))
+
+    def claim(self) -> bool:
+        """Take as many jobs as there are hands free, once it is worth a commit."""
+        free = self.plan.slots - len(self.running)
+        now = time.monotonic()
+        if now < self.look_again or free < self.plan.slots // FREE_SHARE:
+            return False
+        leases = self.queue.claim(limit=free, worker=self.name, lease=self.plan.lease_s)
+        if not leases:
+            self.look_again = time.monotonic() + IDLE_S
+            return False
+        now = time.monotonic()
+        for lease in leases:
+            fails = lease.attempt <= self.plan.failures(lease.payload.n)
+            self.running[lease.job_id] = Running(lease, now + lease.payload.run / RUNS_FASTER, fails)
+        self.note(started=[Start(each.job_id, each.payload.n, each.attempt) for each in leases])
+        return True
+
+    def report_ended(self) -> bool:
+        """Complete or fail the jobs that have ended, when they are many or the first has waited long enough."""
+        now = time.monotonic()
+        ended = [each for each in self.running.values() if each.ends <= now]
+        if not ended:
+            return False
+        free = self.plan.slots - len(self.running)
+        many = free + len(ended) >= self.plan.slots // FREE_SHARE
+        if not many and now - min(each.ends for each in ended) < GATHER_S:
+            return False
+        good = [each.lease for each in ended if not each.fails]
+        bad = [each.lease for each in ended if each.fails]
+        if good:
+            answers = self.queue.complete_many(good)
+            done = [each.job_id for each in answers if each.ok]
+            self.note(completed=done, lost=[each.job_id for each in answers if not each.ok])
+        if bad:
+            answers = self.queue.fail_many(
+                {"job_id": lease.job_id, "token": lease.token, "error": "the demo wanted this attempt to fail"}
+                for lease in bad
+            )
+            failed = [each.job_id for each in answers if each.ok]
+            self.note(failed=failed, lost=[each.job_id for each in answers if not each.ok])
+        for each in ended:
+            del self.running[each.lease.job_id]
+        return True
+
+    def beat(self) -> bool:
+        """Extend the leases of which a third is used, and drop the jobs that have gone to somebody else."""
+        least_s = self.plan.lease_s * BEAT_AT
+        held = [each.lease for each in self.running.values() if each.lease.seconds_left < least_s]
+        if not held:
+            return False
+        lost = []
+        answers = self.queue.heartbeat_many(held)
+        for answer in answers:
+            if not answer.ok:
+                lost.append(answer.job_id)
+                del self.running[answer.job_id]
+        self.note(beaten=len(held) - len(lost), lost=lost)
+        return True
+
+    def note(
+        self,
+        started: list[Start] | None = None,
+        completed: list[str] | None = None,
+        failed: list[str] | None = None,
+        lost: list[str] | None = None,
+        beaten: int = 0,
+    ) -> None:
+        """A line in the journal."""
+        self.journal.write(
+            Entry(self.queue.requests, [], started or [], completed or [], failed or [], lost or [], beaten)
+        )
+
+
+def main() -> None:
+    plan, name = load(sys.argv[1]), sys.argv[2]
+    with Journal(plan.journal(name)) as journal:
+        Worker(plan, name, journal).work()
+
+
+if __name__ == "__main__":
+    main()

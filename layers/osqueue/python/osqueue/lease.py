@@ -1,0 +1,128 @@
+"""A job in a worker's hands: what it holds, and the five things a worker can say about it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from .embedded import Granted, lease_lost
+from .job import Done, moment
+from .keys import job_id
+from .methods import awaiting, blocking
+from .shards import QueueFlow
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Leases(list[R]):
+    """The leases of one claim. When there are none, ``reason`` says why."""
+
+    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
+
+
+class LeaseBase(Generic[T]):
+    """A job in a worker's hands."""
+
+    def __init__(self, queue: Any, granted: Granted, payload: T) -> None:
+        lease = granted.lease
+        job = lease.job
+        self._queue = queue
+        self._stored = lease
+        self._claimed = granted.asked
+        self._asked = granted.asked
+        self._lease_s = lease.lease_ms / 1000
+        self.job_id: str = job_id(job.key)
+        self.payload: T = payload
+        self.kind: str | None = job.kind or None
+        self.priority: int = job.priority
+        self.attempt: int = job.attempt
+        self.max_attempts: int = job.max_attempts
+        self.run: int = job.run
+        self.token: str = lease.token
+        self.cancel_requested: bool = lease.cancel
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the job was accepted."""
+        return moment(self._stored.job.enqueued_ms)
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the lease ends, by the store's clock, unless a heartbeat extends it."""
+        return moment(self._stored.expires_ms + round((self._asked - self._claimed) * 1000))
+
+    @property
+    def seconds_left(self) -> float:
+        """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
+        return self._asked + self._lease_s - float(self._queue.machine.monotonic())
+
+    def _run(self, flow: QueueFlow[R]) -> Any:
+        return self._queue._run(flow)
+
+    def _heartbeat(self, lease: float | None = None) -> QueueFlow[None]:
+        """Extend the lease, by ``lease`` seconds from now or by its own length. Raises LeaseLost.
+
+        Afterwards ``cancel_requested`` tells whether somebody wants the job cancelled.
+        """
+        asked = self._queue.machine.monotonic()
+        (done,) = yield from self._queue._flows.heartbeat_many([(self.job_id, self.token)], lease)
+        self._check(done)
+        self._asked = asked
+        if lease is not None:
+            self._lease_s = lease
+        self.cancel_requested = done.cancel_requested
+
+    def _complete(self, result: Any = None) -> QueueFlow[None]:
+        """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
+        (done,) = yield from self._queue._flows.complete_many([(self.job_id, self.token, result)])
+        self._check(done)
+
+    def _fail(
+        self, error: str | BaseException, retry_in: float | None = None, retry: bool = True
+    ) -> QueueFlow[str]:
+        """Report that the attempt failed; answers the job's new state, "failing", "failed" or "cancelled".
+
+        The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
+        left and ``retry`` is true. Raises LeaseLost.
+        """
+        (done,) = yield from self._queue._flows.fail_many([(self.job_id, self.token, error)], retry_in, retry)
+        self._check(done)
+        return str(done.code)
+
+    def _release(self, delay: float = 0) -> QueueFlow[None]:
+        """Give the job back without using the attempt: to the front, or after ``delay`` seconds. Raises LeaseLost."""
+        (done,) = yield from self._queue._flows.release_many([(self.job_id, self.token)], delay)
+        self._check(done)
+
+    def _cancel(self, why: str = "") -> QueueFlow[None]:
+        """Accept a cancel, or decide on one: the job ends as cancelled. Raises LeaseLost."""
+        (done,) = yield from self._queue._flows.abort_many([(self.job_id, self.token)], why)
+        self._check(done)
+
+    def _check(self, done: Done) -> None:
+        if not done.ok:
+            raise lease_lost(self.job_id)
+
+
+class Lease(LeaseBase[T]):
+    """A job in a worker's hands: heartbeat while you work, then complete, fail, release or cancel it."""
+
+    heartbeat = blocking(LeaseBase._heartbeat)
+    complete = blocking(LeaseBase._complete)
+    fail = blocking(LeaseBase._fail)
+    release = blocking(LeaseBase._release)
+    cancel = blocking(LeaseBase._cancel)
+
+
+class AsyncLease(LeaseBase[T]):
+    """The same for coroutines."""
+
+    heartbeat = awaiting(LeaseBase._heartbeat)
+    complete = awaiting(LeaseBase._complete)
+    fail = awaiting(LeaseBase._fail)
+    release = awaiting(LeaseBase._release)
+    cancel = awaiting(LeaseBase._cancel)

@@ -1,0 +1,363 @@
+"""Who uses the queue in a run. Each program is one client; all it knows it learnt through the real commit flow."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+from .. import limits, segments
+from ..commit import protocol
+from ..commit.effects import Flow, Sleep
+from ..core.ops import (
+    Abort,
+    Cancel,
+    Claim,
+    Code,
+    Complete,
+    Completion,
+    Configure,
+    Enqueue,
+    Fail,
+    Failure,
+    Heartbeat,
+    Held,
+    New,
+    Op,
+    RaiseGcFloor,
+    Redrive,
+    Release,
+    Rewrite,
+    Sweep,
+)
+from ..core.state import Body, Content, Lease, Span, State
+from ..core.wire import born_of, encode_segment
+from ..errors import NewerFormat, OsqueueError
+from ..staging import Bulk, Stage
+from ..stores.base import Delete, List, Listed
+from . import answers
+from .invariants import Invariants
+from .ledger import Call, Ledger, WatchedWriter
+from .machine import VirtualMachine, source
+from .world import World
+
+KINDS = ("", "mail")
+PRIORITIES = (3, 5)
+TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
+
+
+class Outdated(Exception):
+    """The queue speaks a newer format; this client stops, as it should."""
+
+
+class Book:
+    """What the clients of a run know of each other's jobs: the keys, so that somebody can cancel them."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.producing = 0  # producers that have not finished
+
+
+class Client:
+    """One writer and the dice of whoever holds it."""
+
+    def __init__(
+        self, world: World, ledger: Ledger, invariants: Invariants, book: Book, name: str, writer: WatchedWriter
+    ) -> None:
+        self.world = world
+        self.ledger = ledger
+        self.invariants = invariants
+        self.book = book
+        self.name = name
+        self.writer = writer
+        self.dice = source(world.seed, "client", name)
+        self.copies = 0
+
+    def clone(self) -> Client:
+        """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
+        self.copies += 1
+        name = f"{self.name}~{self.copies}"
+        writer = copy.copy(self.writer)
+        assert isinstance(writer.machine, VirtualMachine)
+        writer.machine = writer.machine.clone(name, self.world.seed)
+        writer.blocks = dict(writer.blocks)
+        writer.call = None
+        return Client(self.world, self.ledger, self.invariants, self.book, name, writer)
+
+    # ── Calls ────────────────────────────────────────────────────────────────
+    def call(self, *ops: Op, timeout: float | None = None) -> Flow[Call]:
+        """Commit operations; whatever comes of it is judged at once and noted."""
+        call = Call(self.name, ops, self.world.now, identities=[])
+        self.ledger.calls.append(call)
+        self.writer.call = call
+        wait = timeout if timeout is not None else self.dice.choice(TIMEOUTS_SECONDS)
+        try:
+            call.answer = yield from protocol.commit(self.writer, ops, self.writer.machine.monotonic() + wait)
+        except OsqueueError as error:
+            call.error = error
+        call.ended = self.world.now
+        answers.judge(self.ledger, self.invariants.library, call)
+        if isinstance(call.error, NewerFormat):
+            raise Outdated
+        return call
+
+    def pause(self, mean_seconds: float) -> Flow[None]:
+        """Do something else for a while."""
+        yield Sleep(self.dice.expovariate(1 / mean_seconds))
+
+    def head(self) -> Flow[State | None]:
+        """The head as it is now, or None when the store did not say."""
+        head = yield from self.writer.read_head()
+        return None if head is None or head.version is None else head.state
+
+    # ── Producers ────────────────────────────────────────────────────────────
+    def jobs(self, count: int, *, delayed: bool) -> list[New]:
+        """New jobs, small and large."""
+        made = []
+        for _ in range(count):
+            machine = self.writer.machine
+            key = machine.now_ms().to_bytes(6, "big") + bytes(2) + machine.bits(64).to_bytes(8, "big")
+            delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
+            payload = bytes(self.dice.choice((3, 20, 60)))
+            made.append(
+                New(
+                    key,
+                    payload,
+                    kind=self.dice.choice(KINDS),
+                    priority=self.dice.choice(PRIORITIES),
+                    max_attempts=self.dice.choice((1, 2, 3)),
+                    delay_ms=delay,
+                )
+            )
+            self.book.keys.append(key)
+        return made
+
+    def produce(self, rounds: int, pause_seconds: float) -> Flow[None]:
+        """Enqueue single jobs and batches, small payloads and staged ones."""
+        for _ in range(rounds):
+            yield from self.pause(pause_seconds)
+            jobs = self.jobs(self.dice.choice((1, 1, 2, 8)), delayed=True)
+            if self.dice.random() < 0.15:
+                jobs = yield from self.staged(jobs)
+            ops: list[Op] = [Enqueue(tuple(jobs))]
+            if self.dice.random() < 0.1:
+                ops.append(Sweep())
+            call = yield from self.call(*ops)
+            if call.answer and Code.STALE in call.answer.outcomes[0].codes:
+                yield from self.call(Enqueue(tuple((yield from self.staged(jobs)))))
+        self.book.producing -= 1
+
+    def staged(self, jobs: Sequence[New]) -> Flow[list[New]]:
+        """The same jobs with their payloads in a body object."""
+        state = yield from self.head()
+        if state is None:
+            return [_small(job) for job in jobs]
+        stage = Stage(self.writer.root, state.seq, self.writer.machine)
+        try:
+            placed = yield from stage.bodies([bytes(limits.INLINE_BYTES_MAX + 30) for _ in jobs])
+        except OsqueueError:
+            return [_small(job) for job in jobs]
+        if self.dice.random() < 0.3:  # a writer that stalls between staging and committing
+            yield Sleep(self.dice.choice((1.0, 60.0, 400.0)))
+        return [_with(job, content) for job, content in zip(jobs, placed, strict=True)]
+
+    def bulk(self, rounds: int, pause_seconds: float) -> Flow[None]:
+        """Stage whole segments and attach them; now and then stall in between."""
+        for _ in range(max(1, rounds // 8)):
+            yield from self.pause(pause_seconds * 4)
+            jobs = self.jobs(self.dice.choice((5, 20, 40)), delayed=True)
+            for _ in range(3):
+                state = yield from self.head()
+                if state is None:
+                    continue
+                stage = Stage(self.writer.root, state.seq, self.writer.machine)
+                bulk = Bulk(stage, state.now_ms)
+                try:
+                    yield from bulk.add(jobs)
+                    attachments = yield from bulk.attachments()
+                except OsqueueError:
+                    continue
+                if self.dice.random() < 0.4:
+                    yield Sleep(self.dice.choice((5.0, 100.0, 600.0)))
+                call = yield from self.call(*attachments)
+                if call.answer is None or all(each.code == Code.QUEUED for each in call.answer.outcomes):
+                    break
+                if any(each.code in (Code.QUEUED, Code.SCHEDULED) for each in call.answer.outcomes):
+                    break  # a part of it is in: staging all of it again would double that part
+        self.book.producing -= 1
+
+    # ── Workers ──────────────────────────────────────────────────────────────
+    def work(self, pause_seconds: float) -> Flow[None]:
+        """Claim, work, heartbeat; complete, fail, release, abort, or vanish."""
+        claim = Claim(1, self.name, 10_000)
+        while True:
+            claim = Claim(
+                self.dice.choice((1, 1, 3, 8)),
+                self.name,
+                self.dice.choice((2_000, 10_000, 30_000)),
+                self.dice.choice((None, None, None, ("mail",))),
+            )
+            call = yield from self.call(claim)
+            leases = call.answer.outcomes[0].leases if call.answer else ()
+            if not leases:
+                yield from self.pause(pause_seconds * 2)
+                continue
+            if self.dice.random() < 0.03:
+                continue  # vanished: the leases run out
+            yield from self.pause(self.dice.choice((0.1, 1.0, 15.0)))
+            if self.dice.random() < 0.3:
+                held = tuple(Held(lease.job.key, lease.token) for lease in leases)
+                yield from self.call(Heartbeat(held))
+                yield from self.pause(1.0)
+            yield from self.finish(leases)
+
+    def finish(self, leases: Sequence[Lease]) -> Flow[None]:
+        """End each lease somehow, in one request; repeat once where nothing was heard."""
+        ops: list[Op] = []
+        done = []
+        for lease in leases:
+            roll = self.dice.random()
+            held = (Held(lease.job.key, lease.token),)
+            if roll < 0.7:
+                done.append(Completion(lease.job.key, lease.token, bytes(self.dice.choice((0, 10, 200)))))
+            elif roll < 0.85:
+                failure = Failure(
+                    lease.job.key,
+                    lease.token,
+                    "no luck",
+                    self.dice.choice((-1, 0, 3_000)),
+                    self.dice.random(),
+                    self.dice.random() < 0.1,
+                )
+                ops.append(Fail((failure,)))
+            elif roll < 0.95:
+                ops.append(Release(held, self.dice.choice((0, 0, 4_000))))
+            else:
+                ops.append(Abort(held, "why not"))
+        if done:
+            ops.append(Complete(tuple(done)))
+        call = yield from self.call(*ops)
+        if call.answer is None and self.dice.random() < 0.7:
+            yield from self.call(*ops)
+
+    # ── Those who interfere ──────────────────────────────────────────────────
+    def cancel(self, pause_seconds: float) -> Flow[None]:
+        """Cancel jobs wherever they are, those inside segments too."""
+        while True:
+            yield from self.pause(pause_seconds * 1.5)
+            if self.book.keys:
+                key = self.dice.choice(self.book.keys[-60:])
+                call = yield from self.call(Cancel(key))
+                if call.answer and call.answer.outcomes[0].code == Code.NOT_FOUND:
+                    yield from self.cancel_in_segment(key)
+
+    def cancel_in_segment(self, key: bytes) -> Flow[None]:
+        """Read the job where it lies, and cancel it with what was read as evidence."""
+        state = yield from self.head()
+        if state is None:
+            return
+        spans = [span for lane in state.lanes for span in lane.backlog.spans] + list(state.delayed.spans)
+        try:
+            place = yield from segments.find(self.writer.root, spans, key)
+        except OsqueueError:
+            return
+        if place is not None:
+            yield from self.call(Cancel(key, place.job, place.top.name, place.offset, place.index))
+
+    def operate(self, pause_seconds: float) -> Flow[None]:
+        """Pause, resume, configure, redrive, sweep, and rewrite segments that hold cancelled jobs."""
+        while True:
+            yield from self.pause(pause_seconds * 3)
+            roll = self.dice.random()
+            if roll < 0.1:
+                yield from self.call(Configure(paused=True))
+                yield from self.pause(2.0)
+                while (yield from self.call(Configure(paused=False))).answer is None:
+                    yield from self.pause(2.0)
+            elif roll < 0.2:
+                yield from self.call(Configure(backoff_base_ms=self.dice.choice((100, 1_000))))
+            elif roll < 0.4:
+                yield from self.call(Redrive(self.dice.choice((1, 10)), self.dice.choice((1, 20))))
+            elif roll < 0.7:
+                # Two in one request, as the flights of one process may carry.
+                yield from self.call(*[Sweep(flush=self.dice.random() < 0.5) for _ in range(2)])
+            else:
+                yield from self.rewrite()
+
+    def rewrite(self) -> Flow[None]:
+        """Replace a segment that holds cancelled jobs by one that does not."""
+        state = yield from self.head()
+        if state is None or not state.tombstones:
+            return
+        gone = set(state.tombstones)
+        for span in [span for lane in state.lanes for span in lane.backlog.spans if span.level == 0]:
+            try:
+                jobs = yield from segments.whole(self.writer.root, span)
+                dropped = tuple(job.key for job in jobs if job.key in gone)
+                if not dropped:
+                    continue
+                left = [job for job in jobs if job.key not in gone]
+                stage = Stage(self.writer.root, state.seq, self.writer.machine)
+                replacement: Span | None = None
+                if left:
+                    name = stage.name("segments")
+                    data, replacement = encode_segment(left, name)
+                    yield from stage.write([(name, data)])
+            except OsqueueError:
+                return
+            yield from self.call(Rewrite(span, replacement, dropped))
+            return
+
+    def collect(self, pause_seconds: float, referenced: Callable[[State], set[str]]) -> Flow[None]:
+        """Commit gc_floor, read the head again, and delete what it does not refer to below that floor."""
+        while True:
+            yield from self.pause(pause_seconds * 10)
+            state = yield from self.head()
+            if state is None:
+                continue
+            call = yield from self.call(RaiseGcFloor(max(0, state.seq - 40)))
+            if call.answer is None:
+                continue
+            state = yield from self.head()
+            if state is None:
+                continue
+            kept = referenced(state)
+            yield from self.pause(pause_seconds)
+            for folder in ("segments/", "bodies/"):
+                listed = yield List(self.writer.root + folder)
+                if isinstance(listed, Listed):
+                    names = [key.removeprefix(self.writer.root) for key in listed.keys]
+                    doomed = [each for each in names if each not in kept and born_of(each) < state.gc_floor]
+                    if doomed:
+                        yield Delete(tuple(self.writer.root + each for each in doomed))
+
+    # ── The end ──────────────────────────────────────────────────────────────
+    def drain(self, empty: Callable[[], bool]) -> Flow[None]:
+        """Finish everything: claim and complete, let dead letters expire, archive."""
+        yield from self.call(Configure(paused=False, dead_ttl_ms=0))
+        while not empty():
+            call = yield from self.call(Claim(50, self.name, 30_000))
+            leases = call.answer.outcomes[0].leases if call.answer else ()
+            if leases:
+                done = tuple(Completion(lease.job.key, lease.token) for lease in leases)
+                yield from self.call(Complete(done))
+            else:
+                yield from self.call(Sweep(flush=True), timeout=600.0)
+                yield Sleep(5.0)
+
+
+def _with(job: New, payload: Content) -> New:
+    return New(
+        job.key,
+        payload,
+        job.codec,
+        job.kind,
+        job.priority,
+        job.max_attempts,
+        job.result_ttl_ms,
+        job.delay_ms,
+        job.at_ms,
+    )
+
+
+def _small(job: New) -> New:
+    return _with(job, b"x") if isinstance(job.payload, Body) else job

@@ -1,0 +1,276 @@
+"""One seed from its first request to the last: clients, faults, checks, drain, accounting."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from ..commit.effects import Flow
+from ..core import wire
+from ..core.ops import Attach, Code, Enqueue, Op
+from ..core.state import State
+from ..errors import OsqueueError
+from . import answers
+from .clients import Book, Client, Outdated
+from .invariants import Invariants
+from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
+from .machine import VirtualMachine, source
+from .network import Network
+from .places import bodies_of, places
+from .profile import Faults, Profile
+from .tight import limited
+from .truth import Truth
+from .world import Process, Program, World
+
+ROOT = "sim/0/"
+QUEUE = "sim"
+WORK_SECONDS_MAX = 4 * 3600.0  # of virtual time for the workload
+DRAIN_SECONDS_MAX = 12 * 3600.0
+CLONES_MAX = 6
+
+
+class Report(Struct):
+    """What a run came to."""
+
+    profile: str
+    seed: int
+    commits: int = 0
+    hours: float = 0.0  # of virtual time
+    jobs: int = 0
+    calls: int = 0
+    unheard: int = 0  # calls that ended in an ambiguous error, or with their client's death
+    faults: Counter[str] = Counter()
+    codes: Counter[str] = Counter()  # what committed operations answered
+    violation: str = ""
+
+
+def simulate(seed: int, profile: Profile) -> Report:
+    """One run. A violation ends it and stands in the report."""
+    with limited(profile.limits), _reads_newer():
+        run = Run(seed, profile)
+        with watched_reductions(run.ledger):
+            try:
+                run.work()
+                run.drain()
+                run.account()
+            except Violation as violation:
+                run.report.violation = str(violation)
+        return run.finished()
+
+
+@contextmanager
+def _reads_newer() -> Iterator[None]:
+    """The checks read every format there is in a run."""
+    before = wire.FORMATS_READ
+    wire.FORMATS_READ = (1, 2)
+    try:
+        yield
+    finally:
+        wire.FORMATS_READ = before
+
+
+class Run:
+    """Everything of one run."""
+
+    def __init__(self, seed: int, profile: Profile) -> None:
+        self.profile = profile
+        self.report = Report(profile.name, seed, faults=Counter(), codes=Counter())
+        self.world = World(f"{profile.name}/{seed}", profile.faults)
+        self.truth = Truth(self.world)
+        self.network = Network(self.world, self.truth, profile.latency)
+        self.ledger = Ledger()
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, ordered=profile.ordered)
+        self.book = Book()
+        self.processes: list[Process] = []
+        self.clones = 0
+        self.dice = source(seed, "run")
+        self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
+
+    # ── Clients ──────────────────────────────────────────────────────────────
+    def writer(self, name: str) -> WatchedWriter:
+        clients = self.profile.clients
+        machine = VirtualMachine(
+            self.world,
+            name,
+            self.world.seed,
+            self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max),
+            self.dice.uniform(-clients.drift_max, clients.drift_max),
+        )
+        return WatchedWriter(ROOT, QUEUE, machine)
+
+    def client(self, name: str) -> Client:
+        return Client(self.world, self.ledger, self.invariants, self.book, name, self.writer(name))
+
+    def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
+        """Set a client to work. Should it die, another takes its place."""
+        name = client.name
+
+        def died() -> None:
+            self.start(self.client(f"{name}+"), role, newer=newer)
+
+        process = Process(
+            self.world, self.network.send, self._program(client, role, newer), stage=self._release(newer), died=died
+        )
+        self.processes.append(process)
+        process.start(self.world.chance.random() * 2)
+
+    def _program(self, client: Client, role: Callable[[Client], Flow[None]], newer: bool) -> Program:
+        """A role, with a copy of the client made on the way now and then."""
+        flow = role(client)
+        reply = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except (StopIteration, Outdated):
+                return
+            reply = yield effect
+            if self.clones < CLONES_MAX and self.world.faults.clone / 4 > self.world.chance.random():
+                self.clones += 1
+                self.world.injected["clone"] += 1
+                self.start(client.clone(), lambda twin: twin.work(1.0), newer=newer)
+
+    def _release(self, newer: bool) -> Callable[[], _Stage]:
+        return lambda: _Stage(newer, newer and self.world.now > self.switch_seconds)
+
+    # ── The course of a run ──────────────────────────────────────────────────
+    def work(self) -> None:
+        """The workload, until the producers are done or the time is up."""
+        clients = self.profile.clients
+        pause = clients.pause_seconds
+        roles: list[tuple[str, int, Callable[[Client], Flow[None]]]] = [
+            ("producer", clients.producers, lambda each: each.produce(clients.rounds, pause)),
+            ("bulk", clients.bulk, lambda each: each.bulk(clients.rounds, pause)),
+            ("worker", clients.workers, lambda each: each.work(pause)),
+            ("canceller", clients.cancellers, lambda each: each.cancel(pause)),
+            ("operator", clients.operators, lambda each: each.operate(pause)),
+            ("collector", clients.collectors, lambda each: each.collect(pause, self.referenced)),
+        ]
+        self.book.producing = clients.producers + clients.bulk
+        for role, count, program in roles:
+            for at in range(count):
+                newer = clients.upgrade and at % 2 == 0
+                self.start(self.client(f"{role}{at}"), program, newer=newer)
+        self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
+
+    def referenced(self, state: State) -> set[str]:
+        """Everything a head refers to (the collector's own reading of segments is not what is tested here)."""
+        names = bodies_of(state, places(state, self.invariants.library))
+        spans = [span for lane in state.lanes for span in lane.backlog.spans]
+        spans += [*state.delayed.spans, *state.dead.spans]
+        while spans:
+            span = spans.pop()
+            names.add(span.name)
+            if span.level:
+                data = self.truth.read(ROOT + span.name)
+                assert data is not None
+                spans.extend(wire.decode_index(data, span.name))
+        return names
+
+    def drain(self) -> None:
+        """No more faults; one last client finishes everything. What is still on its way arrives meanwhile."""
+        self.world.faults = Faults()
+        for process in self.processes:
+            process.kill()
+        newer = self.profile.clients.upgrade
+        self.start(self.client("drain"), lambda each: each.drain(self._empty), newer=newer)
+        if not self.world.run(self._empty, DRAIN_SECONDS_MAX):
+            raise Violation("the queue could not be drained")
+        self.processes[-1].kill()
+        self.world.run(lambda: False, DRAIN_SECONDS_MAX)
+        if not self._empty():
+            raise Violation("a request that came late changed a drained queue")
+
+    def _empty(self) -> bool:
+        state = self.invariants.state
+        return state is not None and not self.invariants.found and not state.tombstones
+
+    # ── Accounting ───────────────────────────────────────────────────────────
+    def account(self) -> None:
+        """Every job that was promised ended exactly once; none ended that was refused; the archive has them all."""
+        ends: Counter[bytes] = Counter()
+        for (key, _, _), times in self.invariants.archived.items():
+            ends[key] += times
+        promised, refused, possible = self._promises()
+        self.report.jobs = len(ends)
+        if lost := promised - ends.keys():
+            raise Violation(f"{len(lost)} jobs were lost")
+        if doubled := [key for key, times in ends.items() if times > 1]:
+            raise Violation(f"{len(doubled)} jobs ended twice")
+        if unexpected := ends.keys() & (refused - promised - possible):
+            raise Violation(f"{len(unexpected)} jobs were refused and ended all the same")
+        if strange := ends.keys() - promised - possible:
+            raise Violation(f"{len(strange)} jobs came from nowhere")
+        parts = set()
+        for name in self.truth.keys("archive/"):
+            data = self.truth.read(name)
+            assert data is not None
+            for line in gzip.decompress(data).splitlines():
+                row = msgspec.json.decode(line)
+                parts.add((UUID(row["job_id"]).bytes, row["run"], row["state"]))
+        if missing := self.invariants.archived.keys() - parts:
+            raise Violation(f"invariant 10: {len(missing)} finished jobs are in no archive part")
+
+    def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """The keys of jobs that were acknowledged, refused, and neither."""
+        promised: set[bytes] = set()
+        refused: set[bytes] = set()
+        possible: set[bytes] = set()
+        for call in self.ledger.calls:
+            for at, op in enumerate(call.ops):
+                keys = self._keys(op)
+                if call.answer is None:
+                    error = call.error if isinstance(call.error, OsqueueError) else None
+                    (refused if answers.promised(error) else possible).update(keys)
+                    continue
+                codes = call.answer.outcomes[at].codes
+                for position, key in enumerate(keys):
+                    code = codes[position] if isinstance(op, Enqueue) else codes[0]
+                    (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
+        return promised, refused, possible
+
+    def _keys(self, op: Op) -> list[bytes]:
+        match op:
+            case Enqueue():
+                return [job.key for job in op.jobs]
+            case Attach():
+                return [key for span in op.spans for key in self.invariants.attached.get(span.name, ())]
+            case _:
+                return []
+
+    def finished(self) -> Report:
+        """The report, with its sums."""
+        report = self.report
+        report.commits = len(self.ledger.commits)
+        report.hours = self.world.now / 3600
+        report.calls = len(self.ledger.calls)
+        report.unheard = sum(call.answer is None for call in self.ledger.calls)
+        report.faults = self.world.injected
+        for applied in self.ledger.applied.values():
+            for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):
+                for code, count in outcome.runs:
+                    report.codes[f"{type(op).__name__} {Code(code).name}"] += count
+        return report
+
+
+class _Stage:
+    """While a client steps, the release it runs: what it can read, and what it writes."""
+
+    def __init__(self, newer: bool, switched: bool) -> None:
+        self._read = (1, 2) if newer else (1,)
+        self._write = 2 if switched else 1
+
+    def __enter__(self) -> None:
+        wire.FORMATS_READ = self._read
+        wire.FORMAT = self._write
+
+    def __exit__(self, *_: object) -> None:
+        wire.FORMATS_READ = (1, 2)
+        wire.FORMAT = 1
+
+
