@@ -117,7 +117,9 @@ def _problems_of_record(
 ) -> Iterable[str]:
     """What was enqueued against the queue's record."""
     elsewhere = {job_id for job_id, _ in others}
-    lost = [number for job_id, number in number_of.items() if job_id not in endings and job_id not in elsewhere]
+    lost = [
+        number for job_id, number in number_of.items() if job_id not in endings and job_id not in elsewhere
+    ]
     yield from _complaint("lost: enqueued, but nowhere in the record", lost)
     doubled = [number_of.get(job_id, job_id) for job_id, count in endings.items() if count > 1]
     yield from _complaint("completed more than once", doubled)

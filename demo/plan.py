@@ -17,7 +17,7 @@ QUEUE = "nasa-ipsc-1993"
 # Time is compressed twice: three months of arrivals into 20 s, and a job's run time far less, so that the long
 # jobs of the log still outlive a third of a lease and have to be kept alive by heartbeats.
 ARRIVALS_FASTER = 400_000
-RUNS_FASTER = 20_000
+RUNS_FASTER = 10_000
 
 FAIL_ONCE_PERCENT = 2
 FAIL_TWICE_PERCENT = 1
@@ -34,7 +34,7 @@ class Plan(Struct, frozen=True):
     workers: int  # processes
     seed: int = 1  # decides which jobs fail and which worker is killed
     lease_s: float = 3.0
-    slots: int = 64  # jobs that one worker runs at the same time
+    slots: int = 96  # jobs that one worker runs at the same time
 
     @property
     def store(self) -> Path:

@@ -32,7 +32,7 @@ class Kill(Struct, frozen=True):
 
     worker: str
     pid: int
-    held: int  # leases that it took to its grave
+    held: int  # leases that it had when it died
 
 
 class Result(Struct, frozen=True):
@@ -41,6 +41,7 @@ class Result(Struct, frozen=True):
     account: Account
     measures: Measures
     kill: Kill | None
+    came_back: int  # jobs of the killed worker whose leases ended without a word
 
 
 class Look(Struct, frozen=True):
@@ -51,7 +52,6 @@ class Look(Struct, frozen=True):
     queued: int
     processing: int
     failing: int
-    stalled: int  # leases that have come back so far
 
 
 class Watcher:
@@ -83,7 +83,7 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
     total = len(jobs_of(plan))
     victim = random.Random(plan.seed).choice(plan.worker_names()) if kill else None
     killed: Kill | None = None
-    back = False
+    buried = False
     best, moved = 0, time.monotonic()
     while True:
         crew.check()
@@ -94,12 +94,12 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
         if victim is not None and killed is None and look.completed >= total * KILL_AFTER:
             killed = _kill(queue, crew, victim)
             if killed is not None:
-                watcher.event(
-                    f"kill -9 {killed.pid}: {killed.worker} is dead, and {killed.held} jobs were in its hands."
-                )
-        if killed is not None and not back and look.stalled >= killed.held:
-            back = True
-            watcher.event(f"Its leases ended. All {killed.held} jobs are back in the queue.")
+                watcher.event(f"kill -9 {killed.pid}: {killed.worker} is dead. It held {killed.held} jobs.")
+        if killed is not None and not buried and not hands(queue, killed.worker):
+            buried = True
+            watcher.event(
+                f"{killed.worker} holds nothing any more: its leases have ended, the others take over."
+            )
         if look.completed > best:
             best, moved = look.completed, time.monotonic()
         elif time.monotonic() - moved > STUCK_S:
@@ -110,7 +110,7 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
 def _kill(queue: Queue[Any], crew: Crew, victim: str) -> Kill | None:
     """Kill a worker if it holds leases just now. It stands still while its hands are looked at."""
     crew.freeze(victim)
-    held = sum(job.worker == victim for job in pages(queue, "processing"))
+    held = hands(queue, victim)
     if not held:
         crew.thaw(victim)
         return None
@@ -118,17 +118,20 @@ def _kill(queue: Queue[Any], crew: Crew, victim: str) -> Kill | None:
     return Kill(victim, crew.pid(victim), held)
 
 
+def hands(queue: Queue[Any], worker: str) -> int:
+    """How many jobs a worker holds."""
+    return sum(job.worker == worker for job in pages(queue, "processing"))
+
+
 def look_at(queue: Queue[Any], total: int) -> Look:
     """How far the replay is, by the queue's counters: to show it, not to prove it."""
     stats = queue.stats()
-    counters = stats["counters"]
     return Look(
         total=total,
-        completed=counters.get("completed", 0),
+        completed=stats["counters"].get("completed", 0),
         queued=stats["queued"],
         processing=stats["processing"],
         failing=stats["failing"],
-        stalled=counters.get("stalled", 0),
     )
 
 
@@ -142,13 +145,22 @@ def take_stock(plan: Plan, queue: Queue[Any], killed: Kill | None) -> Result:
         numbers=[job.number for job in jobs_of(plan)],
         enqueued=[pair for entry in enqueuer for pair in entry.enqueued],
         archive=archive,
-        live=[(job.job_id, job.state) for state in (*LIVE, COMPLETED, "cancelled") for job in pages(queue, state)],
+        live=[
+            (job.job_id, job.state)
+            for state in (*LIVE, COMPLETED, "cancelled")
+            for job in pages(queue, state)
+        ],
         entries=[entry for entries in workers.values() for entry in entries],
     )
     measures = measure(
         once(archive), [enqueuer, *workers.values()], queue.stats()["commits"], parts, plan.store
     )
-    return Result(account, measures, killed)
+    came_back = sum(
+        killed is not None and attempt.worker == killed.worker and attempt.outcome == "stalled"
+        for record in once(archive)
+        for attempt in record.attempts
+    )
+    return Result(account, measures, killed, came_back)
 
 
 def pages(queue: Queue[Any], state: str) -> list[Any]:
@@ -160,5 +172,3 @@ def pages(queue: Queue[Any], state: str) -> list[Any]:
         found.extend(jobs)
         if cursor is None:
             return found
-
-

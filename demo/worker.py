@@ -90,7 +90,11 @@ class Worker:
             self.note(completed=done, lost=[each.job_id for each in answers if not each.ok])
         if bad:
             answers = self.queue.fail_many(
-                {"job_id": lease.job_id, "token": lease.token, "error": "the demo wanted this attempt to fail"}
+                {
+                    "job_id": lease.job_id,
+                    "token": lease.token,
+                    "error": "the demo wanted this attempt to fail",
+                }
                 for lease in bad
             )
             failed = [each.job_id for each in answers if each.ok]

@@ -19,17 +19,21 @@ from .errors import (
 from .job import Attempt, Done, Enqueued, Job
 from .lease import AsyncLease, Lease
 from .queue import AsyncQueue, Queue
+from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncLease",
     "AsyncQueue",
+    "AsyncWorkerJob",
     "Attempt",
+    "Cancel",
     "Conflict",
     "Damaged",
     "Done",
     "Enqueued",
+    "Fail",
     "Job",
     "Lease",
     "LeaseLost",
@@ -39,9 +43,12 @@ __all__ = [
     "OsqueueError",
     "Queue",
     "Rejected",
+    "Retry",
+    "Snooze",
     "Throttled",
     "Timeout",
     "Unavailable",
     "Unknown",
+    "WorkerJob",
     "__version__",
 ]

@@ -92,11 +92,11 @@ def _collect(queue: str, shard: int, root: str) -> QueueFlow[int]:
                 raise unavailable(listed, "the list of staged objects")
             names = [key[len(root) :] for key in listed.keys]
             # Names sort by birth: from the first that is too young on, all are.
-            old = [name for name in names if born_of(name) < state.gc_floor]
+            old = [name for name in names if 0 <= born_of(name) < state.gc_floor]
             idle = tuple(root + name for name in old if name not in named)
             if idle and isinstance((yield Delete(idle[:DELETES_PER_REQUEST])), Deleted):
                 count += len(idle)
-            if len(old) < len(names) or not listed.more:
+            if not listed.more or any(born_of(name) >= state.gc_floor for name in names):
                 break
             after = listed.keys[-1]
     return count

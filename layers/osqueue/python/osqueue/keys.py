@@ -55,7 +55,9 @@ def key_of(text: str) -> bytes:
             return bytes.fromhex(text.replace("-", ""))
     except (ValueError, TypeError, AttributeError):
         pass
-    raise Rejected(f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id")
+    raise Rejected(
+        f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id"
+    )
 
 
 def shard_of(key: bytes) -> int:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .embedded import Granted, lease_lost
+from .errors import Rejected
 from .job import Done, moment
 from .keys import job_id
 from .methods import awaiting, blocking
@@ -24,7 +25,7 @@ class Leases(list[R]):
 class LeaseBase(Generic[T]):
     """A job in a worker's hands."""
 
-    def __init__(self, queue: Any, granted: Granted, payload: T) -> None:
+    def __init__(self, queue: Any, granted: Granted, payload: T | Rejected) -> None:
         lease = granted.lease
         job = lease.job
         self._queue = queue
@@ -32,8 +33,8 @@ class LeaseBase(Generic[T]):
         self._claimed = granted.asked
         self._asked = granted.asked
         self._lease_s = lease.lease_ms / 1000
-        self.job_id: str = job_id(job.key)
-        self.payload: T = payload
+        self.key: bytes = job.key
+        self._payload = payload
         self.kind: str | None = job.kind or None
         self.priority: int = job.priority
         self.attempt: int = job.attempt
@@ -44,6 +45,18 @@ class LeaseBase(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
+
+    @property
+    def payload(self) -> T:
+        """What enqueue was given. Raises Rejected when it cannot be read as the queue's type; the lease still holds."""
+        if isinstance(self._payload, Rejected):
+            raise self._payload
+        return self._payload
+
+    @property
+    def job_id(self) -> str:
+        """The id that enqueue answered. Also an idempotency key: the same at every attempt."""
+        return job_id(self.key)
 
     @property
     def enqueued_at(self) -> datetime:
@@ -69,7 +82,7 @@ class LeaseBase(Generic[T]):
         Afterwards ``cancel_requested`` tells whether somebody wants the job cancelled.
         """
         asked = self._queue.machine.monotonic()
-        (done,) = yield from self._queue._flows.heartbeat_many([(self.job_id, self.token)], lease)
+        (done,) = yield from self._queue._flows.heartbeat_many([(self.key, self.token)], lease)
         self._check(done)
         self._asked = asked
         if lease is not None:
@@ -78,7 +91,7 @@ class LeaseBase(Generic[T]):
 
     def _complete(self, result: Any = None) -> QueueFlow[None]:
         """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
-        (done,) = yield from self._queue._flows.complete_many([(self.job_id, self.token, result)])
+        (done,) = yield from self._queue._flows.complete_many([(self.key, self.token, result)])
         self._check(done)
 
     def _fail(
@@ -89,18 +102,18 @@ class LeaseBase(Generic[T]):
         The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
         left and ``retry`` is true. Raises LeaseLost.
         """
-        (done,) = yield from self._queue._flows.fail_many([(self.job_id, self.token, error)], retry_in, retry)
+        (done,) = yield from self._queue._flows.fail_many([(self.key, self.token, error)], retry_in, retry)
         self._check(done)
         return str(done.code)
 
     def _release(self, delay: float = 0) -> QueueFlow[None]:
         """Give the job back without using the attempt: to the front, or after ``delay`` seconds. Raises LeaseLost."""
-        (done,) = yield from self._queue._flows.release_many([(self.job_id, self.token)], delay)
+        (done,) = yield from self._queue._flows.release_many([(self.key, self.token)], delay)
         self._check(done)
 
     def _cancel(self, why: str = "") -> QueueFlow[None]:
         """Accept a cancel, or decide on one: the job ends as cancelled. Raises LeaseLost."""
-        (done,) = yield from self._queue._flows.abort_many([(self.job_id, self.token)], why)
+        (done,) = yield from self._queue._flows.abort_many([(self.key, self.token)], why)
         self._check(done)
 
     def _check(self, done: Done) -> None:

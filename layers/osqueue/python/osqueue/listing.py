@@ -193,12 +193,14 @@ def count_states(state: State) -> dict[str, int]:
     """How many jobs of one shard are in each state."""
     jobs = dict.fromkeys(STATES, 0)
     jobs[PROCESSING] = len(state.leases)
-    jobs[QUEUED] = sum(stored.waiting(lane.backlog) for lane in state.lanes) - len(state.tombstones)
+    jobs[QUEUED] = sum(stored.waiting(lane.backlog) for lane in state.lanes)
     for job in state.delayed.jobs:
         jobs[stored.delayed_state(job)] += 1
     for span in state.delayed.spans:
         jobs[stored.FAILING] += span.failing
         jobs[SCHEDULED] += span.count - span.failing
+    for key in state.tombstones:
+        jobs[state.delayed_tombstones.get(key, QUEUED)] -= 1
     jobs[FAILED] = dead_count(state)
     for row in state.finished:
         if row.state in (stored.COMPLETED, stored.CANCELLED):
@@ -236,4 +238,3 @@ def count_dead(
         for job in jobs
     )
     return matching if most is None else min(matching, most)
-

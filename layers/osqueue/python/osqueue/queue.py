@@ -14,11 +14,12 @@ a method that blocks or a coroutine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
-from . import limits
+from . import limits, validation
 from .clock import MACHINE, Machine
 from .commit.driver import AsyncDriver, BlockingDriver
 from .commit.group import AsyncGroup, BlockingGroup
@@ -28,6 +29,7 @@ from .embedded import Claimed, Embedded, Writers
 from .errors import OsqueueError, Rejected
 from .garbage import Report, reap
 from .job import Done, Enqueued, Job
+from .keys import key_of
 from .lease import AsyncLease, Lease, LeaseBase, Leases
 from .methods import awaiting, blocking
 from .serde import Codec, Serializer, serializer_of
@@ -35,10 +37,22 @@ from .shards import QueueFlow, Submit, root_of
 from .stores.address import open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
-from .validation import queue_name
+from .validation import ITEM_FIELDS, milliseconds, queue_name
+from .worker.endings import Tally
+from .worker.handlers import Handlers
 
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_NO_OPTIONS = (
+    None,
+    None,
+    limits.PRIORITY_DEFAULT,
+    None,
+    None,
+    limits.ATTEMPTS_DEFAULT,
+    limits.RESULT_TTL_MS_DEFAULT / 1000,
+)
 
 
 class _Base(Generic[T]):
@@ -60,9 +74,10 @@ class _Base(Generic[T]):
         self.store = store if isinstance(store, CountingStore) else CountingStore(store)
         self.machine = machine
         self.codec = Codec(serializer_of(serializer), type)
-        self.timeout = timeout
+        self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
         self._writers = Writers(self._writer)
         self._flows = Embedded(self.name, self.codec, machine, self._writers)
+        self.handlers = Handlers()
 
     @classmethod
     def connect(
@@ -102,6 +117,19 @@ class _Base(Generic[T]):
         timeout = self.timeout if submit.timeout is None else submit.timeout
         return self.machine.monotonic() + timeout
 
+    @overload
+    def handler(self, function: F) -> F: ...
+    @overload
+    def handler(self, *, kind: str | None = None) -> Callable[[F], F]: ...
+    def handler(self, function: Any = None, *, kind: str | None = None) -> Any:
+        """Register the function or coroutine function that runs jobs: of one ``kind``, or all that no other takes.
+
+        It gets a ``WorkerJob`` and answers the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it.
+        """
+        if function is None:
+            return functools.partial(self.handlers.add, kind=kind)
+        return self.handlers.add(function, kind)
+
     # ── Flows, one for each public method ────────────────────────────────────
     def _enqueue(
         self,
@@ -119,16 +147,10 @@ class _Base(Generic[T]):
         ``priority`` 0 to 9, lower first; ``delay`` in seconds or ``at`` an aware datetime; ``result_ttl`` in seconds.
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
-        return self._flows.enqueue(
-            payload,
-            id=id,
-            kind=kind,
-            priority=priority,
-            delay=delay,
-            at=at,
-            max_attempts=max_attempts,
-            result_ttl=result_ttl,
-        )
+        options = (id, kind, priority, delay, at, max_attempts, result_ttl)
+        if options == _NO_OPTIONS:
+            return self._flows.enqueue(payload, {})
+        return self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
 
     def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
         """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
@@ -153,7 +175,11 @@ class _Base(Generic[T]):
         leases: Leases[Any] = Leases()
         leases.reason = claimed.reason
         for granted in claimed.leases:
-            payload = self.codec.decode(granted.payload, granted.lease.job.codec, self.codec.payload_type)
+            payload: Any
+            try:
+                payload = self.codec.decode(granted.payload, granted.lease.job.codec, self.codec.payload_type)
+            except Rejected as error:
+                payload = error  # told to whoever looks at it; the other jobs are fine
             leases.append(self._lease_class(self, granted, payload))
         return leases
 
@@ -174,7 +200,9 @@ class _Base(Generic[T]):
 
     def _fail_many(self, items: Iterable[Any], retry_in: float | None = None) -> QueueFlow[list[Done]]:
         """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
-        return self._flows.fail_many([(*_holder(item), _field(item, "error") or "") for item in items], retry_in)
+        return self._flows.fail_many(
+            [(*_holder(item), _field(item, "error") or "") for item in items], retry_in
+        )
 
     def _release_many(self, items: Iterable[Any], delay: float = 0) -> QueueFlow[list[Done]]:
         """Give many jobs back in one commit: leases, or mappings with ``job_id`` and ``token``."""
@@ -263,6 +291,16 @@ class Queue(_Base[T]):
             except OsqueueError as failure:
                 error = failure
 
+    def run(self, **options: Any) -> Tally:
+        """Work: claim jobs and run their handlers until SIGTERM or SIGINT; answers what was done.
+
+        ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True``, as in
+        ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or an option is wrong.
+        """
+        from .worker.loop import Worker
+
+        return Worker(self, **options).run()
+
     def close(self) -> None:
         """Release connections. The object may be used again."""
         self.store.close()
@@ -326,6 +364,12 @@ class AsyncQueue(_Base[T]):
             except OsqueueError as failure:
                 error = failure
 
+    async def run(self, **options: Any) -> Tally:
+        """Work on this event loop; the same as ``Queue.run``."""
+        from .worker.loop import Worker
+
+        return await Worker(self, **options).serve()
+
     async def close(self) -> None:
         """Release connections. The object may be used again."""
         self.store.close()
@@ -354,15 +398,15 @@ class AsyncQueue(_Base[T]):
     reap = awaiting(_Base._reap)
 
 
-def _holder(item: Any) -> tuple[str, str]:
-    """The job and the token of a lease or a mapping."""
+def _holder(item: Any) -> tuple[bytes, str]:
+    """The job's key and the token of a lease or a mapping."""
     if isinstance(item, LeaseBase):
-        return item.job_id, item.token
+        return item.key, item.token
     if isinstance(item, Mapping):
         for name in ("job_id", "token"):
             if name not in item:
                 raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
-        return item["job_id"], item["token"]
+        return key_of(item["job_id"]), validation.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
     raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
 
 

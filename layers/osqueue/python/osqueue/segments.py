@@ -72,6 +72,8 @@ def footer(root: str, span: Span) -> Flow[Footer]:
         found = decode_footer(data, span.name)
         if isinstance(found, Footer):
             return found
+        if not guess < found <= span.size:
+            raise Damaged(f"{span.name} is shorter than the head says. Run osqueue doctor.")
         guess = found
 
 
@@ -98,6 +100,8 @@ def whole(root: str, span: Span) -> Flow[list[Job]]:
     """Every job still to come in one segment, in order."""
     data = yield from _read(root, span.name, span.offset, span.size - span.offset)
     jobs = [job for _, each in decode_blocks(data, span.length, span.name) for job in each.jobs]
+    if len(jobs) - span.skip != span.count:
+        raise Damaged(f"{span.name} is shorter than the head says. Run osqueue doctor.")
     return jobs[span.skip :]
 
 
@@ -149,4 +153,3 @@ def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
         jobs.extend(rest[skip:])
         skip = 0
     return jobs[:limit]
-

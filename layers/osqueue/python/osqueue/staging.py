@@ -103,7 +103,9 @@ class Bulk:
                 continue
             lane = (job.priority, job.kind)
             self._lanes.setdefault(lane, []).append(job)
-            size = self._sizes.get(lane, 0) + 60 + (len(job.payload) if isinstance(job.payload, bytes) else 60)
+            size = (
+                self._sizes.get(lane, 0) + 60 + (len(job.payload) if isinstance(job.payload, bytes) else 60)
+            )
             self._sizes[lane] = size
             if size >= limits.SEGMENT_BYTES_MAX:
                 yield from self._cut(lane)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -28,6 +27,8 @@ def queue_name(value: Any) -> str:
 
 def item_fields(item: Any) -> Mapping[str, Any]:
     """One item of enqueue_many: a mapping of known fields with a payload."""
+    if type(item) is dict and len(item) == 1 and "payload" in item:  # the common case
+        return item
     if not isinstance(item, Mapping):
         raise Rejected(f"jobs: each is a mapping with a 'payload', not {type(item).__name__}.", field="jobs")
     if "payload" not in item:
@@ -43,7 +44,9 @@ def item_fields(item: Any) -> Mapping[str, Any]:
 def client_id(value: Any) -> None:
     """A client's own id, which this release does not take yet."""
     if value is not None:
-        raise NotSupported("id: deduplication by id is not supported in this release. Leave it out.", field="id")
+        raise NotSupported(
+            "id: deduplication by id is not supported in this release. Leave it out.", field="id"
+        )
 
 
 def whole(value: Any, field: str, least: int, most: int) -> int:
@@ -55,13 +58,15 @@ def whole(value: Any, field: str, least: int, most: int) -> int:
 
 def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
     """A duration in seconds, as milliseconds."""
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not fine or not least_ms <= round(value * 1000) <= most_ms:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Compared before it is rounded: infinity, NaN and what no float can hold fall out here.
+    if not number or not least_ms - 0.5 <= value * 1000 <= most_ms + 0.5:
         raise Rejected(
-            f"{field}: {value!r} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
+            f"{field}: {value!r:.80} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
             field=field,
         )
-    return int(round(value * 1000))
+    found: int = round(value * 1000)
+    return min(max(found, least_ms), most_ms)
 
 
 def text(value: Any, field: str, most: int, least: int = 0) -> str:
@@ -99,7 +104,8 @@ def when(delay: Any, at: Any) -> tuple[int, int]:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise Rejected(
-                "at: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).", field="at"
+                "at: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).",
+                field="at",
             )
         at = at.timestamp()
     return 0, milliseconds(at, "at", 0, limits.AT_MS_MAX)
@@ -131,4 +137,5 @@ def error_text(value: Any) -> str:
         value = f"{type(value).__name__}: {value}"
     if not isinstance(value, str):
         raise Rejected(f"error: {type(value).__name__} is neither text nor an exception.", field="error")
-    return value[: limits.ERROR_CHARS_MAX]
+    # Half a surrogate pair, as in the name of a file that is no UTF-8, cannot be stored.
+    return value[: limits.ERROR_CHARS_MAX].encode(errors="replace").decode()

@@ -1,7 +1,8 @@
 """Group commit inside one process: callers of one Queue object share its flights.
 
-The first caller flies with whatever waits; those who come meanwhile ride the next flight. There is no background
-thread and no timer: with one caller a flight carries one request, with many it carries many. One shard never has
+The first caller flies with whatever waits; those who come meanwhile ride the next flight, which waits a moment
+for as many as the last one carried. There is no background thread and no timer: with one caller a flight carries
+one request and waits for nobody, with many it carries many. One shard never has
 two flights of one Queue object in the air, which is what gives its writer one outstanding request.
 
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
@@ -28,6 +29,9 @@ from .writer import Writer
 
 ITEMS_PER_FLIGHT_MAX = 4_000
 LEAVE_GRACE_SECONDS = 1.0  # a rider outwaits its flight's own deadline by this much
+
+LINGER_SHARE = 0.5  # of the last flight's time that the next one waits for those who just landed
+LINGER_SECONDS_MAX = 0.005
 
 OnEvents = Callable[[Sequence[Event]], None]
 
@@ -79,15 +83,18 @@ class Flight:
         look = any(rider.look for rider in riders)
         self.flow: Flow[Answer] = commit(writer, ops, max(rider.deadline for rider in riders), look)
         self.pending: Effect | None = None
+        self.torn = False  # interrupted between two effects, inside the protocol: nobody can resume it
 
     def run(self, perform: Callable[[Effect], Any]) -> Answer:
         """Fly, or fly on. An effect that was interrupted counts as one whose reply was lost."""
         reply = _lost(self.pending)
         while True:
+            self.torn = True
             try:
                 self.pending = self.flow.send(reply)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            self.torn = False
             reply = perform(self.pending)
 
     def land(self, answer: Answer) -> list[Op]:
@@ -99,15 +106,25 @@ class Flight:
             at += len(rider.ops)
             rider.answer = Answer(outcomes, answer.now_ms)
             if rider.gone:
-                leases = [lease for outcome in outcomes for lease in outcome.leases]
-                if leases:
-                    chores.append(Release(tuple(Held(lease.job.key, lease.token) for lease in leases)))
+                chores.extend(_give_back(rider.answer))
         return chores
 
     def crash(self, error: BaseException) -> None:
         """Hand every rider the error."""
         for rider in self.riders:
             rider.error = error
+
+
+def _give_back(answer: Answer) -> list[Op]:
+    """What undoes an answer that nobody received: its leases are released."""
+    leases = [lease for outcome in answer.outcomes for lease in outcome.leases]
+    return [Release(tuple(Held(lease.job.key, lease.token) for lease in leases))] if leases else []
+
+
+def _signal(riders: Sequence[Rider]) -> None:
+    for rider in riders:
+        if rider.wake is not None:
+            rider.wake.set()
 
 
 def _lost(effect: Effect | None) -> Any:
@@ -134,15 +151,14 @@ def _boarding(waiting: list[Rider]) -> list[Rider]:
 class BlockingGroup:
     """Group commit for threads."""
 
+    _flying: bool
+    _expected: int
+
     def __init__(self, writer: Writer, driver: BlockingDriver, on_events: OnEvents | None = None) -> None:
         self.writer = writer
         self.driver = driver
         self.on_events = on_events
-        self._lock = threading.Lock()
-        self._waiting: list[Rider] = []
-        self._flying = False
-        self._interrupted: Flight | None = None
-        self._process = driver.machine.process()
+        self._start_afresh(driver.machine)
 
     def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
         """Commit operations together with those of other callers; answers this caller's part.
@@ -157,6 +173,8 @@ class BlockingGroup:
             self._waiting.append(rider)
             rider.lead = not self._flying
             self._flying = True
+            if len(self._waiting) == self._expected:
+                self._boarded.notify()
         while rider.answer is None and rider.error is None:
             if rider.lead:
                 rider.lead = False
@@ -169,12 +187,15 @@ class BlockingGroup:
         return rider.answer
 
     def _start_afresh(self, machine: Machine) -> None:
-        """In a fork's child: what was in the air belongs to the parent."""
+        """At first, and in a fork's child, where what was in the air belongs to the parent."""
         self._process = machine.process()
         self._lock = threading.Lock()
-        self._waiting = []
+        self._boarded = threading.Condition(self._lock)
+        self._waiting: list[Rider] = []
         self._flying = False
-        self._interrupted = None
+        self._interrupted: Flight | None = None
+        self._expected = 1  # riders of the last flight: as many are likely to come again
+        self._linger = 0.0  # seconds that the next one may wait for them
 
     def _wait(self, rider: Rider, machine: Machine) -> None:
         try:
@@ -195,33 +216,60 @@ class BlockingGroup:
 
     def _fly(self, leader: Rider) -> None:
         """One flight with this thread at the controls."""
-        with self._lock:
-            flight = self._interrupted
-            self._interrupted = None
-            if flight is None:
-                flight = Flight(self.writer, _boarding(self._waiting))
+        flight: Flight | None = None
+        began = self.driver.machine.monotonic()
+        answer: Answer | None = None
         try:
+            with self._lock:
+                flight = self._interrupted
+                self._interrupted = None
+                if flight is None:
+                    if self._expected > len(self._waiting):
+                        self._boarded.wait_for(self._is_full, self._linger)
+                    flight = Flight(self.writer, _boarding(self._waiting))
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
+            assert flight is not None
             flight.crash(error)
         except BaseException:
-            leader.gone = True
-            with self._lock:
-                self._interrupted = flight
-                self._pass_on(flight.riders)
+            self._abandon(leader, flight)
             raise
-        else:
-            chores = flight.land(answer)
-            if chores:
-                with self._lock:
-                    self._waiting.insert(0, Rider(chores, leader.deadline, None))
-            if answer.events and self.on_events is not None:
-                self.on_events(answer.events)
+        try:
+            if answer is not None:
+                self._land(flight, answer, leader)
+        finally:
+            with self._lock:
+                self._expected = len(flight.riders)
+                self._linger = min(
+                    LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE
+                )
+                self._pass_on()
+            _signal(flight.riders)
+
+    def _land(self, flight: Flight, answer: Answer, leader: Rider) -> None:
+        chores = flight.land(answer)
+        if chores:
+            with self._lock:
+                self._waiting.insert(0, Rider(chores, leader.deadline, None))
+        if answer.events and self.on_events is not None:
+            self.on_events(answer.events)
+
+    def _abandon(self, leader: Rider, flight: Flight | None) -> None:
+        """This thread was interrupted: somebody else flies on, unless the protocol itself was torn."""
+        leader.gone = True
+        torn = flight is not None and flight.torn
+        if flight is not None and torn:
+            flight.crash(
+                Unavailable("the thread that flew this operation was interrupted. It may still be applied.")
+            )
         with self._lock:
-            self._pass_on()
-        for rider in flight.riders:
-            if rider.wake is not None:
-                rider.wake.set()
+            self._interrupted = None if torn else flight
+            self._pass_on(flight.riders if flight is not None else ())
+        if flight is not None and torn:
+            _signal(flight.riders)
+
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= self._expected
 
     def _pass_on(self, riders: Sequence[Rider] = ()) -> None:
         """Give the controls to a caller that still waits, if there is one. Called with the lock held."""
@@ -246,18 +294,23 @@ class AsyncGroup:
     async def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
         """Commit operations together with those of other callers; answers this caller's part."""
         rider = Rider(ops, deadline, asyncio.get_running_loop().create_future(), look)
-        self._waiting.append(rider)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._fly())
+        self._board(rider)
         try:
             await rider.wake
         except asyncio.CancelledError:
             rider.gone = True
+            if rider.answer is not None and (chores := _give_back(rider.answer)):
+                self._board(Rider(chores, deadline, None))  # cancelled when the answer had just arrived
             raise
         if rider.error is not None:
             raise rider.error
         assert rider.answer is not None
         return rider.answer
+
+    def _board(self, rider: Rider) -> None:
+        self._waiting.append(rider)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._fly())
 
     async def _fly(self) -> None:
         while self._waiting:
@@ -280,6 +333,8 @@ class AsyncGroup:
                 if answer.events and self.on_events is not None:
                     self.on_events(answer.events)
             _wake(flight.riders)
+            # Let those who just landed speak first: their next requests then share the next flight.
+            await asyncio.sleep(0)
 
 
 def _wake(riders: Sequence[Rider]) -> None:

@@ -17,8 +17,8 @@ from ..core.backlog import Blocks, Loaded, Need
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..core.wire import decode_blocks, decode_head, decode_index
-from ..errors import Damaged
-from ..stores.base import Found, Get, Missing, Put, Reply, Unchanged, Written
+from ..errors import Damaged, OsqueueError
+from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written
 from .effects import All, Flow
 
 HEAD = "head"
@@ -55,8 +55,12 @@ class Writer:
         self.n = 0
         self.process = machine.process()
         self.head: Head | None = None
+        self.complaint: OsqueueError | None = None  # why the last GET of the head brought no answer
         self.shared = True  # others have written since this writer's last commit, as far as it knows
         self.commit_seconds = COMMIT_SECONDS_FIRST  # moving average of a head's PUT
+        self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
+        self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
+        self.ahead = False  # was this writer's last commit one that took others along?
         self.offset_ms: int | None = None  # store's clock minus the machine's
         self.measured = 0.0  # monotonic seconds of that measurement
         self.blocks: dict[tuple[str, int], Loaded] = {}
@@ -105,7 +109,9 @@ class Writer:
             self.head = Head(state, None, began)
             self.shared = False
         else:
+            self.complaint = reply.error if isinstance(reply, Failed) else None
             return None
+        self.complaint = None
         return self.head
 
     def won(self, state: State, version: str, began: float) -> None:
@@ -140,16 +146,16 @@ class Writer:
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
 
-        A store tells whole seconds, rounded down, and the local time is taken after the write: both err towards
-        a clock that is late, which keeps leases a moment longer and never ends one early.
+        A store tells whole seconds, rounded down, and the local time is taken last: both err towards a clock that
+        is late, which keeps leases a moment longer and never ends one early. That another writer may have written
+        the object since does no harm.
         """
         written = yield Put(self.root + CLOCK, b"")
-        local = self.machine.now_ms()
         if not isinstance(written, Written):
             return
         found = yield Get(self.root + CLOCK)
-        if isinstance(found, Found) and found.version == written.version:
-            self.offset_ms = found.modified_ms - local
+        if isinstance(found, Found):
+            self.offset_ms = found.modified_ms - self.machine.now_ms()
             self.measured = self.machine.monotonic()
 
     # ── Segments ─────────────────────────────────────────────────────────────

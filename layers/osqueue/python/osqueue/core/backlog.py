@@ -84,7 +84,9 @@ class Rope:
         """The backlog as data again."""
         if not self._changed:
             return self._before
-        return Backlog(tuple(self.ready), tuple(self.spans), tuple(self.tail), self.ready_bytes, self.tail_bytes)
+        return Backlog(
+            tuple(self.ready), tuple(self.spans), tuple(self.tail), self.ready_bytes, self.tail_bytes
+        )
 
     def __bool__(self) -> bool:
         return bool(self.ready or self.spans or self.tail)
@@ -179,11 +181,13 @@ class Rope:
                 self.spans[:1] = loaded
         return None
 
-    def spill_tail(self, spill: Spill) -> None:
+    def spill_tail(self, spill: Spill) -> Span:
         """Turn the tail into a segment."""
         self._changed = True
-        self.spans.append(_segment(self.tail, spill))
+        span = _segment(self.tail, spill)
+        self.spans.append(span)
         self.tail, self.tail_bytes = [], 0
+        return span
 
     def spill_ready(self, spill: Spill) -> None:
         """Turn the back half of ready into a segment in front of the others."""

@@ -43,7 +43,7 @@ from .state import (
     session_weight,
     weight,
 )
-from .wire import staged_name
+from .wire import decode_blocks, staged_name
 
 
 class Context(Struct, frozen=True):
@@ -91,10 +91,12 @@ class Draft:
         self.finished_bytes = state.finished_bytes
         self.archivable = len(self.finished)  # the first ones: they were finished in the head that was read
         self.tombstones = set(state.tombstones)
+        self.delayed_tombstones = dict(state.delayed_tombstones)
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.events: list[Event] = []
         self.spills: list[Object] = []
+        self.blocks = context.blocks
         self.needs: dict[tuple[str, int], Need] = {}
 
     # ── Bookkeeping ──────────────────────────────────────────────────────────
@@ -118,10 +120,16 @@ class Draft:
         self.spills.append(Object(name, body))
         return span
 
+    def keep(self, span: Span) -> None:
+        """Let this very reduction read the segment it spilled last: nobody can, before it is written."""
+        found = decode_blocks(self.spills[-1].body, span.length, span.name)
+        self.blocks = {**self.blocks, **{(span.name, offset): block for offset, block in found}}
+
     def accept(self, job: Job) -> None:
         """Count a new job into the conservation sums."""
-        self.counts["enqueued"] += 1
-        self.counts["keysum_in"] = (self.counts["keysum_in"] + keysum(job.key)) & KEYSUM_MASK
+        counts = self.counts
+        counts["enqueued"] += 1
+        counts["keysum_in"] = (counts["keysum_in"] + keysum(job.key)) & KEYSUM_MASK
 
     # ── Places ───────────────────────────────────────────────────────────────
     def lane(self, job_priority: int, kind: str, *, must: bool) -> Rope | None:
@@ -198,7 +206,15 @@ class Draft:
         self.dead.push(job, 0)
 
     def finish(
-        self, job: Job, state: str, *, token: str = "", result: Content = b"", why: str = "", origin: str, cause: str
+        self,
+        job: Job,
+        state: str,
+        *,
+        token: str = "",
+        result: Content = b"",
+        why: str = "",
+        origin: str,
+        cause: str,
     ) -> None:
         """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty."""
         row = Finished(
@@ -253,6 +269,9 @@ class Draft:
             finished=tuple(self.finished),
             finished_bytes=self.finished_bytes,
             tombstones=tuple(sorted(self.tombstones)),
+            delayed_tombstones={
+                key: name for key, name in self.delayed_tombstones.items() if key in self.tombstones
+            },
             settings=self.settings,
             counters=Counters(**self.counts),
         )

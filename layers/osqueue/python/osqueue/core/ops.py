@@ -216,6 +216,9 @@ Op = (
 )
 
 
+Identity = tuple[str, int, int]  # env, n, nonce
+
+
 class Request(Struct, frozen=True, array_like=True):
     """One vector of operations and its identity."""
 
@@ -225,6 +228,11 @@ class Request(Struct, frozen=True, array_like=True):
     born: int  # seq of a head seen shortly before
     epoch: int  # of that head
     ops: tuple[Op, ...]
+
+    @property
+    def identity(self) -> Identity:
+        """Who asks. A clone of the writer asks under the same env and n, never with the same nonce."""
+        return (self.env, self.n, self.nonce)
 
 
 class Outcome(Struct, frozen=True, array_like=True):

@@ -35,6 +35,7 @@ from .ops import (
     Failure,
     Heartbeat,
     Held,
+    Identity,
     New,
     Op,
     Outcome,
@@ -74,7 +75,7 @@ class Reduction(Struct, frozen=True):
 
     state: State  # the next state
     changed: bool  # False: nothing a reader could see is different, so nothing needs to be written
-    outcomes: dict[tuple[str, int], tuple[Outcome, ...]]  # by (env, n), of the requests that were applied
+    outcomes: dict[Identity, tuple[Outcome, ...]]  # of the requests that were applied
     objects: tuple[Object, ...]  # to be written before the commit
     missing: tuple[Need, ...]  # what a claim or a promotion would have liked to read
     events: tuple[Event, ...]  # the transitions, in order
@@ -85,7 +86,7 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
     """Apply requests to a state. ``listed`` tells that the announced requests were looked for."""
     draft = Draft(state, context)
     sweep.advance(draft)
-    outcomes: dict[tuple[str, int], tuple[Outcome, ...]] = {}
+    outcomes: dict[Identity, tuple[Outcome, ...]] = {}
     crowded = False
     for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
         if not applicable(draft, request):
@@ -96,7 +97,7 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
         grants = iter(range(limits.CLAIM_LIMIT_MAX * len(request.ops)))
         answers = tuple(_apply(draft, op, request, grants) for op in request.ops)
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
-        outcomes[(request.env, request.n)] = answers
+        outcomes[request.identity] = answers
     settle.settle(draft)
     return Reduction(
         state=draft.freeze(len(outcomes), listed),
@@ -113,9 +114,7 @@ def applicable(draft: Draft | State, request: Request) -> bool:
     """May this request still be applied? Not twice, not to another head, not after its writer was forgotten."""
     epoch = draft.epoch if isinstance(draft, State) else draft.state.epoch
     row = draft.sessions.get(request.env)
-    return (
-        request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
-    )
+    return request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
 
 
 def _apply(draft: Draft, op: Op, request: Request, grants: Iterator[int]) -> Outcome:
@@ -154,34 +153,40 @@ def _apply(draft: Draft, op: Op, request: Request, grants: Iterator[int]) -> Out
 
 # ── Into the queue ───────────────────────────────────────────────────────────
 def _enqueue(draft: Draft, new: New) -> Code:
-    if isinstance(new.payload, Body) and born_of(new.payload.name) < draft.gc_floor:
+    payload = new.payload
+    if type(payload) is not bytes and born_of(payload.name) < draft.gc_floor:  # type: ignore[union-attr]
         return Code.STALE
     if new.key in draft.leases:
         return Code.DUPLICATE
-    due = max(new.at_ms, draft.now + new.delay_ms)
+    now = draft.now
+    due = max(new.at_ms, now + new.delay_ms)
+    if due <= now:
+        due = 0
     job = Job(
         new.key,
-        new.payload,
-        draft.now,
+        payload,
+        now,
         new.priority,
         new.kind,
         new.max_attempts,
         new.result_ttl_ms,
         new.codec,
-        due_ms=due if due > draft.now else 0,
+        0,
+        0,
+        due,
     )
-    if job.due_ms:
+    if due:
         if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
         draft.delay(job)
-        target = SCHEDULED
-    else:
-        if not draft.queue(job):
-            return Code.LANES
-        target = QUEUED
+        draft.accept(job)
+        draft.event(job, "", SCHEDULED, "enqueue")
+        return Code.SCHEDULED
+    if not draft.queue(job):
+        return Code.LANES
     draft.accept(job)
-    draft.event(job, "", target, "enqueue")
-    return Code.SCHEDULED if job.due_ms else Code.QUEUED
+    draft.event(job, "", QUEUED, "enqueue")
+    return Code.QUEUED
 
 
 def _attach(draft: Draft, op: Attach) -> Outcome:
@@ -197,7 +202,7 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
         if rope is None:
             return outcome([Code.LANES])
         if rope.tail:
-            rope.spill_tail(draft.spill)  # it waited first
+            draft.keep(rope.spill_tail(draft.spill))  # it waited first
         rope.attach(op.spans)
     draft.count("enqueued", sum(span.count for span in op.spans))
     keys = sum(span.keysum for span in op.spans)
@@ -231,23 +236,22 @@ def _next_job(draft: Draft, kinds: tuple[str, ...] | None) -> Job | None:
     When that lane's next jobs lie in a segment that has not been read, there is no next job yet: taking a less
     urgent one instead would break the order.
     """
-    best = None
-    for (priority, kind), rope in draft.lanes.items():
-        if rope and (kinds is None or kind in kinds):
-            rank = (priority, rope.head_key())
-            if best is None or rank < best[0]:
-                best = (rank, rope)
-    while best is not None:
-        rope = best[1]
+    while True:
+        ranked = [
+            (priority, rope.head_key(), rope)
+            for (priority, kind), rope in draft.lanes.items()
+            if rope and (kinds is None or kind in kinds)
+        ]
+        if not ranked:
+            return None
+        rope = min(ranked, key=lambda each: each[:2])[2]
         if rope.ready:
             return rope.pop()
-        need = rope.refill(draft.context.blocks, draft.tombstones)
+        need = rope.refill(draft.blocks, draft.tombstones)
         if need is not None:
             draft.need(need)
             return None
-        if not rope.ready:  # only cancelled jobs were left in it
-            return _next_job(draft, kinds)
-    return None
+        # Now its first key is known, not only a lower bound of it (or it was empty): look again.
 
 
 def _held(draft: Draft, key: bytes, token: str) -> Lease | None:
@@ -296,7 +300,10 @@ def _fail(draft: Draft, item: Failure) -> Code:
         return Code.FAILED
     wait = item.retry_ms
     if wait < 0:
-        wait = int(backoff_ms(draft.settings.backoff_base_ms, draft.settings.backoff_cap_ms, job.attempt) * item.jitter)
+        wait = int(
+            backoff_ms(draft.settings.backoff_base_ms, draft.settings.backoff_cap_ms, job.attempt)
+            * item.jitter
+        )
     draft.delay(replace(job, due_ms=draft.now + wait))
     draft.count("retried")
     draft.event(job, PROCESSING, FAILING, "fail", lease.worker)
@@ -358,10 +365,13 @@ def _cancel(draft: Draft, op: Cancel) -> Code:
             return Code.CANCELLED
     for row in draft.finished:
         if row.job.key == op.key:
-            return Code.CANCELLED if row.state == CANCELLED else Code.COMPLETED
+            return _OVER[row.state]
     if op.job is None:
         return Code.NOT_FOUND
     return _cancel_in_segment(draft, op, op.job)
+
+
+_OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_FOUND}
 
 
 def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
@@ -372,7 +382,9 @@ def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
     if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
         return Code.RETRY
     draft.tombstones.add(op.key)
-    draft.finish(job, CANCELLED, origin=QUEUED if queued else delayed_state(job), cause="cancel")
+    if delayed:
+        draft.delayed_tombstones[op.key] = delayed_state(job)
+    draft.finish(job, CANCELLED, origin=delayed_state(job) if delayed else QUEUED, cause="cancel")
     return Code.CANCELLED
 
 
@@ -419,7 +431,7 @@ def _redrive(draft: Draft, op: Redrive) -> Outcome:
     moved = looked = 0
     kept: list[Job] = []
     while moved < op.limit and looked < op.scan:
-        need = draft.dead.refill(draft.context.blocks, set())
+        need = draft.dead.refill(draft.blocks, set())
         if need is not None:
             draft.need(need)
             break

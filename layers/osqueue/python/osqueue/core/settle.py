@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate, takewhile
 
 from msgspec.structs import replace
 
@@ -43,7 +44,7 @@ def settle(draft: Draft) -> None:
     _settle_lanes(draft)
     _settle_delayed(draft)
     if draft.dead.tail_bytes + draft.dead.ready_bytes > limits.DEAD_BYTES_MAX:
-        if draft.dead.ready_bytes > limits.DEAD_BYTES_MAX // 2:
+        while draft.dead.ready_bytes > limits.DEAD_BYTES_MAX // 2 and len(draft.dead.ready) > 1:
             draft.dead.spill_ready(draft.spill)
         if draft.dead.tail_bytes > limits.DEAD_BYTES_MAX // 2:
             draft.dead.spill_tail(draft.spill)
@@ -69,13 +70,14 @@ def _settle_lanes(draft: Draft) -> None:
 
 # ── Delayed jobs ─────────────────────────────────────────────────────────────
 def _settle_delayed(draft: Draft) -> None:
-    """Spill the later half of the window; merge small segments so that few of them ever have to be read.
+    """Spill all but the soonest of the window; merge small segments so that few of them ever have to be read.
 
     Merging the smallest together (size-tiered, as log-structured merge trees do) rewrites each job about
     log N times in its life.
     """
     if draft.delayed_bytes > limits.DELAYED_BYTES_MAX:
-        keep = len(draft.delayed) // 2
+        sizes = accumulate(map(weight, draft.delayed))
+        keep = sum(1 for _ in takewhile(lambda size: size <= limits.DELAYED_BYTES_MAX // 2, sizes))
         later = draft.delayed[keep:]
         del draft.delayed[keep:]
         draft.delayed_bytes -= sum(map(weight, later))
@@ -85,7 +87,9 @@ def _settle_delayed(draft: Draft) -> None:
 
 
 def _merge_delayed(draft: Draft) -> None:
-    smallest = sorted(draft.delayed_spans, key=lambda span: (span.size, span.name))[: DELAYED_SPANS_SOFT // 2]
+    fresh = {item.name for item in draft.spills}  # cannot have been read yet
+    known = [span for span in draft.delayed_spans if span.name not in fresh]
+    smallest = sorted(known, key=lambda span: (span.size, span.name))[: DELAYED_SPANS_SOFT // 2]
     while sum(span.size for span in smallest) > limits.SEGMENT_BYTES_MAX:
         smallest.pop()
     if len(smallest) < 2:
@@ -106,11 +110,9 @@ def _remaining(draft: Draft, span: Span) -> list[Job] | None:
     jobs: list[Job] = []
     offset, skip, length = span.offset, span.skip, span.length
     while length:
-        block = draft.context.blocks.get((span.name, offset))
+        block = draft.blocks.get((span.name, offset))
         if not isinstance(block, Block):
-            own = next((o for o in draft.spills if o.name == span.name), None)
-            if own is None:  # what this very reduction spilled is merged another time
-                draft.need(Need(span.name, offset, span.size - offset, 0, length))
+            draft.need(Need(span.name, offset, span.size - offset, 0, length))
             return None
         jobs.extend(block.jobs[skip:])
         offset, length, skip = offset + length, block.next_length, 0
@@ -157,7 +159,8 @@ def archive(draft: Draft) -> None:
     """Move finished jobs into an archive part.
 
     Only those that were finished in the head that was read: a commit that loses its race must not leave a part
-    that tells of transitions that never happened.
+    that tells of transitions that never happened. The part is named by that head: writers who race from one head
+    write the same bytes under the same name, not a copy each.
     """
     committed = draft.finished[: draft.archivable]
     if not committed:
@@ -170,9 +173,11 @@ def archive(draft: Draft) -> None:
     draft.count("archived", len(committed))
     draft.changed = True
     hour = datetime.fromtimestamp(draft.now / 1000, UTC)
-    stem = f"{draft.state.seq + 1:012x}-{draft.context.commit.hex()[:16]}"
+    stem = f"{draft.state.seq + 1:012x}-{draft.state.commit.hex()[:16]}"
     folder = f"queue={draft.context.queue}/date={hour:%Y-%m-%d}/hour={hour:%H}"
-    draft.spills.append(Object(f"archive/{folder}/{stem}.jsonl.gz", encode_part(committed, draft.context.queue)))
+    draft.spills.append(
+        Object(f"archive/{folder}/{stem}.jsonl.gz", encode_part(committed, draft.context.queue))
+    )
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────
@@ -184,9 +189,10 @@ def room_for_session(draft: Draft) -> bool:
         (row.seq, env)
         for env, row in draft.sessions.items()
         if draft.now - row.at_ms >= limits.SESSION_IDLE_MS_MIN
-        and draft.state.seq - row.seq >= limits.SESSION_IDLE_COMMITS_MIN
     ]
-    for seq, env in sorted(idle)[: max(1, len(idle) // 4)]:
+    for position, (seq, env) in enumerate(sorted(idle)):
+        if position >= len(idle) // 4 and draft.sessions_bytes < limits.SESSIONS_BYTES_MAX:
+            break
         draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         draft.floor = max(draft.floor, seq)
     return draft.sessions_bytes < limits.SESSIONS_BYTES_MAX

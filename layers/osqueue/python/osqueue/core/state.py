@@ -218,6 +218,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     finished: tuple[Finished, ...] = ()
     finished_bytes: int = 0
     tombstones: tuple[bytes, ...] = ()  # keys cancelled while in a segment
+    delayed_tombstones: dict[bytes, str] = {}  # those of them in delayed segments: scheduled or failing
     settings: Settings = Settings()
     counters: Counters = Counters()
 

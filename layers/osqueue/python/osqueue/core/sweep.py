@@ -5,10 +5,16 @@ Every write pass begins with ``advance``, so that nothing waits for a scheduled 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import takewhile
+
 from msgspec.structs import replace
 
+from .. import limits
 from .backlog import need_of
-from .draft import Draft
+from .draft import Draft, due_order
 from .state import (
     CANCELLED,
     FAILED,
@@ -28,15 +34,18 @@ from .state import (
 from .wire import Block
 
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
+FORGOTTEN_BYTES_MAX = 64 * limits.KB  # finished jobs up to which a commit adds old dead letters to them
 
 
 def wants_time(state: State, now: int) -> bool:
     """Would ``advance`` at this time change anything?"""
-    return (
-        any(lease.expires_ms <= now for lease in state.leases.values())
-        or bool(state.delayed.jobs and state.delayed.jobs[0].due_ms <= now)
-        or any(span.due_ms <= now for span in state.delayed.spans)
+    return any(lease.expires_ms <= now for lease in state.leases.values()) or _is_due(
+        state.delayed.jobs, state.delayed.spans, now
     )
+
+
+def _is_due(jobs: Sequence[Job], spans: Sequence[Span], now: int) -> bool:
+    return bool(jobs and jobs[0].due_ms <= now) or any(span.due_ms <= now for span in spans)
 
 
 def advance(draft: Draft) -> None:
@@ -46,16 +55,16 @@ def advance(draft: Draft) -> None:
     # Each goes to the front of its lane: the youngest first, so that the oldest ends up first.
     for lease in sorted(stale, key=lambda each: each.job.key, reverse=True):
         _stall(draft, lease)
-    if draft.delayed_spans:
-        _promote_from_segments(draft)
-    if draft.delayed and draft.delayed[0].due_ms <= now:
+    if _is_due(draft.delayed, draft.delayed_spans, now):
         _promote(draft)
 
 
 def _stall(draft: Draft, lease: Lease) -> None:
     if lease.cancel:
         job = draft.end(lease, CANCELLED)
-        draft.finish(job, CANCELLED, why="its lease ended with a cancel requested", origin=PROCESSING, cause="stalled")
+        draft.finish(
+            job, CANCELLED, why="its lease ended with a cancel requested", origin=PROCESSING, cause="stalled"
+        )
         return
     job = draft.end(lease, STALLED)
     draft.count("stalled")
@@ -68,17 +77,15 @@ def _stall(draft: Draft, lease: Lease) -> None:
 
 
 def _promote(draft: Draft) -> None:
-    """Move the window's due jobs to their lanes; one whose lane would be too many waits on."""
-    kept = []
-    at = 0
-    while at < len(draft.delayed) and draft.delayed[at].due_ms <= draft.now:
-        job = draft.delayed[at]
-        at += 1
-        if _queue_due(draft, job):
-            draft.delayed_bytes -= weight(job)
-        else:
-            kept.append(job)
-    draft.delayed[:at] = kept
+    """Move due jobs to their lanes, the longest due first; one whose lane would be too many waits on."""
+    due, until = _take_from_segments(draft)
+    at = bisect_right(draft.delayed, until, key=lambda job: job.due_ms)
+    window = draft.delayed[:at]
+    del draft.delayed[:at]
+    draft.delayed_bytes -= sum(map(weight, window))
+    for job in sorted([*due, *window], key=due_order):
+        if not _queue_due(draft, job):
+            draft.delay(job)
 
 
 def _queue_due(draft: Draft, job: Job) -> bool:
@@ -88,29 +95,45 @@ def _queue_due(draft: Draft, job: Job) -> bool:
     return True
 
 
-def _promote_from_segments(draft: Draft) -> None:
-    """Take due jobs from the next block of each delayed segment; the rest of a block stays where it is."""
-    spans: list[Span] = []
-    promoted = 0
-    for span in draft.delayed_spans:
-        rest: Span | None = span
-        while rest is not None and rest.due_ms <= draft.now and promoted < PROMOTED_PER_COMMIT_MAX:
-            block = draft.context.blocks.get((rest.name, rest.offset))
-            if not isinstance(block, Block):
-                draft.need(need_of(rest))
-                break
-            due = [job for job in block.jobs[rest.skip :] if job.due_ms <= draft.now]
-            for job in due:
-                if job.key in draft.tombstones:
-                    draft.tombstones.discard(job.key)
-                elif not _queue_due(draft, job):
-                    draft.delay(job)
-            promoted += len(due)
-            draft.changed = True
-            rest = _after(rest, block, len(due))
-        if rest is not None:
-            spans.append(rest)
-    draft.delayed_spans = spans
+def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
+    """Due jobs out of delayed segments, and the due time up to which that is all of them.
+
+    It is now, unless a block that has not been read, or the limit of one commit, stands in the way.
+    """
+    spans: list[Span | None] = list(draft.delayed_spans)
+    fronts = [(span.due_ms, at) for at, span in enumerate(draft.delayed_spans) if span.due_ms <= draft.now]
+    heapify(fronts)
+    due: list[Job] = []
+    until = draft.now
+    while fronts:
+        first, at = fronts[0]
+        span = spans[at]
+        assert span is not None
+        block = draft.blocks.get((span.name, span.offset))
+        if not isinstance(block, Block):
+            until = first - 1
+            for _, other in fronts:
+                _need_front(draft, spans[other])
+            break
+        if len(due) >= PROMOTED_PER_COMMIT_MAX:
+            until = first - 1
+            break
+        heappop(fronts)
+        limit = fronts[0][0] if fronts else draft.now
+        taken = list(takewhile(lambda job: job.due_ms <= limit, block.jobs[span.skip :]))  # noqa: B023 - used up here
+        due.extend(job for job in taken if job.key not in draft.tombstones)
+        draft.tombstones.difference_update(job.key for job in taken)
+        draft.changed |= bool(taken)
+        rest = spans[at] = _after(span, block, len(taken))
+        if rest is not None and rest.due_ms <= draft.now:
+            heappush(fronts, (rest.due_ms, at))
+    draft.delayed_spans = [span for span in spans if span is not None]
+    return due, until
+
+
+def _need_front(draft: Draft, span: Span | None) -> None:
+    if span is not None and (span.name, span.offset) not in draft.blocks:
+        draft.need(need_of(span))
 
 
 def _after(span: Span, block: Block, taken: int) -> Span | None:
@@ -136,11 +159,13 @@ def forget_dead(draft: Draft) -> None:
     """Let go of dead letters older than their TTL; the archive keeps their record."""
     limit = draft.now - draft.settings.dead_ttl_ms
     while True:
-        need = draft.dead.refill(draft.context.blocks, set())
+        need = draft.dead.refill(draft.blocks, set())
         if need is not None:
             draft.need(need)
             return
         if not draft.dead.ready or draft.dead.ready[0].history[-1].ended_ms > limit:
             return
+        if draft.finished_bytes > FORGOTTEN_BYTES_MAX:
+            return  # the rest in the next pass, or the head would have to hold them all
         job = draft.dead.pop()
         draft.finish(job, FAILED, why="kept for its TTL as a dead letter", origin=FAILED, cause="expired")

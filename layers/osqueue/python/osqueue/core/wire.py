@@ -175,6 +175,8 @@ def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Bl
 
 def decode_footer(data: bytes, name: str) -> Footer | int:
     """The footer from a segment's last bytes, or how many bytes are needed to hold it."""
+    if len(data) < _LENGTH.size:
+        raise Damaged(f"{name} is cut short. Restore it from a backup: osqueue doctor.")
     (length,) = _LENGTH.unpack(data[-_LENGTH.size :])
     if length + _LENGTH.size > len(data):
         return int(length + _LENGTH.size)
@@ -299,8 +301,11 @@ def staged_name(folder: str, born: int, chance: int, position: int = 0) -> str:
 
 
 def born_of(name: str) -> int:
-    """When a staged object was born: the seq of a head seen shortly before it was written."""
-    return int(name.rsplit("/", 1)[1].split("-", 1)[0], 16)
+    """When a staged object was born: the seq of a head seen shortly before it was written; -1: it is none of ours."""
+    try:
+        return int(name.rpartition("/")[2].partition("-")[0], 16)
+    except ValueError:
+        return -1
 
 
 def names_bodies(jobs: Iterable[Job]) -> set[str]:

@@ -18,13 +18,14 @@ from ..core.ops import (
     Configure,
     Fail,
     Heartbeat,
+    Identity,
     Op,
     Outcome,
     Release,
 )
 from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FAILING, FAILED, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
-from .ledger import Call, Identity, Ledger, Violation
+from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places
 
 _NOT_SENT = "It was not sent"
@@ -67,7 +68,9 @@ def _answered(
     if applied.request.ops != call.ops:
         raise Violation(f"{call.client} was answered for another's operations")
     if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
-        raise Violation(f"{call.client} was told {_short(outcomes)}; committed was {_short(applied.outcomes)}")
+        raise Violation(
+            f"{call.client} was told {_short(outcomes)}; committed was {_short(applied.outcomes)}"
+        )
     for told, true in zip(outcomes, applied.outcomes, strict=True):
         if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
             raise Violation(f"{call.client} was given a lease that it was not granted")
@@ -114,7 +117,7 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
         case Heartbeat() | Release() | Abort():
             return _lost(state, told, ((item.key, item.token) for item in op.held))
         case Cancel():
-            return _cancel_explained(places(state, library), op, told.code)
+            return _cancel_explained(places(state, library.past()), op, told.code)
         case Configure():
             wished = {name: getattr(op, name) for name in op.__struct_fields__}
             return all(

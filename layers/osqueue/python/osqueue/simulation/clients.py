@@ -61,7 +61,13 @@ class Client:
     """One writer and the dice of whoever holds it."""
 
     def __init__(
-        self, world: World, ledger: Ledger, invariants: Invariants, book: Book, name: str, writer: WatchedWriter
+        self,
+        world: World,
+        ledger: Ledger,
+        invariants: Invariants,
+        book: Book,
+        name: str,
+        writer: WatchedWriter,
     ) -> None:
         self.world = world
         self.ledger = ledger
@@ -333,7 +339,8 @@ class Client:
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
-        yield from self.call(Configure(paused=False, dead_ttl_ms=0))
+        while (yield from self.call(Configure(paused=False, dead_ttl_ms=0))).answer is None:
+            yield Sleep(5.0)
         while not empty():
             call = yield from self.call(Claim(50, self.name, 30_000))
             leases = call.answer.outcomes[0].leases if call.answer else ()

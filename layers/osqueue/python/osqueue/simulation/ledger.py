@@ -11,11 +11,9 @@ from msgspec import Struct
 from ..commit import protocol
 from ..commit.writer import Writer
 from ..core.draft import Context
-from ..core.ops import Op, Outcome, Request
+from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction
 from ..core.state import State
-
-Identity = tuple[str, int, int]  # env, n, nonce
 
 
 class Violation(Exception):
@@ -57,11 +55,6 @@ class Call(Struct):
     error: Exception | None = None
 
 
-def identity(request: Request) -> Identity:
-    """Who a request is."""
-    return (request.env, request.n, request.nonce)
-
-
 class Ledger:
     """The history of one run."""
 
@@ -97,7 +90,7 @@ class WatchedWriter(Writer):
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
         request = super().identify(ops, state)
         if self.call is not None:
-            self.call.identities.append(identity(request))
+            self.call.identities.append(request.identity)
         return request
 
 

@@ -99,10 +99,14 @@ class Network:
 
     # ── Compare-and-swap: one at a time on one key ───────────────────────────
     def _swap(self, request: Swap, answer: Deliver) -> None:
+        latency, chance = self.latency, self.world.chance
+        if latency.parallel:
+            total = chance.uniform(latency.swap_low, latency.swap_high) / 1000
+            self.world.after(total, lambda: answer(self.truth.perform(request)))
+            return
         if request.key in self._busy:
             self._queues.setdefault(request.key, deque()).append((request, answer))
             return
-        latency, chance = self.latency, self.world.chance
         if not self._can_win(request):
             refusal = latency.get * chance.lognormvariate(0.0, latency.sigma) / 1000
             self.world.after(refusal, lambda: answer(self.truth.perform(request)))

@@ -16,7 +16,9 @@ def orders(state: State, library: Library) -> dict[Lane, list[bytes]]:
     gone = set(state.tombstones)
     return {
         (lane.priority, lane.kind): [
-            job.key for job in library.backlog(lane.backlog) if job.key not in gone or job in lane.backlog.ready
+            job.key
+            for job in library.backlog(lane.backlog)
+            if job.key not in gone or job in lane.backlog.ready
         ]
         for lane in state.lanes
     }
@@ -42,4 +44,6 @@ def check(before: dict[Lane, list[bytes]], after: dict[Lane, list[bytes]], event
         last = max((at for at, key in enumerate(now) if key in staying), default=-1)
         for key in now[: last + 1]:
             if key not in past and touched.get(key) not in ("stalled", "release"):
-                raise Violation(f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})")
+                raise Violation(
+                    f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})"
+                )

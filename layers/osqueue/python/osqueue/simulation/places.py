@@ -41,6 +41,12 @@ class Library:
         self._segments: dict[tuple[str, int], tuple[Job, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
 
+    def past(self) -> Library:
+        """For a head of the past, all of whose segments were read when it was new: some may be collected."""
+        old = Library(lambda name: b"")
+        old._segments, old._indexes = self._segments, self._indexes
+        return old
+
     def jobs(self, span: Span) -> tuple[Job, ...]:
         """Every job still to come in a span."""
         if self._read(span.name) is None:

@@ -16,6 +16,7 @@ class Latency(Struct, frozen=True):
     swap_high: float = 68.0  # … up to this
     swaps_per_second: float = 15.0  # and one key takes no more of them than this; 0: no such limit
     sigma: float = 0.25  # of the logarithm
+    parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
 
 
 S3 = Latency()
@@ -84,7 +85,6 @@ TIGHT = {
     "DELAYED_SPANS_SOFT": 4,
     "DELAYED_SPANS_MAX": 12,
     "SESSION_IDLE_MS_MIN": 20_000,
-    "SESSION_IDLE_COMMITS_MIN": 20,
     "GC_HORIZON_MS": 60_000,
     "DEAD_TTL_MS_DEFAULT": 300_000,
     "BACKOFF_CAP_MS": 20_000,
@@ -108,10 +108,15 @@ PROFILES = {
         ),
         Profile(
             "forgetful",  # rows are dropped all the time while clients stand still
-            limits=TIGHT
-            | {"SESSIONS_BYTES_MAX": 300, "SESSION_IDLE_MS_MIN": 2_000, "SESSION_IDLE_COMMITS_MIN": 4},
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 300, "SESSION_IDLE_MS_MIN": 2_000},
             faults=Faults(
-                lost=0.05, late=0.05, duplicate=0.15, freeze=0.02, crash=0.01, clone=0.04, delay_seconds_max=300
+                lost=0.05,
+                late=0.05,
+                duplicate=0.15,
+                freeze=0.02,
+                crash=0.01,
+                clone=0.04,
+                delay_seconds_max=300,
             ),
         ),
         Profile("upgrade", limits=TIGHT, faults=ROUGH, clients=Clients(upgrade=True)),

@@ -115,7 +115,11 @@ class Run:
             self.start(self.client(f"{name}+"), role, newer=newer)
 
         process = Process(
-            self.world, self.network.send, self._program(client, role, newer), stage=self._release(newer), died=died
+            self.world,
+            self.network.send,
+            self._program(client, role, newer),
+            stage=self._release(newer),
+            died=died,
         )
         self.processes.append(process)
         process.start(self.world.chance.random() * 2)
@@ -272,5 +276,3 @@ class _Stage:
     def __exit__(self, *_: object) -> None:
         wire.FORMATS_READ = (1, 2)
         wire.FORMAT = 1
-
-

@@ -17,6 +17,7 @@ from ..stores.base import Reply, Request
 from .machine import source
 from .profile import Faults
 
+EVENTS_MAX = 2_000_000  # a run that has more is not going anywhere
 Program = Generator[Effect, Any, None]
 Deliver = Callable[[Reply], None]
 
@@ -32,6 +33,7 @@ class World:
         self.injected: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+        self.events = 0
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something later."""
@@ -45,6 +47,9 @@ class World:
             if not self._heap or self._heap[0][0] > end:
                 return False
             self.now, _, action = heapq.heappop(self._heap)
+            self.events += 1
+            if self.events > EVENTS_MAX:
+                return False
             action()
         return True
 

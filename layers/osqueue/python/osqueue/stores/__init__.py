@@ -1,0 +1,1 @@
+"""Stores: places that keep objects behind one small port, and the addresses that name them."""

@@ -44,6 +44,8 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     >>> store.requests
     {'get': 0, 'put': 0, 'list': 0, 'delete': 0}
     """
+    if not isinstance(address, str):
+        raise Rejected(f"an address is text, like {_EXAMPLES}", field="address")
     # Nothing below repeats the address in a message: people paste credentials into them.
     scheme, separator, rest = address.partition("://")
     scheme = scheme.lower()

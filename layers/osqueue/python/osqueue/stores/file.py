@@ -64,6 +64,7 @@ class FileStore(Store):
     """
 
     key_bytes_max = FILE_KEY_BYTES_MAX
+    remote = False
 
     def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
         self.root = os.path.abspath(root)  # a later chdir must not move the store

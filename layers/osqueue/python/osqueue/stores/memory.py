@@ -41,6 +41,8 @@ _REFUSED = Refused()
 class MemoryStore(Store):
     """Objects in a dict. The version counts all writes, so that it survives deletions without repeating."""
 
+    remote = False
+
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine
         self._lock = threading.Lock()

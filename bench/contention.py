@@ -1,0 +1,146 @@
+"""Writers that collide on one shard, in virtual time: announce and combine against a compare-and-swap loop.
+
+The real commit code runs in the simulator on S3's measured latencies, where one key takes at most 15
+compare-and-swaps a second, and on those of S3 Express. Each writer enqueues small jobs back to back. The loop is
+what one writes without this library: GET, change, PUT If-Match, and on a refusal wait a random while ("full
+jitter") and begin again. A third table lets every request take the same time, as in benchmarks with real
+processes on a slowed store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from bench.row import Options, Row, at_least, at_most, ratio
+from osqueue.commit.effects import Effect, Flow, Sleep
+from osqueue.commit.protocol import commit
+from osqueue.commit.writer import Writer
+from osqueue.core.ops import Enqueue, New
+from osqueue.simulation.machine import VirtualMachine
+from osqueue.simulation.network import Network
+from osqueue.simulation.profile import S3, S3_EXPRESS, Faults, Latency
+from osqueue.simulation.truth import Truth
+from osqueue.simulation.world import Process, World
+from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
+
+# Same for every request; a swap flushes to disk at its end; nothing limits how many a key takes.
+SLOWED = Latency(
+    get=30,
+    put=30,
+    list=30,
+    delete=30,
+    swap_low=30,
+    swap_high=35,
+    swaps_per_second=0,
+    sigma=0.05,
+    parallel=True,
+)
+WRITERS = (1, 8, 64, 256)
+GOALS = {64: 25.0, 256: 80.0}
+P99_MS_MAX = 500.0
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 5.0
+DOLLARS = {"Put": 5e-6, "PutIfMatch": 5e-6, "PutIfAbsent": 5e-6, "List": 5e-6, "Get": 0.4e-6, "Delete": 0.0}
+WARM_SECONDS = 3.0
+Operation = Callable[[VirtualMachine], Flow[None]]
+
+
+class Tally(Struct, frozen=True):
+    """What one crowd of writers came to."""
+
+    rate: float  # operations a second
+    p50_ms: float
+    p99_ms: float
+    dollars: float  # of requests, per million operations
+
+    @property
+    def story(self) -> str:
+        return f"p50 {self.p50_ms:,.0f} ms, p99 {self.p99_ms:,.0f} ms, ${self.dollars:,.1f} per million"
+
+
+def run(options: Options) -> Iterator[Row]:
+    seconds = max(2.0, 15.0 * options.scale)
+    for title, latency in (("S3", S3), ("S3 Express", S3_EXPRESS)):
+        for writers in WRITERS:
+            loop = measure(writers, swap_loop, latency, seconds * 4)
+            ours = measure(writers, announce_and_combine, latency, seconds)
+            yield Row(f"{title}, {writers} writers, CAS loop", loop.rate, "ops/s", note=loop.story)
+            yield Row(f"{title}, {writers} writers, osqueue", ours.rate, "ops/s", note=ours.story)
+            if title == "S3" and writers in GOALS:
+                yield at_least(
+                    f"{title}, {writers} writers, over the loop", ratio(ours.rate, loop.rate), GOALS[writers]
+                )
+        if title == "S3":
+            yield at_most(f"{title}, {writers} writers, p99", ours.p99_ms, P99_MS_MAX, unit="ms")
+    one, many = (measure(writers, announce_and_combine, SLOWED, seconds) for writers in (1, 32))
+    yield Row("30 ms each, 1 writer", one.rate, "ops/s", note=one.story)
+    yield Row("30 ms each, 32 writers", many.rate, "ops/s", note=many.story)
+    yield at_least("30 ms each, 32 writers over 1", ratio(many.rate, one.rate), 6.0)
+
+
+def measure(
+    writers: int, make: Callable[[VirtualMachine], Operation], latency: Latency, seconds: float, seed: int = 1
+) -> Tally:
+    """Let that many writers work for so long; what happens while they start is not counted."""
+    world = World(seed, Faults())
+    network = Network(world, Truth(world), latency)
+    waits: list[float] = []
+    counted: dict[str, int] = {}
+
+    def program(machine: VirtualMachine) -> Flow[None]:
+        operation = make(machine)
+        yield Sleep(machine.uniform())
+        while True:
+            began = world.now
+            yield from operation(machine)
+            if began >= WARM_SECONDS:
+                waits.append(world.now - began)
+
+    for at in range(writers):
+        machine = VirtualMachine(world, f"w{at}", seed)
+        Process(world, network.send, program(machine)).start()
+    world.run(lambda: world.now >= WARM_SECONDS, WARM_SECONDS + 1)
+    counted.update(network.requests)
+    start, done = world.now, len(waits)
+    world.run(lambda: False, seconds)
+    spent = sum(DOLLARS[kind] * (count - counted.get(kind, 0)) for kind, count in network.requests.items())
+    operations = max(1, len(waits) - done)
+    waits.sort()
+    return Tally(
+        rate=operations / (world.now - start),
+        p50_ms=waits[len(waits) // 2] * 1000 if waits else float("inf"),
+        p99_ms=waits[int(len(waits) * 0.99)] * 1000 if waits else float("inf"),
+        dollars=spent / operations * 1e6,
+    )
+
+
+def announce_and_combine(machine: VirtualMachine) -> Operation:
+    """The real protocol: one small job per operation."""
+    writer = Writer("bench/0/", "bench", machine)
+
+    def operation(machine: VirtualMachine) -> Flow[None]:
+        key = machine.now_ms().to_bytes(6, "big") + machine.bits(80).to_bytes(10, "big")
+        yield from commit(writer, (Enqueue((New(key, b"{}"),)),), machine.monotonic() + 60.0)
+
+    return operation
+
+
+def swap_loop(machine: VirtualMachine) -> Operation:
+    """Read, change, swap if nobody else did; else wait and begin again."""
+
+    def operation(machine: VirtualMachine) -> Flow[None]:
+        wait = BACKOFF_SECONDS_MIN
+        while True:
+            found: Any = yield Get("loop/head")
+            body = machine.bits(64).to_bytes(8, "big")
+            put: Effect = PutIfAbsent("loop/head", body)
+            if isinstance(found, Found):
+                put = PutIfMatch("loop/head", body, found.version)
+            if isinstance((yield put), Written):
+                return
+            yield Sleep(wait * machine.uniform())
+            wait = min(BACKOFF_SECONDS_MAX, wait * 2)
+
+    return operation

@@ -1,0 +1,99 @@
+"""Replays a real log of 18,239 jobs through the file store and checks that not one is lost: ``python -m demo``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from demo import report, screen
+from demo.crew import Crashed
+from demo.plan import LOG, Plan
+from demo.replay import Result, Stuck, replay
+from demo.swf import SwfError, read_jobs
+from osqueue import errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WORKERS_MAX = 64
+INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
+
+
+def main() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description=(__doc__ or "").partition(":")[0] + "."
+    )
+    parser.add_argument("--workers", type=int, default=4, help="worker processes (4)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="only the first N jobs of the log")
+    parser.add_argument(
+        "--dir", type=Path, help="a new folder for the queue, kept (a temporary one, deleted)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="which jobs fail and which worker is killed (1)")
+    parser.add_argument("--no-kill", action="store_true", help="let every worker live")
+    parser.add_argument(
+        "--json", action="store_true", help="the result as one JSON object on standard output"
+    )
+    options = parser.parse_args()
+    if not 1 <= options.workers <= WORKERS_MAX:
+        parser.error(f"--workers: from 1 to {WORKERS_MAX}")
+    if options.workers < 2 and not options.no_kill:
+        parser.error("--workers: one of them will be killed, so take 2 or more, or add --no-kill")
+    if options.jobs is not None and options.jobs < 1:
+        parser.error("--jobs: 1 or more")
+    if (
+        options.dir is not None
+        and options.dir.exists()
+        and (not options.dir.is_dir() or any(options.dir.iterdir()))
+    ):
+        parser.error(f"--dir: {options.dir} is not empty. Name a new folder: a replay starts from nothing.")
+    try:
+        return run(options)
+    except (Crashed, Stuck, SwfError, errors.OsqueueError, OSError) as error:
+        print(f"The replay stopped: {error}", file=sys.stderr)
+        return 1
+
+
+def run(options: argparse.Namespace) -> int:
+    """One replay, from the introduction to the verdict; answers the exit status."""
+    in_log = sum(1 for _ in read_jobs(LOG))
+    jobs = in_log if options.jobs is None else min(options.jobs, in_log)
+    folder = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="osqueue-demo-"))
+    plan = Plan(str(folder), jobs, options.workers, options.seed)
+    kill = not options.no_kill
+    console = None if options.json else screen.console_of(sys.stdout)
+    try:
+        if not options.json:
+            print(screen.introduction(plan, kill), flush=True)
+        with screen.watching(plan, console, sys.stderr if options.json else sys.stdout) as watcher:
+            result = replay(plan, kill, watcher)
+    except KeyboardInterrupt:
+        rest = f" The queue stays in {plan.store}." if options.dir else ""
+        print(f"\nStopped; every process has ended.{rest}", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        if options.dir is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    tell(plan, result, options, console)
+    return 1 if result.account.problems else 0
+
+
+def tell(plan: Plan, result: Result, options: argparse.Namespace, console: Console | None) -> None:
+    """The result, for people or for programs."""
+    if options.json:
+        print(msgspec.json.encode(result).decode())
+        return
+    report.show(plan, result, console)
+    if options.dir is not None:
+        print(f"The queue stays in {plan.store}, its archive below archive/.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The table at the end, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from demo.measure import Percentiles
+from demo.plan import ARRIVALS_FASTER, RUNS_FASTER, Plan
+from demo.replay import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+KB = 1024
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def rows(plan: Plan, result: Result) -> Iterator[Row]:
+    """The table's lines."""
+    account, measures = result.account, result.measures
+    requests = measures.requests
+    jobs = max(1, account.completed)
+    yield Row("jobs in, completed", f"{account.jobs:,}, {account.completed:,}", "by the log, by the archive")
+    yield Row(
+        "executions",
+        f"{account.executions:,}",
+        "delivery is at least once: a failed or interrupted job runs again",
+    )
+    yield Row(
+        "retries", f"{measures.failed_attempts:,}", "attempts that failed, as planned, and were made again"
+    )
+    yield Row("stalls", f"{measures.stalled_attempts:,}", stalls(result))
+    yield Row("heartbeats", f"{measures.heartbeats:,}", "leases extended under long jobs")
+    yield Row(
+        "time",
+        f"{measures.seconds:.1f} s",
+        f"arrivals {ARRIVALS_FASTER:,}× and run times {RUNS_FASTER:,}× as fast as in 1993",
+    )
+    yield Row("throughput", f"{measures.jobs_per_second:,.0f} jobs/s", "set by the pace of the arrivals")
+    yield Row("wait p50, p95, p99", times(measures.wait), "from enqueue to the first claim")
+    yield Row("run p50, p95, p99", times(measures.run), "from claim to completion")
+    yield Row("commits", f"{measures.commits:,}", f"{measures.commits / jobs:.2f} a job")
+    yield Row(
+        "storage requests",
+        f"{sum(requests.values()):,}",
+        ", ".join(f"{kind} {count:,}" for kind, count in requests.items()),
+    )
+    yield Row(
+        "… a job",
+        f"{measures.requests_per_job:.2f}",
+        ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in requests.items()),
+    )
+    yield Row(
+        "on disk",
+        size(measures.disk_bytes),
+        f"{measures.archive_parts:,} archive parts and what the queue still holds",
+    )
+
+
+def stalls(result: Result) -> str:
+    """Where the stalls came from."""
+    if result.kill is None:
+        return "leases that ended without a word"
+    kill = result.kill
+    spoken = kill.held - result.came_back  # applied by the others after its death
+    late = f", {spoken} it had just reported" if spoken > 0 else ""
+    return f"{kill.worker} died holding {kill.held}: {result.came_back} came back{late}"
+
+
+def times(percentiles: Percentiles) -> str:
+    """Three times in one unit."""
+    values = (percentiles.p50_s, percentiles.p95_s, percentiles.p99_s)
+    return ", ".join(f"{value * 1000:,.0f}" for value in values) + " ms"
+
+
+def size(count: int) -> str:
+    """Bytes, for people."""
+    return f"{count / KB:,.0f} KB" if count < KB * KB else f"{count / KB / KB:,.1f} MB"
+
+
+def verdict(result: Result) -> str:
+    """One line: does every account agree?"""
+    account = result.account
+    if account.problems:
+        return f"The accounts do not agree: {len(account.problems)} problem(s)."
+    return (
+        f"{account.jobs:,} in, {account.completed:,} completed exactly once. None lost, none doubled"
+        f" ({account.executions:,} executions)."
+    )
+
+
+def show(plan: Plan, result: Result, console: Console | None) -> None:
+    """Print the table and the verdict."""
+    if console is None:
+        _show_plain(plan, result)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, style="cyan")
+    table.add_column(style="dim")
+    for row in rows(plan, result):
+        table.add_row(*map(Text, row))
+    console.print(table)
+    sound = not result.account.problems
+    console.print(
+        Text(("✓ " if sound else "✗ ") + verdict(result), style="bold green" if sound else "bold red")
+    )
+    for problem in result.account.problems:
+        console.print(Text(f"  {problem}", style="red"))
+
+
+def _show_plain(plan: Plan, result: Result) -> None:
+    lines = list(rows(plan, result))
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+    print()
+    for name, value, note in lines:
+        print(f"{name:<{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
+    print()
+    print(verdict(result))
+    for problem in result.account.problems:
+        print(f"  {problem}")

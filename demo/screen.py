@@ -1,0 +1,102 @@
+"""What people see while the replay runs: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from demo.plan import Plan
+from demo.replay import Look, Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+LINE_SHARE = 0.1  # without a terminal: a line each time this share of the jobs is done
+
+INTRODUCTION = """\
+A supercomputer's work of late 1993, replayed: the job log of the Intel iPSC/860 at NASA Ames Research Center.
+Acknowledgement: Bill Nitzberg, NASA Ames.
+
+{jobs:,} jobs go through a queue that is a folder, every commit flushed to disk: one producer process,
+{workers} worker processes, leases of {lease:g} s. About 3 % of the jobs fail once or twice and are tried again.{kill}
+"""
+KILL = "\nOne worker dies by kill -9 on the way."
+
+
+def introduction(plan: Plan, kill: bool) -> str:
+    """What is about to happen."""
+    return INTRODUCTION.format(
+        jobs=plan.jobs, workers=plan.workers, lease=plan.lease_s, kill=KILL if kill else ""
+    )
+
+
+def console_of(stream: TextIO) -> Console | None:
+    """A console when the stream is a terminal and rich is installed."""
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return None
+    return Console(file=stream, highlight=False)
+
+
+class Lines(Watcher):
+    """Plain lines, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.next_share = LINE_SHARE
+
+    def moment(self, look: Look) -> None:
+        if look.completed >= look.total * self.next_share:
+            self.next_share = look.completed / look.total // LINE_SHARE * LINE_SHARE + LINE_SHARE
+            self._say(
+                f"{look.completed / look.total:4.0%}  {look.completed:,} of {look.total:,} completed, {now(look)}"
+            )
+
+    def event(self, text: str) -> None:
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+
+class Bar(Watcher):
+    """A progress bar; events stay on the screen above it."""
+
+    def __init__(self, progress: Progress, jobs: int) -> None:
+        self.progress = progress
+        self.task = progress.add_task("replay", total=jobs, now="starting")
+
+    def moment(self, look: Look) -> None:
+        self.progress.update(self.task, completed=look.completed, now=now(look))
+
+    def event(self, text: str) -> None:
+        self.progress.console.print(f"[yellow]●[/yellow] {text}")
+
+
+def now(look: Look) -> str:
+    """What the queue holds."""
+    return f"{look.queued:,} queued, {look.processing:,} running, {look.failing:,} to retry"
+
+
+@contextmanager
+def watching(plan: Plan, console: Console | None, stream: TextIO = sys.stderr) -> Iterator[Watcher]:
+    """Somebody to tell about the replay; takes the bar away at the end."""
+    if console is None:
+        yield Lines(stream)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(30, complete_style="cyan", finished_style="green"),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[now]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield Bar(progress, plan.jobs)

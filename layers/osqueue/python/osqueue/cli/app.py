@@ -1,0 +1,92 @@
+"""The root command: what there is, in groups, and how errors end it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import OsqueueError
+from .bench import bench
+from .claim import claim, complete
+from .enqueue import enqueue
+from .exits import ended
+from .job import job
+from .output import Output
+from .queues import queue, reap
+from .worker import worker
+
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Jobs": (enqueue, claim, complete, job),
+    "Queues": (queue, reap),
+    "Workers": (worker,),
+    "Measure": (bench,),
+}
+
+FORESEEN = (OsqueueError, click.ClickException, KeyboardInterrupt)
+
+
+class App(click.Group):
+    """A group that shows its commands in sections and prints every foreseen error as one line."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """A context that carries this invocation's Output."""
+        output = extra.setdefault("obj", Output())
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if _shows_help(error):
+                raise
+            raise ended(output, error) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a foreseen error becomes its one line and its exit code."""
+        try:
+            return super().invoke(ctx)
+        except FORESEEN as error:
+            if _shows_help(error):
+                raise
+            raise ended(ctx.find_object(Output) or Output(), error) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, section by section."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(each.name or "", each.get_short_help_str(80)) for each in commands])
+
+
+def _shows_help(error: BaseException) -> bool:
+    """Whether click raised it to show the help, because nothing was asked (it has such an error since 8.2)."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+EPILOG = """\b
+Examples:
+  export OSQUEUE_ADDRESS=s3://bucket/prefix   (then ADDRESS may be left out)
+  osqueue enqueue emails '{"to": "ada@example.com"}'
+  osqueue enqueue emails --file jobs.jsonl
+  osqueue claim emails --limit 10 --lease 5m
+  osqueue queue stats emails
+
+\b
+ADDRESS is file:///path or s3://bucket/prefix.
+On a terminal answers are tables, in a pipe or with --json they are JSON.
+Exit codes: 0 done, 1 refused (lease lost, not found, bad data), 2 wrong usage,
+3 the store gave no answer or was busy, 130 interrupted.
+"""
+
+
+@click.group(
+    cls=App, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, message="osqueue %(version)s")
+def app() -> None:
+    """A job queue that lives in your S3 bucket."""
+
+
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        app.add_command(_command)

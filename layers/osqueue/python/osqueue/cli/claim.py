@@ -1,0 +1,249 @@
+"""``osqueue claim`` and ``osqueue complete``: a worker made of shell commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import click
+from msgspec import Struct
+
+from .. import limits, validation
+from ..embedded import lease_lost
+from ..errors import LeaseLost, OsqueueError, Rejected, Throttled
+from ..job import Done
+from ..keys import key_of, shard_of
+from ..lease import Lease
+from ..queue import Queue
+from .exits import REFUSED
+from .lines import fields_of, json_line, read_lines
+from .options import StoreCommand, duration, is_known, json, open_queue, store_arguments
+from .output import Output, error_fields, is_terminal
+
+CLAIM_EPILOG = """\b
+Examples:
+  osqueue claim file://jobs emails --limit 10 --lease 5m --wait 20s
+  osqueue claim file://jobs emails --limit 100 | jq -c '{job_id, token, result: "sent"}' |
+    osqueue complete file://jobs emails
+"""
+LEASE_FIELDS = (
+    *("job_id", "token", "payload", "kind", "priority", "attempt", "max_attempts", "run"),
+    *("enqueued_at", "expires_at", "cancel_requested"),
+)
+
+
+@click.command("claim", cls=StoreCommand, epilog=CLAIM_EPILOG)
+@store_arguments()
+@click.option("--limit", type=int, default=1, show_default=True, help="Most jobs to lease.")
+@click.option("--worker", help="Who holds the leases.  [default: host and process]")
+@click.option(
+    "--wait", type=duration, default=0, show_default="0s", help="How long to wait for the first job."
+)
+@click.option(
+    "--lease", type=duration, default=limits.LEASE_MS_DEFAULT / 1000, show_default="30s", help="How long."
+)
+@click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
+@click.pass_obj
+def claim(
+    output: Output,
+    address: str,
+    queue: str,
+    limit: int,
+    worker: str | None,
+    wait: float,
+    lease: float,
+    kinds: Sequence[str],
+    timeout: float,
+) -> None:
+    """Lease jobs and print each with its token and payload.
+
+    Finish them with 'osqueue complete' before the lease ends, or they go back to the queue. An empty answer is no
+    error; the reason goes to standard error.
+    """
+    with open_queue(address, queue, timeout) as q:
+        leases = q.claim(limit=limit, worker=worker, wait=wait, lease=lease, kinds=list(kinds) or None)
+        if not leases:
+            unknown = leases.reason == "empty" and not is_known(q)
+            why = "no queue of this name was used at this address yet" if unknown else leases.reason
+            output.note(f"nothing to claim: {why}")
+            return
+        columns = ("job_id", "token", "attempt", "kind", "payload")
+        output.rows((_lease(each) for each in leases), columns, whole=("job_id", "token"))
+
+
+def _lease(lease: Lease[Any]) -> dict[str, Any]:
+    return {name: getattr(lease, name) for name in LEASE_FIELDS}
+
+
+# ── Complete ─────────────────────────────────────────────────────────────────
+COMPLETE_EPILOG = """\b
+Examples:
+  osqueue complete file://jobs emails JOB TOKEN --result '{"sent": true}'
+  osqueue complete file://jobs emails JOB TOKEN --fail "mailbox full" --retry-in 10m
+  osqueue complete file://jobs emails < outcomes.jsonl
+"""
+LINE_EXAMPLE = 'an outcome: {"job_id": ..., "token": ..., "result": ...}'
+LINE_FIELDS = {"job_id", "token", "result", "error", "release"}
+
+Way = Literal["complete", "fail", "release"]
+
+
+class _Outcome(Struct, frozen=True):
+    """What is to become of one job."""
+
+    way: Way
+    fields: dict[str, Any]  # job_id, token, and result or error
+
+
+@click.command("complete", cls=StoreCommand, epilog=COMPLETE_EPILOG)
+@store_arguments()
+@click.argument("job_id", metavar="[JOB", required=False)
+@click.argument("token", metavar="TOKEN]", required=False)
+@click.option("--result", type=json, help="The job's result, in JSON.")
+@click.option("--fail", "error", metavar="ERROR", help="The attempt failed: the job is tried again, or dead.")
+@click.option(
+    "--retry-in", type=duration, help="With --fail: when to try again.  [default: the queue's back-off]"
+)
+@click.option("--release", is_flag=True, help="Give the job back; the attempt does not count.")
+@click.option("--delay", type=duration, default=0, help="With --release: not before this long.")
+@click.pass_obj
+def complete(
+    output: Output,
+    address: str,
+    queue: str,
+    job_id: str | None,
+    token: str | None,
+    result: Any,
+    error: str | None,
+    retry_in: float | None,
+    release: bool,
+    delay: float,
+    timeout: float,
+) -> None:
+    """Finish a leased job, or report that it failed, or give it back.
+
+    Without JOB and TOKEN: JSON lines from standard input, each {job_id, token} with result, error or release: true
+    (or none of them: then the options here apply). What 'osqueue claim' prints may be among the fields. Every line
+    is answered by one; a bad one fails alone.
+    """
+    if sum((result is not None, error is not None, release)) > 1:
+        raise click.UsageError("give one of --result, --fail and --release.")
+    if retry_in is not None and release:
+        raise click.UsageError("--retry-in goes with --fail; --release takes --delay.")
+    if delay and not release and job_id is not None:
+        raise click.UsageError("--delay goes with --release; --fail takes --retry-in.")
+    if (job_id is None) != (token is None):
+        raise click.UsageError("TOKEN is missing: give JOB and TOKEN as 'osqueue claim' printed them.")
+    if job_id is None and is_terminal(sys.stdin):
+        raise click.UsageError("no job: give JOB and TOKEN, or JSON lines on standard input.")
+    default = _Outcome("complete", {"result": result})
+    if error is not None:
+        default = _Outcome("fail", {"error": error})
+    elif release:
+        default = _Outcome("release", {})
+    with open_queue(address, queue, timeout) as q:
+        finisher = _Finisher(q, default, retry_in, delay)
+        if job_id is not None:
+            output.record(_single(finisher, {"job_id": job_id, "token": token}))
+            return
+        failed = False
+        stream = click.open_file("-", "rb")
+
+        def answers() -> Iterator[dict[str, Any]]:
+            nonlocal failed
+            for each in finisher.lines(read_lines(stream)):
+                failed = failed or not each["ok"]
+                yield each
+
+        output.rows(answers(), ("line", "job_id", "ok", "code", "message"), whole=("job_id",))
+        if failed:
+            raise click.exceptions.Exit(REFUSED)
+
+
+def _single(finisher: _Finisher, fields: dict[str, Any]) -> dict[str, Any]:
+    outcome = finisher.outcome(fields)
+    (done,) = finisher.send(outcome.way, [outcome.fields])
+    if not done.ok:
+        raise _refusal(done)
+    return {"job_id": done.job_id, "ok": True, "code": done.code}
+
+
+def _refusal(done: Done) -> OsqueueError:
+    if done.code == LeaseLost.code:
+        return lease_lost(done.job_id)
+    return Throttled(f"job {done.job_id}: the queue answered {done.code!r}. Repeat the command.")
+
+
+class _Finisher:
+    """Sends outcomes, many in one commit."""
+
+    def __init__(self, queue: Queue[Any], default: _Outcome, retry_in: float | None, delay: float) -> None:
+        self.queue = queue
+        self.default = default
+        self.retry_in = retry_in
+        self.delay = delay
+
+    def outcome(self, fields: dict[str, Any]) -> _Outcome:
+        """Check one line's fields; raises Rejected."""
+        unknown = sorted(set(fields) - LINE_FIELDS - set(LEASE_FIELDS))
+        if unknown:
+            raise Rejected(
+                f"{unknown[0]}: no such field. Known: {', '.join(sorted(LINE_FIELDS))}.", field=unknown[0]
+            )
+        for name in ("job_id", "token"):
+            if not isinstance(fields.get(name), str):
+                raise Rejected(f"{name}: it is missing. Pass what 'osqueue claim' printed.", field=name)
+        if shard_of(key_of(fields["job_id"])) >= limits.SHARDS_MAX:
+            raise Rejected("job_id: it was not drawn by this queue.", field="job_id")
+        held = {"job_id": fields["job_id"], "token": validation.text(fields["token"], "token", 64, 1)}
+        said = [name for name in ("result", "error", "release") if fields.get(name) not in (None, False)]
+        if len(said) > 1:
+            raise Rejected(f"{said[1]}: give one of result, error and release.", field=said[1])
+        if not said:
+            return _Outcome(self.default.way, {**held, **self.default.fields})
+        if said[0] == "release":
+            if fields["release"] is not True:
+                raise Rejected("release: write true, or leave it out.", field="release")
+            return _Outcome("release", held)
+        if said[0] == "error":
+            return _Outcome("fail", {**held, "error": validation.error_text(fields["error"])})
+        return _Outcome("complete", {**held, "result": fields["result"]})
+
+    def send(self, way: Way, items: list[dict[str, Any]]) -> list[Done]:
+        """One call to the queue."""
+        if way == "fail":
+            return self.queue.fail_many(items, self.retry_in)
+        if way == "release":
+            return self.queue.release_many(items, self.delay)
+        return self.queue.complete_many(items)
+
+    def lines(self, numbered: Iterator[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
+        """The answer to every line, as many lines at a time as one commit takes."""
+        batch: list[tuple[int, _Outcome | Rejected]] = []
+        for number, data in numbered:
+            try:
+                batch.append((number, self.outcome(fields_of(json_line(data), LINE_EXAMPLE))))
+            except Rejected as error:
+                batch.append((number, error))
+            if len(batch) == limits.ITEMS_PER_REQUEST_MAX:
+                yield from self._answers(batch)
+                batch = []
+        yield from self._answers(batch)
+
+    def _answers(self, batch: Sequence[tuple[int, _Outcome | Rejected]]) -> Iterator[dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        ways: dict[Way, list[tuple[int, dict[str, Any]]]] = {}
+        for number, each in batch:
+            if isinstance(each, Rejected):
+                found[number] = {"line": number, "job_id": None, "ok": False, **error_fields(each)}
+            else:
+                ways.setdefault(each.way, []).append((number, each.fields))
+        for way, items in ways.items():
+            done = self.send(way, [fields for _, fields in items])
+            for (number, _), one in zip(items, done, strict=True):
+                found[number] = {"line": number, "job_id": one.job_id, "ok": one.ok, "code": one.code}
+                if not one.ok:
+                    found[number]["message"] = error_fields(_refusal(one))["message"]
+        for number, _ in batch:
+            yield found[number]

@@ -1,0 +1,225 @@
+"""``osqueue enqueue``: one job from an argument, or as many as there are lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+
+from ..errors import OsqueueError, Throttled
+from ..queue import Queue
+from .exits import REFUSED, USAGE, DataRefused, Ended
+from .lines import Line, batches, check_item, read_jobs, rereadable
+from .options import StoreCommand, duration, json, moment, open_queue, store_arguments
+from .output import Output, is_terminal
+from .progress import progress
+
+BAD_LINES_SHOWN = 20
+
+EPILOG = """\b
+Examples:
+  osqueue enqueue file://jobs emails '{"to": "ada@example.com"}' --delay 10m
+  osqueue enqueue file://jobs emails --file jobs.jsonl
+  zcat jobs.jsonl.gz | osqueue enqueue file://jobs emails --kind welcome
+  echo '{"payload": {"to": "ada"}, "priority": 2}' | osqueue enqueue file://jobs emails --items
+"""
+
+
+@click.command(
+    "enqueue", short_help="Add one job, or one for each line of JSON lines.", cls=StoreCommand, epilog=EPILOG
+)
+@store_arguments()
+@click.argument("payload", required=False)
+@click.option(
+    "--file", "-f", "path", type=click.Path(dir_okay=False), help="JSON lines; - is standard input."
+)
+@click.option(
+    "--items", is_flag=True, help="Lines hold {payload, kind, priority, delay, ...}, not bare payloads."
+)
+@click.option("--skip-bad", is_flag=True, help="Enqueue the good lines although others are bad.")
+@click.option(
+    "--from-line", type=click.IntRange(1), default=1, show_default=True, help="Begin with this line."
+)
+@click.option("--ids", is_flag=True, help="Print the job id of every line, as JSON lines.")
+@click.option("--kind", help="What sort of job it is; a claim may ask for some kinds only.")
+@click.option("--priority", type=int, help="0 to 9; lower runs first.  [default: 5]")
+@click.option("--delay", type=duration, help="Not before this long from now: 90, 10m, 2h, 7d.")
+@click.option("--at", type=moment, help="Not before this time: 2030-01-31T08:00:00Z, or Unix seconds.")
+@click.option("--max-attempts", type=int, help="How often it is tried.  [default: 3]")
+@click.option("--result-ttl", type=duration, help="How long its result is kept.  [default: 1h]")
+@click.pass_obj
+def enqueue(
+    output: Output,
+    /,
+    address: str,
+    queue: str,
+    payload: str | None,
+    path: str | None,
+    items: bool,
+    skip_bad: bool,
+    from_line: int,
+    ids: bool,
+    timeout: float,
+    **options: Any,
+) -> None:
+    """Add jobs: one from PAYLOAD, or one for each line of --file or standard input.
+
+    PAYLOAD is JSON. A line is a payload in JSON, or with --items a mapping of a job's options; what a line does not
+    say comes from the options here. If any line is bad, nothing is enqueued (unless --skip-bad). A job is durable
+    when the command answers.
+    """
+    defaults = {name: value for name, value in options.items() if value is not None}
+    check_item({"payload": None, **defaults})
+    lines_only = {"--file": path is not None, "--items": items, "--skip-bad": skip_bad, "--ids": ids}
+    wrong = [name for name, given in lines_only.items() if given]
+    if payload is not None and payload != "-":
+        if wrong:
+            raise click.UsageError(f"PAYLOAD is one job; {wrong[0]} is for lines. Give one of the two.")
+        value = _payload(payload)
+        with open_queue(address, queue, timeout) as q:
+            output.record(_answer(q.enqueue(value, **defaults)))
+        return
+    if path is None and payload is None and is_terminal(sys.stdin):
+        raise click.UsageError("no job: give PAYLOAD, --file, or JSON lines on standard input.")
+    name = "-" if path is None else path
+    try:
+        with open_queue(address, queue, timeout) as q, click.open_file(name, "rb") as stream:
+            _Bulk(output, q, ids).run(stream, from_line, items, defaults, skip_bad)
+    except BrokenPipeError:  # whoever reads our answers has had enough
+        raise
+    except OSError as error:
+        raise Ended(output, "file", f"{name}: {error.strerror or error}", USAGE) from None
+
+
+def _payload(text: str) -> Any:
+    try:
+        return json(text)
+    except click.BadParameter as error:
+        error.param_hint = "PAYLOAD"
+        raise
+
+
+def _answer(done: Any) -> dict[str, Any]:
+    return {"status": done.status, "job_id": done.job_id, "state": done.state}
+
+
+class _Bulk:
+    """Many lines on their way into a queue."""
+
+    def __init__(self, output: Output, queue: Queue[Any], ids: bool) -> None:
+        self.output = output
+        self.queue = queue
+        self.ids = ids
+        self.last = 0  # every line up to here is dealt with
+        self.sending = 0  # the last line of the batch under way
+        self.states: dict[str, int] = {"queued": 0, "scheduled": 0}
+        self.bad: list[tuple[int, OsqueueError]] = []  # the first of them
+        self.bad_lines = 0
+        self.refused = 0
+
+    def run(
+        self, stream: IO[bytes], first: int, as_items: bool, defaults: dict[str, Any], skip_bad: bool
+    ) -> None:
+        """Check every line, then enqueue them; or both in one go when bad ones are skipped."""
+        total = None
+        if not skip_bad:
+            stream = rereadable(stream)
+            start = stream.tell()
+            total = self._check(read_jobs(stream, first, as_items, defaults))
+            stream.seek(start)
+        self.last = first - 1
+        try:
+            with progress("enqueueing", total) as advance:
+
+                def send(batch: list[Line]) -> None:
+                    self._send(batch)
+                    advance(len(batch))
+
+                batches(self._good(read_jobs(stream, first, as_items, defaults)), send)
+        except KeyboardInterrupt:
+            self.output.note(self._where_it_stands())
+            raise
+        except OsqueueError as error:
+            error.message = f"{error.message} {self._where_it_stands(sure=isinstance(error, Throttled))}"
+            raise
+        self._conclude(skip_bad)
+
+    def _check(self, jobs: Iterator[Line]) -> int:
+        """How many lines there are; raises when any is bad."""
+        count = 0
+        with progress("checking", None) as advance:
+            for line in jobs:
+                count += 1
+                self._remember(line)
+                if count % 10_000 == 0:
+                    advance(10_000)
+        if self.bad_lines:
+            self._show_bad()
+            raise self._ended(
+                f"{self.bad_lines:,} of {count:,} lines are bad; nothing was enqueued. Mend them, or pass --skip-bad."
+            )
+        return count
+
+    def _good(self, jobs: Iterator[Line]) -> Iterator[Line]:
+        for line in jobs:
+            if line.item is None:
+                self._remember(line)
+            else:
+                yield line
+
+    def _remember(self, line: Line) -> None:
+        if line.error is not None:
+            self._count_bad(line.number, line.error)
+
+    def _count_bad(self, number: int, error: OsqueueError) -> None:
+        self.bad_lines += 1
+        if len(self.bad) < BAD_LINES_SHOWN:
+            self.bad.append((number, error))
+
+    def _send(self, batch: list[Line]) -> None:
+        self.sending = batch[-1].number
+        results = self.queue.enqueue_many([line.item for line in batch if line.item is not None])
+        for line, done in zip(batch, results, strict=True):
+            if done.error is not None:
+                self.refused += 1
+                self._count_bad(line.number, done.error)
+            else:
+                state = done.state or done.status
+                self.states[state] = self.states.get(state, 0) + 1
+            if self.ids:
+                self.output.document({"line": line.number, **_answer(done)})
+        self.last = self.sending
+
+    def _where_it_stands(self, sure: bool = False) -> str:
+        if not self.sending:
+            return "No line is enqueued yet."
+        done = (
+            f"Lines up to {self.last:,} are enqueued"
+            if any(self.states.values())
+            else "No line is known to be enqueued"
+        )
+        perhaps = f", those up to {self.sending:,} may be" if self.sending > self.last and not sure else ""
+        return f"{done}{perhaps}. Go on with --from-line {self.last + 1}."
+
+    def _conclude(self, skip_bad: bool) -> None:
+        self._show_bad()
+        total = sum(self.states.values())
+        summary = {"enqueued": total, **self.states, "bad_lines": self.bad_lines}
+        if not self.ids:
+            self.output.record({"queue": self.queue.name, **summary})
+        if self.refused or (self.bad_lines and not skip_bad):
+            raise self._ended(f"{self.bad_lines:,} lines were refused; the other {total:,} are enqueued.")
+
+    def _show_bad(self) -> None:
+        if self.output.json and not self.bad:
+            return
+        for number, error in self.bad:
+            self.output.error(error.code, f"line {number}: {error.message}", line=number)
+        left = self.bad_lines - len(self.bad)
+        if left:
+            self.output.note(f"... and {left:,} more bad lines.")
+
+    def _ended(self, message: str) -> Ended:
+        return Ended(self.output, DataRefused.code, message, REFUSED)

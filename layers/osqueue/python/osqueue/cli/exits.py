@@ -1,0 +1,66 @@
+"""Exit codes, and how an error ends a command: one line on standard error, never a traceback."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
+from .output import Output
+
+OK = 0
+REFUSED = 1  # the operation was refused, the lease is lost, the thing is not there, an object is damaged
+USAGE = 2  # the command or a value in it is wrong
+UNAVAILABLE = 3  # the store or the queue gave no answer, or was too busy: repeat it later
+INTERRUPTED = 130  # Ctrl-C
+
+
+def exit_code(error: OsqueueError) -> int:
+    """What a failed operation ends the command with."""
+    if isinstance(error, Rejected | NotSupported):
+        return USAGE
+    if isinstance(error, Unavailable | Timeout | Throttled):
+        return UNAVAILABLE
+    return REFUSED
+
+
+class Ended(click.ClickException):
+    """A command that ends with an error; click prints it through ``show``."""
+
+    def __init__(self, output: Output, code: str, message: str, status: int, **more: Any) -> None:
+        super().__init__(message)
+        self.output = output
+        self.code = code
+        self.exit_code = status  # type: ignore[misc]
+        self.more = more
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error."""
+        self.output.error(self.code, self.message, **self.more)
+
+
+class DataRefused(OsqueueError):
+    """Lines of input that are wrong: nothing was done with them."""
+
+    code = "rejected"
+
+
+def ended(output: Output, error: BaseException) -> click.ClickException:
+    """How an exception ends a command; raises it again when it is nothing foreseen."""
+    match error:
+        case Ended():
+            return error
+        case click.UsageError():
+            where = error.ctx.command_path if error.ctx is not None else "osqueue"
+            text = f"{error.format_message().rstrip('.')}. See '{where} --help'."
+            return Ended(output, "usage", text, USAGE)
+        case click.ClickException():
+            return Ended(output, "usage", error.format_message(), USAGE)
+        case OsqueueError():
+            more = {"field": getattr(error, "field", None), "retry_after": error.retry_after}
+            return Ended(output, error.code, error.message, exit_code(error), **more)
+        case KeyboardInterrupt():
+            return Ended(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)
+        case _:
+            raise error

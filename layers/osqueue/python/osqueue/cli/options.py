@@ -1,0 +1,188 @@
+"""What commands have in common: the address, durations and moments as people write them, --json, --timeout."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from .. import limits
+from ..clock import MACHINE
+from ..commit.driver import BlockingDriver
+from ..errors import NotFound, Rejected
+from ..queue import Queue
+from ..shards import REGISTER, registered
+from ..stores.address import open_store
+from ..stores.base import Get, Missing
+from ..stores.counting import CountingStore
+from .output import Output
+
+ADDRESS_VARIABLE = "OSQUEUE_ADDRESS"
+NEAR_NAMES_MAX = 5  # queues named in a "no such queue"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ── Values ───────────────────────────────────────────────────────────────────
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|)")
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(value: str | float) -> float:
+    """Seconds, or a number with a unit: 30, 1.5s, 250ms, 5m, 2h, 7d."""
+    if isinstance(value, int | float):
+        return float(value)
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no duration. Write seconds, or 250ms, 30s, 5m, 2h, 7d.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def moment(text: str) -> datetime | float:
+    """An ISO 8601 time with its zone, or Unix seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time. Write 2030-01-31T08:00:00Z, or Unix seconds."
+        ) from None
+    if found.tzinfo is None:
+        raise click.BadParameter(f"{text!r} has no time zone. Write {text}Z for UTC, or an offset.")
+    return found
+
+
+def json(text: str | bytes) -> msgspec.Raw:
+    """A value in JSON, checked and kept as it was written."""
+    data = os.fsencode(text)
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise click.BadParameter(f"it is not JSON ({error}). Text needs its quotes: '\"hello\"'.") from None
+    return msgspec.Raw(data.strip())
+
+
+# ── Options of every command ─────────────────────────────────────────────────
+def _ask_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Output).json = True
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_ask_json,
+    help="Print JSON, errors too, also on a terminal.",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=duration,
+    default=limits.REQUEST_TIMEOUT_S,
+    show_default="25s",
+    help="How long one request to the queue may try.",
+)
+
+
+def store_arguments(queue: bool = True) -> Callable[[F], F]:
+    """ADDRESS, and QUEUE, and the options that go with them."""
+
+    def decorate(function: F) -> F:
+        function = timeout_option(json_option(function))
+        if queue:
+            function = click.argument("queue")(function)
+        return click.argument("address")(function)
+
+    return decorate
+
+
+class Command(click.Command):
+    """A command whose usage errors know where they come from."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+class StoreCommand(Command):
+    """A command whose first argument is an address; OSQUEUE_ADDRESS stands in when it is left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the address of the environment in front where the first argument is none."""
+        return super().parse_args(ctx, self._with_address(ctx, args))
+
+    def _with_address(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        parser = click.Command(self.name, params=list(options), add_help_option=False).make_parser(ctx)
+        given, words, _ = parser.parse_args(list(args))
+        if given.get("json"):
+            ctx.ensure_object(Output).json = True  # also for the errors below
+        helps = self.get_help_option(ctx)
+        if (helps is not None and helps.name in given) or (words and "://" in words[0]):
+            return args
+        address = os.environ.get(ADDRESS_VARIABLE, "")
+        if "://" in address:
+            return [address, *args]
+        how = f"Write one like file:///var/lib/jobs or s3://bucket/prefix, or set {ADDRESS_VARIABLE}."
+        if not words:
+            raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)
+        raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
+
+
+# ── Opening what an address names ────────────────────────────────────────────
+def open_at(address: str, lasting: bool = True) -> CountingStore:
+    """The store at an address; ``lasting`` refuses one that would end with this command."""
+    store = open_store(address)
+    if lasting and address.partition("://")[0].lower() == "memory":
+        raise Rejected(
+            "address: memory:// lives inside one process and would be gone when this command ends. Use"
+            " file:///path or s3://bucket/prefix (only bench takes memory://).",
+            field="address",
+        )
+    return store
+
+
+def open_queue(address: str, name: str, timeout: float, lasting: bool = True) -> Queue[Any]:
+    """The queue of that name at an address."""
+    return Queue(open_at(address, lasting), name, timeout=timeout)
+
+
+def queues_at(store: CountingStore) -> list[str]:
+    """The names of all queues that were ever used there."""
+    return BlockingDriver(store, MACHINE).run(registered())
+
+
+def is_known(queue: Queue[Any]) -> bool:
+    """Whether anything was ever enqueued in the queue, or it was configured."""
+    return not isinstance(queue.store.perform(Get(REGISTER + queue.name)), Missing)
+
+
+def known(queue: Queue[Any]) -> Queue[Any]:
+    """The queue, if it exists; raises NotFound naming those that do. A typing error must not make a queue."""
+    if not is_known(queue):
+        no_such_queue(queue)
+    return queue
+
+
+def no_such_queue(queue: Queue[Any]) -> NoReturn:
+    """Raise the error for a name nobody used yet."""
+    from difflib import get_close_matches
+
+    names = queues_at(queue.store)
+    near = get_close_matches(queue.name, names, NEAR_NAMES_MAX) or names[:NEAR_NAMES_MAX]
+    there = f"There are: {', '.join(near)}." if near else "There are none."
+    more = "" if len(near) == len(names) else " 'osqueue queue ls' shows all."
+    raise NotFound(f"no queue {queue.name!r} at this address. {there}{more} The first enqueue makes one.")

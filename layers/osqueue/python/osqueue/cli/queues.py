@@ -1,0 +1,243 @@
+"""``osqueue queue …`` and ``osqueue reap``: what an operator does with whole queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from .. import validation
+from ..core.state import STATES
+from ..errors import OsqueueError
+from ..queue import Queue
+from .exits import exit_code
+from .options import (
+    StoreCommand,
+    duration,
+    json_option,
+    known,
+    open_at,
+    open_queue,
+    queues_at,
+    store_arguments,
+)
+from .output import Output, error_fields
+
+LS_COLUMNS = ("queue", "paused", "queued", "processing", "scheduled", "failing", "failed", "oldest_seconds")
+JOB_COLUMNS = ("job_id", "state", "kind", "attempt", "enqueued_at", "worker", "error")
+REAP_COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
+
+EPILOG = """\b
+Examples:
+  osqueue queue ls s3://bucket/prefix
+  osqueue queue stats s3://bucket/prefix emails
+  osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
+  osqueue queue redrive s3://bucket/prefix emails --error timeout --dry-run
+"""
+
+
+@click.group("queue", epilog=EPILOG)
+def queue() -> None:
+    """Look at queues, pause and resume them, change settings, redrive."""
+
+
+def _row_or_error(name: str, row: dict[str, Any] | OsqueueError) -> dict[str, Any]:
+    return {"queue": name, "error": error_fields(row)} if isinstance(row, OsqueueError) else row
+
+
+def _each(
+    output: Output, found: Iterator[tuple[str, dict[str, Any] | OsqueueError]], columns: Sequence[str]
+) -> None:
+    """Print one row for each queue; those that gave an error do not keep the others from being shown."""
+    worst = 0
+    failures: list[tuple[str, OsqueueError]] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for name, row in found:
+            if isinstance(row, OsqueueError):
+                failures.append((name, row))
+            yield _row_or_error(name, row)
+
+    output.rows(rows(), columns, whole=("queue",))
+    for name, error in failures:
+        worst = max(worst, exit_code(error))
+        output.error(error.code, f"queue {name}: {error.message}", queue=name)
+    if worst:
+        raise click.exceptions.Exit(worst)
+
+
+@queue.command("ls", cls=StoreCommand)
+@store_arguments(queue=False)
+@click.option("--names", is_flag=True, help="Only the names: reads no queue.")
+@click.pass_obj
+def ls(output: Output, address: str, names: bool, timeout: float) -> None:
+    """List the queues at an address with their numbers."""
+    store = open_at(address)
+    found = queues_at(store)
+    if names:
+        output.rows(({"queue": name} for name in found), ("queue",), whole=("queue",))
+        return
+
+    def each() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
+        for name in found:
+            try:
+                yield name, Queue(store, name, timeout=timeout).stats()
+            except OsqueueError as error:
+                yield name, error
+
+    _each(output, each(), LS_COLUMNS)
+
+
+@queue.command("stats", cls=StoreCommand)
+@store_arguments()
+@click.pass_obj
+def stats(output: Output, address: str, queue: str, timeout: float) -> None:
+    """Jobs by state, the oldest waiting job's age, counters and settings."""
+    with open_queue(address, queue, timeout) as q:
+        found = known(q).stats()
+    if not output.tables:
+        output.document(found)
+        return
+    output.record({name: value for name, value in found.items() if not isinstance(value, dict)})
+    for part in ("counters", "settings"):
+        output.record(found[part], title=part)
+
+
+@queue.command("jobs", cls=StoreCommand)
+@store_arguments()
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--limit", type=int, default=100, show_default=True, help="Most jobs on the page.")
+@click.option("--cursor", help="Where the last page ended.")
+@click.pass_obj
+def jobs(
+    output: Output,
+    address: str,
+    queue: str,
+    state: str | None,
+    limit: int,
+    cursor: str | None,
+    timeout: float,
+) -> None:
+    """List jobs, page by page: running ones first, then waiting ones in order.
+
+    As JSON: one document, {"jobs": [...], "cursor": ...}; the cursor is null on the last page.
+    """
+    with open_queue(address, queue, timeout) as q:
+        found, following = known(q).jobs(state=state, limit=limit, cursor=cursor)
+    if not output.tables:
+        output.document({"jobs": found, "cursor": following})
+        return
+    output.rows(
+        (msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, whole=("job_id", "enqueued_at")
+    )
+    if following:
+        output.note(f"more: --cursor {following}")
+
+
+@queue.command("pause", cls=StoreCommand)
+@store_arguments()
+@click.pass_obj
+def pause(output: Output, address: str, queue: str, timeout: float) -> None:
+    """Stop handing out jobs. Running ones finish, new ones are accepted."""
+    with open_queue(address, queue, timeout) as q:
+        known(q).pause()
+    output.record({"queue": queue, "paused": True})
+
+
+@queue.command("resume", cls=StoreCommand)
+@store_arguments()
+@click.pass_obj
+def resume(output: Output, address: str, queue: str, timeout: float) -> None:
+    """Hand out jobs again."""
+    with open_queue(address, queue, timeout) as q:
+        known(q).resume()
+    output.record({"queue": queue, "paused": False})
+
+
+@queue.command("configure", cls=StoreCommand)
+@store_arguments()
+@click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
+@click.option(
+    "--backoff-base", type=duration, help="The first retry's longest wait; doubled at each attempt."
+)
+@click.option("--backoff-cap", type=duration, help="The longest wait before a retry.")
+@click.option("--dead-ttl", type=duration, help="How long dead jobs are kept.")
+@click.option("--shards", type=int, help="Over how many heads the queue is spread; can only grow.")
+@click.pass_obj
+def configure(
+    output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any
+) -> None:
+    """Change settings; what is not named stays as it is."""
+    wished = {name: value for name, value in settings.items() if value is not None}
+    if not wished:
+        raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
+    with open_queue(address, queue, timeout) as q:
+        if not create:
+            known(q)
+        q.configure(**wished)
+    output.record({"queue": queue, **wished})
+
+
+@queue.command("redrive", cls=StoreCommand)
+@store_arguments()
+@click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
+@click.option("--error", help="Only jobs whose last error contains this.")
+@click.option("--limit", type=int, help="Most jobs to redrive, the oldest first.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.pass_obj
+def redrive(
+    output: Output,
+    address: str,
+    queue: str,
+    kinds: Sequence[str],
+    error: str | None,
+    limit: int | None,
+    dry_run: bool,
+    timeout: float,
+) -> None:
+    """Queue dead jobs again, their attempts starting anew."""
+    with open_queue(address, queue, timeout) as q:
+        count = known(q).redrive(limit=limit, kinds=list(kinds) or None, error=error, dry_run=dry_run)
+    output.record({"queue": queue, "would_redrive" if dry_run else "redriven": count})
+
+
+REAP_EPILOG = """\b
+Examples:
+  osqueue reap s3://bucket/prefix            (every queue there)
+  osqueue reap s3://bucket/prefix emails
+"""
+
+
+@click.command(
+    "reap", short_help="One pass of upkeep over one queue or all.", cls=StoreCommand, epilog=REAP_EPILOG
+)
+@click.argument("address")
+@click.argument("queue", required=False)
+@click.option(
+    "--timeout", type=duration, default=60, show_default="60s", help="How long one request may try."
+)
+@json_option
+@click.pass_obj
+def reap(output: Output, address: str, queue: str | None, timeout: float) -> None:
+    """One pass of upkeep over one queue or all: ended leases, due jobs, the archive, unreferenced objects.
+
+    Safe at any time and from any number of machines. Run it by a schedule where nobody else writes to the queues.
+    """
+    if queue is not None:
+        validation.queue_name(queue)
+        with open_queue(address, queue, timeout) as q:
+            output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
+        return
+    store = open_at(address)
+
+    def each() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
+        for name in queues_at(store):
+            try:
+                report = Queue[Any](store, name, timeout=timeout).reap()
+                yield name, {"queue": name, **msgspec.structs.asdict(report)}
+            except OsqueueError as error:
+                yield name, error
+
+    _each(output, each(), REAP_COLUMNS)

@@ -1,0 +1,205 @@
+"""Enqueue: one job, many in one commit, or a bulk staged as segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .. import limits, validation
+from ..commit.protocol import Answer
+from ..core.ops import Attach, Code, Enqueue, New
+from ..core.state import PROCESSING, QUEUED, SCHEDULED
+from ..errors import OsqueueError, Rejected, Throttled
+from ..job import Enqueued
+from ..keys import KeySource, job_id
+from ..shards import QueueFlow, Submit
+from ..staging import Bulk
+from .context import Context
+
+STALE_TRIES = 3  # times a call is staged again when the collector overtook it
+DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
+
+
+class Enqueuing(Context):
+    """The flows that bring jobs in."""
+
+    def __init__(self, *context: Any) -> None:
+        super().__init__(*context)
+        self.keys = KeySource(self.machine)
+
+    def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
+        """One job; ``options`` holds those that differ from their defaults."""
+        shard = yield from self.next_shard()
+        (key,) = self.keys.draw(shard)
+        (code,) = yield from self._enqueue([self._new({"payload": payload, **options}, key)], shard)
+        done = _enqueued(key, code)
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
+        """Many jobs in one commit; a bad one fails alone."""
+        if not isinstance(items, Iterable):
+            raise Rejected(f"jobs: {type(items).__name__} is no list of jobs.", field="jobs")
+        batch = list(items) if not isinstance(items, list) else items
+        if len(batch) > limits.ITEMS_PER_CALL_MAX:
+            raise Rejected(
+                f"jobs: {len(batch):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
+                field="jobs",
+            )
+        if not batch:
+            return []
+        shard = yield from self.next_shard()
+        keys = self.keys.draw(shard, len(batch))
+        if len(batch) > limits.ITEMS_PER_REQUEST_MAX:
+            return (yield from self._enqueue_bulk(batch, keys, shard))
+        news: list[New] = []
+        refused: dict[bytes, Enqueued] = {}
+        for item, key in zip(batch, keys, strict=True):
+            try:
+                news.append(self._new(item, key))
+            except Rejected as error:
+                refused[key] = Enqueued("rejected", None, error=error)
+        codes = (yield from self._enqueue(news, shard)) if news else []
+        if not refused:
+            return list(map(_enqueued, keys, codes))
+        accepted = iter(codes)
+        return [refused.get(key) or _enqueued(key, next(accepted)) for key in keys]
+
+    def _new(self, item: Any, key: bytes) -> New:
+        """Check and serialise one item."""
+        fields = validation.item_fields(item)
+        if len(fields) == 1:  # the common case, a million times over
+            return New(key, self._payload(fields["payload"]), self.codec.name)
+        get = fields.get
+        validation.client_id(get("id"))
+        delay_ms, at_ms = validation.when(get("delay"), get("at"))
+        return New(
+            key,
+            self._payload(fields["payload"]),
+            self.codec.name,
+            validation.kind(get("kind")),
+            validation.priority(get("priority", limits.PRIORITY_DEFAULT)),
+            validation.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT)),
+            validation.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
+            delay_ms,
+            at_ms,
+        )
+
+    def _payload(self, value: Any) -> bytes:
+        data = self.codec.encode(value, "payload")
+        if len(data) > limits.PAYLOAD_BYTES_MAX:
+            raise Rejected(
+                f"payload: {len(data):,} bytes; the most is {limits.PAYLOAD_BYTES_MAX:,}. Store it elsewhere and"
+                " enqueue a reference.",
+                field="payload",
+            )
+        return data
+
+    def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
+        yield from self.known_queue()
+        large = max(len(new.payload) for new in news) > limits.INLINE_BYTES_MAX  # type: ignore[arg-type]
+        for _ in range(STALE_TRIES):
+            sent = news
+            if large:
+                stage = yield from self.stage(shard)
+                placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
+                sent = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
+            answer = yield Submit(shard, (Enqueue(tuple(sent)),))
+            codes = answer.outcomes[0].codes
+            if Code.STALE not in codes:
+                return list(codes)
+            news = [new for new, code in zip(news, codes, strict=True) if code == Code.STALE]
+            if len(news) < len(codes):  # some went in: only the others again
+                again = yield from self._enqueue(news, shard)
+                rest = iter(again)
+                return [next(rest) if code == Code.STALE else code for code in codes]
+        raise Throttled("the call was overtaken by the collector again and again. Repeat it later.")
+
+    def _enqueue_bulk(self, batch: list[Any], keys: list[bytes], shard: int) -> QueueFlow[list[Enqueued]]:
+        """More than one request holds: staged as segments, then visible in one commit."""
+        for _ in range(STALE_TRIES):
+            results: list[Enqueued] = []
+            lanes: list[Any] = []  # where each item went
+            stage = yield from self.stage(shard)
+            now = self.writers[shard].now_ms((yield from self._seen(shard)))
+            bulk = Bulk(stage, now)
+            for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
+                news = []
+                for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
+                    try:
+                        new = self._new(batch[at], keys[at])
+                    except Rejected as error:
+                        results.append(Enqueued("rejected", None, error=error))
+                        lanes.append(None)
+                        continue
+                    news.append(new)
+                    due = new.delay_ms > 0 or new.at_ms > now
+                    lanes.append(DELAYED if due else (new.priority, new.kind))
+                    results.append(Enqueued("queued", job_id(keys[at]), SCHEDULED if due else QUEUED))
+                placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
+                if any(new.payload is not payload for new, payload in zip(news, placed, strict=True)):
+                    news = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
+                yield from bulk.add(news)
+            attachments = yield from bulk.attachments()
+            if not attachments:
+                return results
+            yield from self.known_queue()
+            answer = yield Submit(shard, attachments)
+            codes = {each.code for each in answer.outcomes}
+            if Code.STALE not in codes:
+                return _bulk_results(results, lanes, attachments, answer)
+        raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
+
+
+def _with_payload(new: New, payload: Any) -> New:
+    return New(
+        new.key,
+        payload,
+        new.codec,
+        new.kind,
+        new.priority,
+        new.max_attempts,
+        new.result_ttl_ms,
+        new.delay_ms,
+        new.at_ms,
+    )
+
+
+def _refusal(code: Code) -> OsqueueError | None:
+    if code == Code.LANES:
+        return Throttled(
+            f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already. Use fewer kinds,"
+            " or wait until some of them are empty."
+        )
+    if code == Code.DELAYED_LIMIT:
+        return Throttled(
+            "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
+        )
+    return None
+
+
+def _enqueued(key: bytes, code: Code) -> Enqueued:
+    if code is Code.QUEUED:
+        return Enqueued("queued", job_id(key), QUEUED)
+    error = _refusal(code)
+    if error is not None:
+        return Enqueued("rejected", None, error=error)
+    return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
+
+
+def _bulk_results(
+    results: list[Enqueued], lanes: Sequence[Any], attachments: Sequence[Attach], answer: Answer
+) -> list[Enqueued]:
+    """Refuse what belongs to a lane that could not be attached."""
+    refused = {
+        DELAYED if attach.delayed else (attach.priority, attach.kind): error
+        for attach, outcome in zip(attachments, answer.outcomes, strict=True)
+        if (error := _refusal(outcome.code)) is not None
+    }
+    if not refused:
+        return results
+    return [
+        Enqueued("rejected", None, error=refused[lane]) if lane in refused else result
+        for result, lane in zip(results, lanes, strict=True)
+    ]

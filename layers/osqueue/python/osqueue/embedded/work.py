@@ -1,0 +1,208 @@
+"""Claim, and what a worker says of the jobs it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from .. import limits, validation
+from ..commit.effects import Sleep
+from ..core.ops import (
+    Abort,
+    Claim,
+    Code,
+    Complete,
+    Completion,
+    Fail,
+    Failure,
+    Heartbeat,
+    Held,
+    Op,
+    Outcome,
+    Release,
+)
+from ..core.state import Lease
+from ..errors import LeaseLost, Rejected
+from ..job import Done
+from ..keys import job_id
+from ..segments import read_bodies
+from ..shards import QueueFlow, Submit
+from .context import Context
+
+POLL_SECONDS_FIRST = 0.05  # between two looks of a waiting claim, doubled up to …
+POLL_SECONDS_MAX = 1.0
+
+
+Make = Callable[[int, Sequence[Any]], QueueFlow[Op]]
+
+
+class Granted(Struct, frozen=True):
+    """A leased job with its payload at hand."""
+
+    lease: Lease
+    payload: Any
+    asked: (
+        float  # monotonic seconds when the claim was sent: the lease ends no earlier than asked + its length
+    )
+
+
+class Claimed(Struct, frozen=True):
+    """The answer to a claim."""
+
+    leases: tuple[Granted, ...]
+    reason: str | None  # why it is empty: "empty", "paused" or "in_flight_limit"
+
+
+class Working(Context):
+    """The flows of workers."""
+
+    def claim(
+        self,
+        limit: int = 1,
+        worker: str | None = None,
+        wait: float = 0,
+        lease: float = limits.LEASE_MS_DEFAULT / 1000,
+        kinds: Iterable[str] | None = None,
+    ) -> QueueFlow[Claimed]:
+        """Lease jobs, waiting up to ``wait`` seconds for the first."""
+        name = validation.text(
+            self.machine.name() if worker is None else worker, "worker", limits.WORKER_CHARS_MAX, 1
+        )
+        op = Claim(
+            validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+            name,
+            validation.lease_ms(lease),
+            validation.kinds(kinds),
+        )
+        until = self.machine.monotonic() + validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+        pause = POLL_SECONDS_FIRST
+        while True:
+            claimed = yield from self._claim(op)
+            left = until - self.machine.monotonic()
+            if claimed.leases or left <= 0:
+                return claimed
+            yield Sleep(min(pause, left))
+            pause = min(pause * 2, POLL_SECONDS_MAX)
+
+    def _claim(self, op: Claim) -> QueueFlow[Claimed]:
+        count = yield from self.shards()
+        first = int(self.machine.uniform() * count)
+        reason = "empty"
+        for at in range(count):
+            shard = (first + at) % count
+            asked = self.machine.monotonic()
+            answer = yield Submit(shard, (op,))
+            outcome: Outcome = answer.outcomes[0]
+            if outcome.leases:
+                contents = [lease.job.payload for lease in outcome.leases]
+                payloads = yield from read_bodies(self.writers[shard].root, contents)
+                return Claimed(
+                    tuple(
+                        Granted(each, data, asked)
+                        for each, data in zip(outcome.leases, payloads, strict=True)
+                    ),
+                    None,
+                )
+            if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
+                reason = outcome.code.name.lower()
+        return Claimed((), reason)
+
+    # ── What a worker says ───────────────────────────────────────────────────
+    def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> QueueFlow[list[Done]]:
+        """(key, token, result) each; one commit per shard."""
+        encode = self.codec.encode
+        found = [
+            Completion(key, token, b"" if value is None else encode(value, "result"))
+            for key, token, value in items
+        ]
+        return (yield from self._held(found, self._complete_ops))
+
+    def _complete_ops(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:
+        if any(len(item.result) > limits.INLINE_BYTES_MAX for item in items):
+            stage = yield from self.stage(shard)
+            placed = yield from stage.bodies([item.result for item in items])
+            items = [Completion(i.key, i.token, r) for i, r in zip(items, placed, strict=True)]
+        return Complete(tuple(items))
+
+    def heartbeat_many(
+        self, items: Sequence[tuple[bytes, str]], lease: float | None = None
+    ) -> QueueFlow[list[Done]]:
+        """(key, token) each; one commit per shard."""
+        length = 0 if lease is None else validation.lease_ms(lease)
+        return (yield from self._held(_holds(items), lambda _, held: _op(Heartbeat(tuple(held), length))))
+
+    def fail_many(
+        self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
+    ) -> QueueFlow[list[Done]]:
+        """(key, token, error) each; one commit per shard."""
+        wait = (
+            -1 if retry_in is None else validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+        )
+        found = [
+            Failure(k, t, validation.error_text(e), wait, self.machine.uniform(), not retry)
+            for k, t, e in items
+        ]
+        return (yield from self._held(found, lambda _, items: _op(Fail(tuple(items)))))
+
+    def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
+        """(key, token) each; one commit per shard."""
+        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
+        return (yield from self._held(_holds(items), lambda _, held: _op(Release(tuple(held), wait))))
+
+    def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
+        """(key, token) each; one commit per shard."""
+        reason = validation.error_text(why)
+        return (yield from self._held(_holds(items), lambda _, held: _op(Abort(tuple(held), reason))))
+
+    def _held(self, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
+        """Send items to the shards of their keys, a request's worth at a time; the outcomes in order."""
+        shards: dict[int, list[int]] = {}
+        for at, item in enumerate(items):
+            shards.setdefault(item.key[15], []).append(at)
+        if len(shards) == 1 and len(items) <= limits.ITEMS_PER_REQUEST_MAX:
+            return (yield from self._send(next(iter(shards)), items, make))
+        results: dict[int, Done] = {}
+        for shard, places in shards.items():
+            for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
+                chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
+                done = yield from self._send(shard, [items[at] for at in chunk], make)
+                results.update(zip(chunk, done, strict=True))
+        return [results[at] for at in range(len(items))]
+
+    def _send(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
+        if shard >= limits.SHARDS_MAX:
+            raise Rejected("job_id: it was not drawn by this queue.", field="job_id")
+        op = yield from make(shard, items)
+        answer = yield Submit(shard, (op,))
+        return [_done(item.key, code) for item, code in zip(items, answer.outcomes[0].codes, strict=True)]
+
+
+def _op(op: Op) -> QueueFlow[Op]:
+    """An operation that needs nothing staged, as a flow."""
+    yield from ()
+    return op
+
+
+def _holds(items: Sequence[tuple[bytes, str]]) -> list[Held]:
+    return [Held(key, token) for key, token in items]
+
+
+def _done(key: bytes, code: Code) -> Done:
+    text = job_id(key)
+    if code is Code.OK:
+        return Done(text, True)
+    if code in (Code.LEASE_LOST, Code.STALE):
+        return Done(text, False, code.name.lower())
+    if code == Code.CANCEL_REQUESTED:
+        return Done(text, True, cancel_requested=True)
+    return Done(text, True, code.name.lower())
+
+
+def lease_lost(text: str) -> LeaseLost:
+    """The error of a worker that came too late."""
+    return LeaseLost(
+        f"job {text}: this lease is not the newest one. It ended, or the job was finished or cancelled. Drop the work;"
+        " use the job id as an idempotency key for outside effects."
+    )

@@ -1,0 +1,239 @@
+"""Running the jobs of a queue one by one, on the caller's thread: steps that block or are awaited alike."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from .. import limits
+from ..core import state as stored
+from ..embedded import Granted
+from ..errors import Rejected
+from ..queue import AsyncQueue
+from ..shards import QueueFlow
+from ..worker.desk import Desk, became
+from ..worker.endings import Completed, Ending, Failed, describe
+from ..worker.handlers import is_coroutine, perform, perform_async
+from ..worker.job import AsyncWorkerJob, WorkerJob
+from .clock import Clock
+from .waiting import waiting_jobs
+
+RUNS_PER_DRAIN_MAX = 10_000  # a handler that snoozes or enqueues for ever is found out
+
+R = TypeVar("R")
+Steps = Generator[Any, Any, R]  # yields flows of the queue, and coroutines: what blocks or has to be awaited
+
+
+class Ran(Struct, frozen=True):
+    """One run of a handler and what became of the job."""
+
+    job_id: str
+    kind: str | None
+    payload: Any
+    attempt: int
+    outcome: str  # completed, failing (to be retried), failed, cancelled, released (snoozed) or lost
+    result: Any = None
+    error: BaseException | None = None  # what the handler raised
+
+
+class Kit:
+    """What the blocking and the async kit share: everything but how a step is taken."""
+
+    def __init__(self, queue: Any, clock: Clock) -> None:
+        self.queue = queue
+        self.clock = clock
+        self.ran: list[Ran] = []  # every run so far, in order
+        self._plain_run = queue._run
+        self._awaits = isinstance(queue, AsyncQueue)
+        self._running = 0  # handlers at work
+        self._dirty = False  # inline: something became claimable
+
+    def _next(self) -> Steps[Ran | None]:
+        """Claim one job, run its handler, say what became of it."""
+        handlers = self.queue.handlers
+        desk = Desk(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
+        _, claimed = yield desk.turn([], 1)
+        if isinstance(claimed, Exception):
+            raise claimed
+        if not claimed.leases:
+            return None
+        granted = claimed.leases[0]
+        handler = handlers.of(granted.lease.job.kind)
+        job: WorkerJob[Any] = (AsyncWorkerJob if is_coroutine(handler) else WorkerJob)(
+            self.queue.name, granted, self.clock
+        )
+        self._running += 1
+        try:
+            ending = yield from self._perform(desk, handler, job, granted)
+        finally:
+            self._running -= 1
+        (done,), _ = yield desk.turn([(job, ending)], 0)
+        if isinstance(done, Exception):
+            raise done
+        outcome = became(ending, done)
+        result = ending.result if isinstance(ending, Completed) and outcome == "completed" else None
+        ran = Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error)
+        self.ran.append(ran)
+        if job.error is not None and not isinstance(job.error, Exception):
+            raise job.error  # Ctrl-C, pytest.fail() and their like are not for the queue
+        return ran
+
+    def _perform(self, desk: Desk, handler: Any, job: WorkerJob[Any], granted: Granted) -> Steps[Ending]:
+        codec, run = self.queue.codec, self._plain_run
+        try:
+            job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
+        except Rejected as error:
+            job.error = error
+            return Failed(describe(error))
+        if is_coroutine(handler):
+
+            async def beat() -> None:
+                await run(desk.beat_one(job)) if self._awaits else run(desk.beat_one(job))
+
+            job._beat = beat
+            ending: Ending = yield perform_async(handler, job)
+            return ending
+        if self._awaits:
+            loop = asyncio.get_running_loop()
+            job._beat = lambda: asyncio.run_coroutine_threadsafe(run(desk.beat_one(job)), loop).result()
+            ended: Ending = yield asyncio.to_thread(perform, handler, job)
+            return ended
+        job._beat = lambda: run(desk.beat_one(job))
+        return perform(handler, job)
+
+    def _drain(self, advance: bool = True, raise_errors: bool = False) -> Steps[list[Ran]]:
+        """Run jobs until none is left; answers the runs, in order.
+
+        With ``advance`` the clock moves on to each retry and each scheduled job; without, those stay.
+        ``raise_errors`` raises the first exception of a handler.
+        """
+        found: list[Ran] = []
+        while True:
+            ran = yield from self._next()
+            if ran is None:
+                due_ms = (yield self._due_ms()) if advance else None
+                if due_ms is None:
+                    return found
+                self.clock.advance((due_ms - self.clock.now_ms()) / 1000)
+                continue
+            found.append(ran)
+            if raise_errors and ran.error is not None:
+                raise ran.error
+            if len(found) >= RUNS_PER_DRAIN_MAX:
+                raise AssertionError(
+                    f"{RUNS_PER_DRAIN_MAX:,} runs and still jobs: does a handler snooze or enqueue for ever? The last"
+                    f" was job {ran.job_id} (kind {ran.kind!r}), {ran.outcome}."
+                )
+
+    def _due_ms(self) -> QueueFlow[int | None]:
+        """When the next job becomes due, if any waits."""
+        found: int | None = None
+        for state, job in (yield from waiting_jobs(self.queue)):
+            if state != stored.QUEUED and job.due_ms > self.clock.now_ms():
+                found = job.due_ms if found is None else min(found, job.due_ms)
+        return found
+
+    # ── Inline ───────────────────────────────────────────────────────────────
+    def run_inline(self, raise_errors: bool) -> None:
+        """Let every call that made a job claimable run it before it returns."""
+
+        def on_events(events: Sequence[stored.Event]) -> None:
+            if any(event.target == stored.QUEUED for event in events):
+                self._dirty = True
+
+        def run(flow: QueueFlow[Any]) -> Any:
+            value = self._plain_run(flow)
+            self._take(self._whatever_came(raise_errors))
+            return value
+
+        async def run_async(flow: QueueFlow[Any]) -> Any:
+            value = await self._plain_run(flow)
+            await self._take(self._whatever_came(raise_errors))
+            return value
+
+        fields = self.queue.__dict__
+        fields["_on_events"] = on_events
+        fields["_run"] = run_async if self._awaits else run
+
+    def _whatever_came(self, raise_errors: bool) -> Steps[None]:
+        """Drain, unless this is a call that a handler makes: whoever runs the handler sees its jobs."""
+        while self._dirty and not self._running:
+            self._dirty = False
+            yield from self._drain(advance=False, raise_errors=raise_errors)
+
+    def _take(self, steps: Steps[R]) -> Any:
+        raise NotImplementedError
+
+
+class Manual(Kit):
+    """The kit of a Queue."""
+
+    def run_next(self) -> Ran | None:
+        """Run the next claimable job; None when there is none."""
+        return self._take(self._next())
+
+    def drain(self, advance: bool = True, raise_errors: bool = False) -> list[Ran]:
+        """Run jobs until none is left, retries and scheduled ones included; answers the runs, in order.
+
+        ``advance=False`` leaves the clock alone, and with it whatever is due later. ``raise_errors`` raises the
+        first exception of a handler.
+        """
+        return self._take(self._drain(advance, raise_errors))
+
+    def _take(self, steps: Steps[R]) -> R:
+        take: Any = steps.send
+        given: Any = None
+        while True:
+            try:
+                step = take(given)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            try:
+                given = _finish(step) if inspect.iscoroutine(step) else self._plain_run(step)
+                take = steps.send
+            except Exception as error:  # noqa: BLE001 - it belongs to the steps
+                given, take = error, steps.throw
+
+
+class AsyncManual(Kit):
+    """The kit of an AsyncQueue."""
+
+    async def run_next(self) -> Ran | None:
+        """Run the next claimable job; None when there is none."""
+        return await self._take(self._next())
+
+    async def drain(self, advance: bool = True, raise_errors: bool = False) -> list[Ran]:
+        """Run jobs until none is left, as ``Manual.drain``."""
+        return await self._take(self._drain(advance, raise_errors))
+
+    async def _take(self, steps: Steps[R]) -> R:
+        take: Any = steps.send
+        given: Any = None
+        while True:
+            try:
+                step = take(given)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            try:
+                given = await (step if inspect.iscoroutine(step) else self._plain_run(step))
+                take = steps.send
+            except Exception as error:  # noqa: BLE001 - it belongs to the steps
+                given, take = error, steps.throw
+
+
+def _finish(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine to its end, also where a loop is running already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    found: list[R] = []
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(coroutine)))
+    thread.start()
+    thread.join()
+    return found[0]

@@ -1,0 +1,38 @@
+"""The worker: claims jobs, runs their handlers, keeps their leases and says what became of them.
+
+    @q.handler
+    def send(job):
+        mail(job.payload["to"], key=job.idempotency_key)
+
+    q.run(concurrency=8)
+
+One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``endings``
+(what a handler may wish), ``desk`` (what is said to the queue, as flows), ``leases`` (heartbeats), ``threads``,
+``loop`` (the worker itself).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .endings import Cancel, Fail, Retry, Snooze, Tally
+from .job import AsyncWorkerJob, Signal, WorkerJob
+
+__all__ = [
+    "AsyncWorkerJob",
+    "Cancel",
+    "Fail",
+    "Retry",
+    "Signal",
+    "Snooze",
+    "Tally",
+    "WorkerJob",
+    "run_worker",
+]
+
+
+def run_worker(queue: Any, **options: Any) -> Tally:
+    """Work on a queue, blocking or async, until a signal or until it is empty: see ``osqueue.worker.loop.Worker``."""
+    from .loop import Worker
+
+    return Worker(queue, **options).run()

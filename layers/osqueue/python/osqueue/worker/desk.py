@@ -1,0 +1,172 @@
+"""What a worker says to its queue: claims, heartbeats and endings, as flows that block or await alike.
+
+Whatever is said at the same time about the same shard goes in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..commit.protocol import Answer
+from ..embedded import Claimed, lease_lost
+from ..errors import Rejected
+from ..job import Done
+from ..shards import QueueFlow, Submit
+from .endings import Aborted, Completed, Ending, Failed, Released, describe
+from .job import WorkerJob
+
+Ended = tuple[WorkerJob[Any], Ending]
+Answered = Done | Exception
+
+
+class Desk:
+    """One worker's counter at one queue."""
+
+    def __init__(self, queue: Any, name: str | None, lease: float, kinds: Sequence[str] | None) -> None:
+        self._flows = queue._flows
+        self.machine = queue.machine
+        self.name = name
+        self.lease = lease  # seconds
+        self.kinds = kinds
+
+    def turn(
+        self, ended: Sequence[Ended], limit: int
+    ) -> QueueFlow[tuple[list[Answered], Claimed | Exception | None]]:
+        """Say how jobs ended and claim up to ``limit`` new ones; answers each item, and the claim (None: none made).
+
+        An exception in place of an answer means that nobody knows yet: say it again later.
+        """
+        groups: dict[Any, list[int]] = {}
+        for at, (_, ending) in enumerate(ended):
+            groups.setdefault(_group(ending), []).append(at)
+        flows = [self._say([ended[at] for at in places]) for places in groups.values()]
+        if limit:
+            flows.append(self._flows.claim(limit, self.name, 0, self.lease, self.kinds))
+        answers = yield from together(flows)
+        claimed = answers.pop() if limit else None
+        done: dict[int, Answered] = {}
+        for places, answer in zip(groups.values(), answers, strict=True):
+            for order, at in enumerate(places):
+                done[at] = answer if isinstance(answer, Exception) else answer[order]
+        return [done[at] for at in range(len(ended))], claimed
+
+    def _say(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
+        """Endings of one group; one that the queue rejects fails its own job and no other."""
+        try:
+            return (yield from self._write(ended))
+        except Rejected as error:
+            if len(ended) > 1:
+                found = []
+                for each in ended:
+                    found.extend((yield from self._say([each])))
+                return found
+            job, ending = ended[0]
+            if isinstance(ending, Failed):
+                raise  # it is plain text already: nothing to put in its place
+            return (yield from self._write([(job, Failed(describe(error)))]))
+
+    def _write(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
+        held = [(job.key, job.token) for job, _ in ended]
+        endings: list[Any] = [ending for _, ending in ended]
+        flows = self._flows
+        done: list[Done]
+        match ended[0][1]:
+            case Completed():
+                results = [(*who, each.result) for who, each in zip(held, endings, strict=True)]
+                done = yield from flows.complete_many(results)
+            case Failed(retry_in=retry_in, retry=retry):
+                errors = [(*who, each.error) for who, each in zip(held, endings, strict=True)]
+                done = yield from flows.fail_many(errors, retry_in, retry)
+            case Released(delay=delay):
+                done = yield from flows.release_many(held, delay)
+            case Aborted(why=why):
+                done = yield from flows.abort_many(held, why)
+        return done
+
+    def beat(self, jobs: Sequence[WorkerJob[Any]]) -> QueueFlow[list[WorkerJob[Any]]]:
+        """Extend leases, all in one commit; answers the jobs whose lease is lost."""
+        asked = self.machine.monotonic()
+        answers = yield from self._flows.heartbeat_many([(job.key, job.token) for job in jobs])
+        lost = []
+        for job, done in zip(jobs, answers, strict=True):
+            if not done.ok:
+                lost.append(job)
+                continue
+            job.extended(asked)
+            if done.cancel_requested:
+                job.cancelled.set()
+        return lost
+
+    def beat_one(self, job: WorkerJob[Any]) -> QueueFlow[None]:
+        """A heartbeat that a handler asked for. Raises LeaseLost."""
+        if job.lease_lost or (yield from self.beat([job])):
+            job.lease_lost.set()
+            raise lease_lost(job.job_id)
+
+
+def became(ending: Ending, done: Done) -> str:
+    """What an ending made of its job: completed, failing, failed, cancelled, released, lost; stale: say it again."""
+    if not done.ok:
+        return "stale" if done.code == "stale" else "lost"
+    if done.code in ("failing", "failed", "cancelled"):
+        return done.code
+    return "completed" if isinstance(ending, Completed) else "released"
+
+
+def _group(ending: Ending) -> Any:
+    match ending:
+        case Completed():
+            return Completed
+        case Failed(retry_in=retry_in, retry=retry):
+            return Failed, retry_in, retry
+        case _:
+            return ending
+
+
+# ── Several flows, one commit ────────────────────────────────────────────────
+def together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
+    """Run flows side by side, what they submit to one shard in one commit; answers each one's value or its error."""
+    found: list[Any] = [None] * len(flows)
+    waiting: dict[int, Any] = {}
+
+    def go_on(at: int, reply: Any, error: Exception | None = None) -> None:
+        waiting.pop(at, None)
+        try:
+            waiting[at] = flows[at].send(reply) if error is None else flows[at].throw(error)
+        except StopIteration as stop:
+            found[at] = stop.value
+        except Exception as failure:  # noqa: BLE001 - it is this flow's answer; its caller decides
+            found[at] = failure
+
+    for at in range(len(flows)):
+        go_on(at, None)
+    while waiting:
+        alone = [(at, effect) for at, effect in waiting.items() if not _joins(effect)]
+        for at, effect in alone:
+            try:
+                reply = yield effect
+            except Exception as failure:  # noqa: BLE001 - it belongs to the flow that asked
+                go_on(at, None, failure)
+            else:
+                go_on(at, reply)
+        if alone:
+            continue
+        shard = next(iter(waiting.values())).shard
+        joined = [(at, effect) for at, effect in waiting.items() if effect.shard == shard]
+        try:
+            answer: Answer = yield Submit(shard, tuple(op for _, effect in joined for op in effect.ops))
+        except Exception as failure:  # noqa: BLE001 - it belongs to the flows that asked
+            for at, _ in joined:
+                go_on(at, None, failure)
+            continue
+        start = 0
+        for at, effect in joined:
+            end = start + len(effect.ops)
+            go_on(at, Answer(answer.outcomes[start:end], answer.now_ms))
+            start = end
+    return found
+
+
+def _joins(effect: Any) -> bool:
+    return isinstance(effect, Submit) and bool(effect.ops) and effect.timeout is None and not effect.look

@@ -1,0 +1,135 @@
+"""How a run of a handler ends: a value that says which transition is wished. Somebody else writes it.
+
+A handler returns its result, or returns or raises one of ``Snooze``, ``Retry``, ``Fail`` and ``Cancel``. Any other
+exception is a failed attempt, retried after the queue's back-off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from .. import limits, validation
+from ..errors import OsqueueError
+
+
+class Completed(Struct, frozen=True):
+    """The job is done."""
+
+    result: Any = None
+
+
+class Failed(Struct, frozen=True):
+    """The attempt failed."""
+
+    error: str
+    retry_in: float | None = None  # seconds; None: the queue's back-off
+    retry: bool = True  # False: no further attempt
+
+
+class Released(Struct, frozen=True):
+    """The job goes back; the attempt does not count."""
+
+    delay: float = 0  # seconds
+
+
+class Aborted(Struct, frozen=True):
+    """The job ends as cancelled."""
+
+    why: str = ""
+
+
+Ending = Completed | Failed | Released | Aborted
+
+
+class Verdict(Exception):
+    """Base of what a handler may return or raise instead of a result."""
+
+    def __init__(self, ending: Ending, text: str) -> None:
+        super().__init__(text)
+        self.ending = ending
+
+
+class Snooze(Verdict):
+    """Not now: the job is offered again after ``seconds``, and this attempt does not count.
+
+    >>> def send(job):
+    ...     return Snooze(60)
+    """
+
+    def __init__(self, seconds: float) -> None:
+        validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+        super().__init__(Released(seconds), f"not before {seconds} s from now")
+
+
+class Retry(Verdict):
+    """The attempt failed; try again in ``seconds`` (None: after the queue's back-off), if attempts are left."""
+
+    def __init__(self, seconds: float | None = None, why: str = "the handler asked for a retry") -> None:
+        if seconds is not None:
+            validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+        super().__init__(Failed(storable(why), seconds), why)
+
+
+class Fail(Verdict):
+    """The job failed and trying again is useless: it becomes a dead letter now."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Failed(storable(why), retry=False), why)
+
+
+class Cancel(Verdict):
+    """The job ends as cancelled: the answer to ``job.cancelled``, or the handler's own decision."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(Aborted(storable(why)), why)
+
+
+class Tally(Struct):
+    """What a worker has done, in jobs."""
+
+    claimed: int = 0
+    completed: int = 0
+    failing: int = 0  # failed attempts that are tried again
+    failed: int = 0  # failed for good
+    cancelled: int = 0
+    released: int = 0  # snoozed, or given back at the end
+    lost: int = 0  # the lease ended first: the result was discarded
+
+
+def returned(value: Any) -> Ending:
+    """What a handler's return value wishes."""
+    return value.ending if isinstance(value, Verdict) else Completed(value)
+
+
+def raised(error: BaseException) -> Ending:
+    """What a handler's exception wishes."""
+    return error.ending if isinstance(error, Verdict) else Failed(describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an exception, fit to be stored."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception of the user's own may fail at anything
+        text = "(its message could not be made)"
+    return storable(f"{type(error).__name__}: {text}")
+
+
+def place(error: BaseException) -> str:
+    """Where an exception was raised. For logs: says nothing of payloads, as a message might."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def storable(text: Any) -> str:
+    """Text of bounded length that any serialiser takes: lone surrogates replaced."""
+    return str(text)[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
+
+
+def short(error: BaseException) -> str:
+    """An error for the log: ours in full, of others the type alone, as their text may hold anything."""
+    return f"{error.code}: {error.message}" if isinstance(error, OsqueueError) else type(error).__name__

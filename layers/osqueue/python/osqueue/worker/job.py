@@ -1,0 +1,133 @@
+"""What a handler gets: the job, its signals and its heartbeat."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from ..clock import Machine
+from ..core.state import Lease
+from ..embedded import Granted
+from ..job import moment
+from ..keys import job_id
+
+T = TypeVar("T")
+
+
+class Signal:
+    """Something that happens once: look at it (``if job.cancelled``), wait for it in a thread
+    (``job.cancelled.wait(5)``), or in a coroutine (``await job.cancelled``)."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def is_set(self) -> bool:
+        """Has it happened?"""
+        return self._event.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block the calling thread until it happens, or for ``timeout`` seconds; answers whether it has."""
+        return self._event.wait(timeout)
+
+    def set(self) -> None:
+        """Let it happen. Repeating it changes nothing."""
+        with self._lock:
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._happened().__await__()
+
+    async def _happened(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        happened = asyncio.Event()
+
+        def tell() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(happened.set)
+
+        with self._lock:
+            if self._event.is_set():
+                return
+            self._callbacks.append(tell)
+        try:
+            await happened.wait()
+        finally:
+            with self._lock:
+                if tell in self._callbacks:
+                    self._callbacks.remove(tell)
+
+
+class WorkerJob(Generic[T]):
+    """One attempt at a job, as its handler sees it."""
+
+    def __init__(
+        self, queue: str, granted: Granted, machine: Machine, stopping: Signal | None = None
+    ) -> None:
+        lease: Lease = granted.lease
+        self.key: bytes = lease.job.key
+        self.job_id: str = job_id(self.key)
+        self.payload: T = None  # type: ignore[assignment]  # set once it is decoded
+        self.kind: str | None = lease.job.kind or None
+        self.priority: int = lease.job.priority
+        self.attempt: int = lease.job.attempt  # from 1
+        self.max_attempts: int = lease.job.max_attempts
+        self.run: int = lease.job.run  # which lease of the job this is; snoozes and stalls count too
+        self.enqueued_at: datetime = moment(lease.job.enqueued_ms)
+        self.token: str = lease.token
+        self.idempotency_key: str = f"{queue}/{self.job_id}"  # the same for every attempt at this job
+        self.cancelled = Signal()  # somebody wants the job cancelled: stop, and return Cancel()
+        self.lease_lost = Signal()  # the job is no longer ours: stop, the result will be discarded
+        self.stopping = (
+            Signal() if stopping is None else stopping
+        )  # the worker wants to end: finish soon, or return Snooze(0)
+        self.error: BaseException | None = None  # what the handler raised
+        self._machine = machine
+        self._asked = granted.asked
+        self._lease_s = lease.lease_ms / 1000
+        self._beat: Callable[[], Any] = lambda: None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
+
+    @property
+    def seconds_left(self) -> float:
+        """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
+        return self._asked + self._lease_s - self._machine.monotonic()
+
+    @property
+    def beat_age(self) -> float:
+        """Seconds since the claim or the last heartbeat was sent."""
+        return self._machine.monotonic() - self._asked
+
+    def extended(self, asked: float) -> None:
+        """A heartbeat sent at ``asked`` (monotonic seconds) was accepted."""
+        self._asked = max(self._asked, asked)
+
+    def heartbeat(self) -> None:
+        """Extend the lease now; the worker does so by itself at every third of it. Raises LeaseLost.
+
+        Afterwards ``cancelled`` is up to date.
+        """
+        self._beat()
+
+
+class AsyncWorkerJob(WorkerJob[T]):
+    """The same for a coroutine handler."""
+
+    async def heartbeat(self) -> None:  # type: ignore[override]
+        """Extend the lease now. Raises LeaseLost."""
+        beat: Awaitable[None] | None = self._beat()
+        if beat is not None:
+            await beat

@@ -1,0 +1,56 @@
+"""Keeping the leases of the jobs in hand: heartbeats in one commit for all, and an end to trust in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+from ..shards import QueueFlow
+from .desk import Desk
+from .endings import short
+from .job import WorkerJob
+
+BEATS_PER_LEASE = 3
+LEASE_MARGIN = 0.1  # of a lease: that long before its end the worker stops trusting it
+
+log = logging.getLogger("osqueue.worker")
+Running = Collection[WorkerJob[Any]]
+Call = Callable[[QueueFlow[Any]], Awaitable[Any]]
+
+
+async def keep_leases(running: Running, desk: Desk, call: Call) -> None:
+    """Beat for every job in hand at a third of its lease; give up those whose lease ends unheard. Never returns."""
+    interval = desk.lease / BEATS_PER_LEASE
+    margin = desk.lease * LEASE_MARGIN
+    beating: asyncio.Task[None] | None = None
+    again_at = 0.0  # monotonic: no heartbeat before, as the last one may have failed
+    while True:
+        held = [job for job in running if not job.lease_lost]
+        for job in held:
+            if job.seconds_left <= margin:
+                log.warning("job %s: its lease ends and no heartbeat got through", job.job_id)
+                job.lease_lost.set()
+        now = desk.machine.monotonic()
+        free = beating is None or beating.done()
+        if free and now >= again_at and any(job.beat_age >= interval for job in held):
+            # Those halfway to their own turn come along, so that all soon beat together.
+            due = [job for job in held if job.beat_age >= interval / 2]
+            beating = asyncio.create_task(_beat(due, desk, call))
+            again_at = now + interval / 4
+        waits = [interval]
+        for job in held:
+            waits.append(job.seconds_left - margin)
+            waits.append(max(interval - job.beat_age, again_at - now))
+        await asyncio.sleep(max(min(waits), interval / 20))
+
+
+async def _beat(jobs: list[WorkerJob[Any]], desk: Desk, call: Call) -> None:
+    try:
+        lost = await call(desk.beat(jobs))
+    except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
+        log.warning("a heartbeat of %d jobs failed (%s)", len(jobs), short(error))
+        return
+    for job in lost:
+        job.lease_lost.set()  # to no effect on one that ended meanwhile, which is why it lost

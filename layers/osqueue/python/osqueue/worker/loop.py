@@ -1,0 +1,370 @@
+"""The worker itself: one event loop that says everything about a queue to it in turns, while handlers run.
+
+    desk      one turn after another: how jobs ended, and a claim for the free slots, in one commit
+    leases    heartbeats for every job in hand, in one commit, at a third of the lease
+    handlers  blocking ones in daemon threads, coroutines as tasks of this loop
+
+The same loop serves a Queue (its calls run in threads) and an AsyncQueue (its calls are awaited).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from .. import limits, validation
+from ..embedded import Claimed, Granted
+from ..errors import Rejected
+from ..shards import QueueFlow
+from .desk import Answered, Desk, Ended, became
+from .endings import Ending, Failed, Released, Tally, describe, short
+from .handlers import Handlers, is_coroutine, perform, perform_async
+from .job import AsyncWorkerJob, Signal, WorkerJob
+from .leases import keep_leases
+from .threads import Threads
+
+CONCURRENCY_DEFAULT = 8
+CONCURRENCY_MAX = limits.CLAIM_LIMIT_MAX
+POLL_SECONDS_FIRST = 0.05  # between two empty claims, doubled up to the worker's `poll`
+POLL_SECONDS_DEFAULT = 1.0  # so an idle worker sends at most 60 requests a minute, for each shard
+POLL_SECONDS_LEAST = 0.01
+POLL_SECONDS_MOST = 3_600.0
+DRAIN_SECONDS_DEFAULT = 30.0  # how long running handlers may go on after a stop
+DRAIN_SECONDS_MAX = 86_400.0
+GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
+ERROR_PAUSE_SECONDS_FIRST = 0.1  # after a call that failed, doubled up to …
+ERROR_PAUSE_SECONDS_MAX = 10.0
+STORE_THREADS_MAX = 8  # calls of a blocking queue at once
+
+log = logging.getLogger("osqueue.worker")
+
+
+class Worker:
+    """Works on one queue. ``q.run(…)`` is the short way to it; this class can also be stopped from elsewhere.
+
+    ``concurrency`` jobs run at once. ``lease`` is how many seconds a job is ours without a heartbeat. ``poll`` is
+    the longest pause between two looks into an empty queue. ``drain`` is how long a stop waits for handlers.
+    ``until_empty`` ends when nothing can be claimed and nothing runs; jobs that wait for a later time stay.
+    ``signals`` listens to SIGTERM and SIGINT where that is possible: in the main thread.
+
+    >>> Worker(q, concurrency=8).run()
+    Tally(claimed=3, completed=3, ...)
+    """
+
+    def __init__(
+        self,
+        queue: Any,
+        *,
+        concurrency: int = CONCURRENCY_DEFAULT,
+        name: str | None = None,
+        lease: float = limits.LEASE_MS_DEFAULT / 1000,
+        poll: float = POLL_SECONDS_DEFAULT,
+        drain: float = DRAIN_SECONDS_DEFAULT,
+        until_empty: bool = False,
+        signals: bool = True,
+    ) -> None:
+        self.queue = queue
+        self.concurrency = validation.whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+        if name is not None:
+            validation.text(name, "name", limits.WORKER_CHARS_MAX, 1)
+        self.lease = validation.lease_ms(lease) / 1000
+        self.poll = _seconds(poll, "poll", POLL_SECONDS_LEAST, POLL_SECONDS_MOST)
+        self.drain = _seconds(drain, "drain", 0, DRAIN_SECONDS_MAX)
+        self.until_empty = until_empty
+        self.signals = signals
+        self.tally = Tally()
+        self._handlers: Handlers = queue.handlers
+        self._desk = Desk(queue, name, self.lease, self._handlers.kinds)
+        self._machine = queue.machine
+        self._awaits = inspect.iscoroutinefunction(queue._run)
+        self._store_threads = Threads("osqueue-store", STORE_THREADS_MAX)
+        self._handler_threads = Threads("osqueue-handler", self.concurrency)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.RLock()  # stop() may come from a signal handler
+        self._wake: asyncio.Event
+        self._stopping = Signal()
+        self._stop_at: float | None = None  # monotonic: when handlers have had their time
+        self._running: dict[WorkerJob[Any], asyncio.Task[None] | None] = {}  # in the hands of a handler
+        self._ended: list[Ended] = []  # to be said to the queue
+        self._pause = POLL_SECONDS_FIRST
+        self._claim_at = 0.0  # monotonic: no claim before
+        self._error_pause = 0.0
+        self._turn_at = 0.0  # monotonic: no turn before, after an error
+
+    # ── From outside ─────────────────────────────────────────────────────────
+    def run(self) -> Tally:
+        """Work, blocking the calling thread; answers what was done."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.serve())
+        raise Rejected(
+            "run: an event loop is running in this thread. Use AsyncQueue and await its run(), or a thread."
+        )
+
+    def stop(self, now: bool = False) -> None:
+        """Claim no more; end when the running handlers have, at the latest after ``drain`` seconds (or ``now``).
+
+        May be called from any thread, or from a signal handler, also before the worker has begun.
+        """
+        end = self._machine.monotonic() + (0 if now else self.drain)
+        self._stop_at = end if self._stop_at is None else min(end, self._stop_at)
+        with self._lock:
+            loop = self._loop
+            if loop is not None:
+                loop.call_soon_threadsafe(self._begin_to_stop)
+
+    async def serve(self) -> Tally:
+        """Work as a coroutine of the running loop; answers what was done."""
+        self._wake = asyncio.Event()
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        if self._stop_at is not None:
+            self._begin_to_stop()
+        log.info("worker starts: queue %s, %d at once", self.queue.name, self.concurrency)
+        leases = asyncio.create_task(keep_leases(self._running, self._desk, self._call))
+        desk = asyncio.create_task(self._keep_desk())
+        try:
+            with self._listening():
+                await self._until_done(desk)
+        except asyncio.CancelledError:
+            self.stop(now=True)
+            await self._until_done(desk)
+            raise
+        finally:
+            with self._lock:
+                self._loop = None
+            for task in (leases, desk):
+                task.cancel()
+            await asyncio.gather(leases, desk, return_exceptions=True)
+            self._give_back()
+            self._handler_threads.close()
+            self._store_threads.close()
+        if self._ended:
+            log.warning(
+                "worker ends: %d jobs could not be given back; their leases run out", len(self._ended)
+            )
+        log.info("worker ends: %s", self.tally)
+        return self.tally
+
+    # ── Stopping ─────────────────────────────────────────────────────────────
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Drain at the first SIGTERM or SIGINT, end now at the second."""
+        if not self.signals or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+        for each in before:
+            loop.add_signal_handler(each, self._on_signal, each)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                loop.remove_signal_handler(each)
+                if handler is not None:
+                    signal.signal(each, handler)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        again = self._stop_at is not None
+        log.info("%s: %s", number.name, "ending now" if again else f"draining for up to {self.drain:g} s")
+        self.stop(now=again)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    async def _until_done(self, desk: asyncio.Task[None]) -> None:
+        """Wait for the desk; leave it behind when the queue does not answer for long after a stop."""
+        while not desk.done():
+            await asyncio.wait({desk}, timeout=self._seconds_to(self._stop_at, GIVE_BACK_SECONDS_MAX))
+            stop_at = self._stop_at
+            if stop_at is not None and self._machine.monotonic() >= stop_at + GIVE_BACK_SECONDS_MAX:
+                return
+        await desk
+
+    def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
+        longest = 1.0  # a stop may come meanwhile, and set another moment
+        return (
+            longest if moment is None else min(longest, max(0.0, moment + more - self._machine.monotonic()))
+        )
+
+    def _give_back(self) -> None:
+        """Take every job from its handler: it goes back without using its attempt."""
+        for job, task in list(self._running.items()):
+            if not job.lease_lost:
+                self._ended.append((job, Released()))
+                job.lease_lost.set()
+            if task is not None:
+                task.cancel()
+        self._running.clear()
+
+    # ── Desk ─────────────────────────────────────────────────────────────────
+    async def _keep_desk(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._machine.monotonic()
+            if self._stop_at is not None and now >= self._stop_at:
+                self._give_back()
+            if self._stop_at is not None and not self._running and not self._ended:
+                return
+            if now >= self._turn_at:
+                ended, self._ended = self._ended, []
+                limit = self._wanted(len(ended), now)
+                if ended or limit:
+                    await self._turn(ended, limit)
+                    continue
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._idle_seconds())
+
+    def _wanted(self, ending: int, now: float) -> int:
+        """How many jobs to claim now. A claim beside endings is free: it rides in their commit."""
+        if self._stop_at is not None or (now < self._claim_at and not ending):
+            return 0
+        return self.concurrency - len(self._running)
+
+    def _idle_seconds(self) -> float | None:
+        """Until something may have to be done, if nobody wakes the desk before."""
+        now = self._machine.monotonic()
+        moments = [self._stop_at] if self._stop_at is not None else []
+        if self._stop_at is None and len(self._running) < self.concurrency:
+            moments.append(max(self._claim_at, self._turn_at))
+        if self._ended:
+            moments.append(self._turn_at)
+        return max(0.0, min(moments) - now) if moments else None
+
+    async def _turn(self, ended: list[Ended], limit: int) -> None:
+        """Say how jobs ended, claim new ones."""
+        alone = not ended and not self._running
+        try:
+            answers, claimed = await self._call(self._desk.turn(ended, limit))
+        except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
+            answers, claimed = [error] * len(ended), error if limit else None
+        except asyncio.CancelledError:
+            self._ended[:0] = ended
+            raise
+        problem = self._hear(ended, answers)
+        if isinstance(claimed, Exception):
+            problem = claimed
+        elif claimed is not None:
+            self._take(claimed, alone, bool(ended))
+        if problem is None:
+            self._error_pause = 0.0
+        else:
+            self._back_off(problem)
+
+    def _hear(self, ended: list[Ended], answers: list[Answered]) -> Exception | None:
+        """Count what became of the endings; keep what has to be said again."""
+        problem: Exception | None = None
+        for (job, ending), done in zip(ended, answers, strict=True):
+            if isinstance(done, Rejected):
+                log.error("job %s: its ending was rejected: %s", job.job_id, done)
+                self.tally.lost += 1
+            elif isinstance(done, Exception):
+                problem = done
+                self._ended.append((job, ending))
+            elif (name := became(ending, done)) == "stale":  # its result was staged too long ago
+                self._ended.append((job, ending))
+            elif name == "lost":
+                self._count_lost(job)
+            else:
+                setattr(self.tally, name, getattr(self.tally, name) + 1)
+        return problem
+
+    def _count_lost(self, job: WorkerJob[Any]) -> None:
+        self.tally.lost += 1
+        log.warning(
+            "job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt
+        )
+
+    def _back_off(self, error: Exception) -> None:
+        self._error_pause = min(
+            max(self._error_pause * 2, ERROR_PAUSE_SECONDS_FIRST), ERROR_PAUSE_SECONDS_MAX
+        )
+        pause = self._error_pause * (0.5 + self._machine.uniform() / 2)
+        self._turn_at = self._machine.monotonic() + pause
+        log.warning("the queue cannot be reached (%s); again in %.1f s", short(error), pause)
+
+    # ── Claims ───────────────────────────────────────────────────────────────
+    def _take(self, claimed: Claimed, alone: bool, rode: bool) -> None:
+        """Start what was claimed; pause when there was nothing, the longer the more often in a row.
+
+        ``alone``: nothing was in hand. ``rode``: the claim came along with endings, so it says little about tomorrow.
+        """
+        now = self._machine.monotonic()
+        if not claimed.leases:
+            if self.until_empty and alone and claimed.reason != "in_flight_limit":
+                self._stop_at = now
+            # Up to a quarter longer, so that the workers of a fleet do not look all at once.
+            pause = min(POLL_SECONDS_FIRST if rode else self._pause, self.poll)
+            self._claim_at = now + pause * (1 + self._machine.uniform() / 4)
+            self._pause = pause * 2
+            return
+        self._pause = POLL_SECONDS_FIRST
+        self._claim_at = now
+        self.tally.claimed += len(claimed.leases)
+        for granted in claimed.leases:
+            self._start(granted)
+
+    def _start(self, granted: Granted) -> None:
+        handler = self._handlers.of(granted.lease.job.kind)
+        awaits = is_coroutine(handler)
+        kind = AsyncWorkerJob if awaits else WorkerJob
+        job: WorkerJob[Any] = kind(self.queue.name, granted, self._machine, self._stopping)
+        if self._stop_at is not None:  # it stopped while the claim was under way
+            self._ended.append((job, Released()))
+            return
+        codec = self.queue.codec
+        try:
+            job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
+        except Rejected as error:
+            self._ended.append((job, Failed(describe(error))))
+            return
+        loop = asyncio.get_running_loop()
+        if awaits:
+            job._beat = lambda: self._call(self._desk.beat_one(job))
+            self._running[job] = asyncio.create_task(self._await(handler, job))
+            return
+
+        def beat() -> None:
+            asyncio.run_coroutine_threadsafe(self._call(self._desk.beat_one(job)), loop).result()
+
+        def run() -> None:
+            ending = perform(handler, job)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this job any more
+                loop.call_soon_threadsafe(self._end, job, ending)
+
+        job._beat = beat
+        self._running[job] = None
+        self._handler_threads.submit(run)
+
+    async def _await(self, handler: Any, job: WorkerJob[Any]) -> None:
+        self._end(job, await perform_async(handler, job))
+
+    def _end(self, job: WorkerJob[Any], ending: Ending) -> None:
+        """A handler is through."""
+        if job not in self._running:
+            return  # it was given back meanwhile
+        del self._running[job]
+        if job.lease_lost:
+            self._count_lost(job)
+        else:
+            self._ended.append((job, ending))
+        self._wake.set()
+
+    # ── Calls to the queue ───────────────────────────────────────────────────
+    async def _call(self, flow: QueueFlow[Any]) -> Any:
+        if self._awaits:
+            return await self.queue._run(flow)
+        return await asyncio.wrap_future(self._store_threads.submit(lambda: self.queue._run(flow)))
+
+
+def _seconds(value: Any, field: str, least: float, most: float) -> float:
+    return validation.milliseconds(value, field, round(least * 1000), round(most * 1000)) / 1000

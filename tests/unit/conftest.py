@@ -1,0 +1,254 @@
+"""What the unit tests share: a machine whose time stands still, and one shard driven by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from osqueue import limits
+from osqueue.clock import Machine
+from osqueue.commit.writer import decode_need
+from osqueue.core.draft import Context
+from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
+from osqueue.core.reduce import Reduction, reduce
+from osqueue.core.state import (
+    FAILED,
+    KEYSUM_MASK,
+    PROCESSING,
+    QUEUED,
+    Backlog,
+    Event,
+    Job,
+    Lease,
+    Span,
+    State,
+    delayed_state,
+    finished_weight,
+    keysums,
+    lease_weight,
+    session_weight,
+    weight,
+)
+from osqueue.core.wire import decode_blocks, decode_head, decode_index, encode_head
+from osqueue.errors import Damaged
+
+NOON_MS = 1_800_000_000_000
+
+
+class VirtualMachine(Machine):
+    """Time moves when a test says so, or when the code under test sleeps; chance comes from a seed."""
+
+    def __init__(self, seed: int = 1, now_ms: int = NOON_MS) -> None:
+        self.chance = random.Random(seed)
+        self.time_ms = now_ms
+        self.seconds = 1_000.0
+        self.pid = 1
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def uniform(self) -> float:
+        return self.chance.random()
+
+    def bits(self, count: int) -> int:
+        return self.chance.getrandbits(count)
+
+    def process(self) -> int:
+        return self.pid
+
+    def name(self) -> str:
+        return "virtual"
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+        self.time_ms += round(seconds * 1000)
+
+
+class Shard:
+    """One shard without a store: requests go straight into the reducer, every commit through the wire format."""
+
+    def __init__(self, *, seed: int = 1, checked: bool = True) -> None:
+        self.chance = random.Random(seed)
+        self.state = State(commit=bytes(16), epoch=7)
+        self.objects: dict[str, bytes] = {}
+        self.now = NOON_MS
+        self.events: list[Event] = []  # of every commit
+        self.last: Reduction | None = None
+        self.checked = checked  # look into every segment after every commit
+        self.head_bytes = 0
+        self.head_bytes_most = 0
+        self.reads = 0
+        self._n: dict[str, int] = {}
+        self._drawn = 0
+
+    # ── Doing ────────────────────────────────────────────────────────────────
+    def key(self) -> bytes:
+        """A new key; later ones sort later."""
+        self._drawn += 1
+        return self._drawn.to_bytes(8, "big") + self.chance.getrandbits(64).to_bytes(8, "big")
+
+    def new(self, payload: bytes = b"1", **fields: Any) -> New:
+        """A job to enqueue."""
+        return New(self.key(), payload, **fields)
+
+    def request(self, *ops: Op, env: str = "w") -> Request:
+        """A request with an identity of its own."""
+        self._n[env] = self._n.get(env, 0) + 1
+        return Request(env, self._n[env], self.chance.getrandbits(64), self.state.seq, self.state.epoch, ops)
+
+    def apply(self, *ops: Op, env: str = "w") -> tuple[Outcome, ...]:
+        """Commit operations; their outcomes."""
+        request = self.request(*ops, env=env)
+        return self.commit([request]).outcomes[request.identity]
+
+    def commit(self, requests: list[Request], *, load: bool = True) -> Reduction:
+        """One commit, its segments read and written as the commit layer would."""
+        commit, chance = self.chance.randbytes(16), self.chance.getrandbits(64)
+        blocks: dict[Any, Any] = {}
+        for _ in range(200):
+            done = reduce(self.state, requests, Context(self.now, commit, chance, "q", blocks))
+            wanted = [need for need in done.missing if need.place not in blocks]
+            if not wanted or not load:
+                break
+            for need in wanted:
+                self.reads += 1
+                found = self.objects[need.name][need.start : need.start + need.length]
+                blocks.update(decode_need(need, found))
+                if need.place not in blocks:
+                    raise Damaged(need.name)
+        self.last = done
+        if done.changed:
+            self.objects.update((item.name, item.body) for item in done.objects)
+            data = encode_head(done.state)
+            self.head_bytes = len(data)
+            self.head_bytes_most = max(self.head_bytes_most, len(data))
+            self.state = done.state
+            self.events.extend(done.events)
+            if self.checked:
+                self.state = decode_head(data)
+                assert self.state == done.state
+                self.check()
+        return done
+
+    # ── Short for what tests do all the time ─────────────────────────────────
+    def enqueue(self, count: int = 1, payload: bytes = b"1", **fields: Any) -> list[bytes]:
+        """Enqueue jobs in one commit; their keys."""
+        news = tuple(self.new(payload, **fields) for _ in range(count))
+        self.apply(Enqueue(news))
+        return [new.key for new in news]
+
+    def claim(
+        self, limit: int = 1, kinds: tuple[str, ...] | None = None, lease_ms: int = limits.LEASE_MS_DEFAULT
+    ) -> tuple[Lease, ...]:
+        """Claim jobs."""
+        return self.apply(Claim(limit, "ada", lease_ms, kinds))[0].leases
+
+    def drain(self, limit: int = 1_000) -> list[bytes]:
+        """Claim until nothing comes any more; the keys in order."""
+        keys: list[bytes] = []
+        while leases := self.claim(limit):
+            keys.extend(lease.job.key for lease in leases)
+        return keys
+
+    # ── Looking ──────────────────────────────────────────────────────────────
+    def where(self, key: bytes) -> str:
+        """A job's state by the place it lies in; "gone" when it lies nowhere."""
+        return self.places().get(key, "gone")
+
+    def places(self) -> dict[bytes, str]:
+        """Every job's state; a job in two places fails."""
+        found: dict[bytes, str] = {}
+        for key, state in self._all():
+            assert key not in found, f"{key.hex()} is {found[key]} and {state}"
+            found[key] = state
+        return found
+
+    def _all(self) -> Iterator[tuple[bytes, str]]:
+        state, gone = self.state, set(self.state.tombstones)
+        for lane in state.lanes:
+            for job in self.jobs(lane.backlog, gone):
+                yield job.key, QUEUED
+        for key in state.leases:
+            yield key, PROCESSING
+        for job in state.delayed.jobs:
+            yield job.key, delayed_state(job)
+        for span in state.delayed.spans:
+            for job in self.inside(span):
+                if job.key not in gone:
+                    yield job.key, delayed_state(job)
+        for job in self.jobs(state.dead, set()):
+            yield job.key, FAILED
+        for row in state.finished:
+            yield row.job.key, "gone" if row.state == FAILED else row.state
+
+    def jobs(self, backlog: Backlog, gone: set[bytes]) -> Iterator[Job]:
+        """Every job of a FIFO in order."""
+        yield from backlog.ready
+        for span in backlog.spans:
+            yield from (job for job in self.inside(span) if job.key not in gone)
+        yield from backlog.tail
+
+    def inside(self, span: Span) -> list[Job]:
+        """Every job still to come in a span, its numbers checked."""
+        data = self.objects[span.name]
+        if span.level:
+            jobs = [job for child in decode_index(data, span.name) for job in self.inside(child)]
+        else:
+            blocks = decode_blocks(data[span.offset :], span.length, span.name)
+            jobs = [job for _, block in blocks for job in block.jobs][span.skip :]
+        assert len(jobs) == span.count
+        assert keysums(jobs) == span.keysum
+        assert all(span.first <= job.key <= span.last for job in jobs)
+        return jobs
+
+    def check(self) -> None:
+        """The sums kept in the head are the true ones, and no job was lost or doubled."""
+        state = self.state
+        for backlog in [*(lane.backlog for lane in state.lanes), state.dead]:
+            assert backlog.ready_bytes == sum(map(weight, backlog.ready))
+            assert backlog.tail_bytes == sum(map(weight, backlog.tail))
+        assert state.leases_bytes == sum(map(lease_weight, state.leases.values()))
+        assert state.delayed.jobs_bytes == sum(map(weight, state.delayed.jobs))
+        assert state.finished_bytes == sum(map(finished_weight, state.finished))
+        assert state.sessions_bytes == sum(session_weight(*each) for each in state.sessions.items())
+        keys = list(self.places())
+        live = sum(int.from_bytes(key[8:], "big") for key in keys)
+        assert (live + state.counters.keysum_out) & KEYSUM_MASK == state.counters.keysum_in
+        assert state.counters.enqueued - state.counters.archived == len(keys)
+        assert len(state.tombstones) <= limits.TOMBSTONES_MAX
+
+
+@pytest.fixture
+def machine() -> VirtualMachine:
+    """A machine whose time stands still."""
+    return VirtualMachine()
+
+
+@pytest.fixture
+def shard() -> Shard:
+    """An empty shard at noon."""
+    return Shard()
+
+
+@pytest.fixture(scope="session")
+def new_shard() -> Callable[..., Shard]:
+    """For tests that need several shards, or one for every example."""
+    return Shard
+
+
+@pytest.fixture(scope="session")
+def new_machine() -> Callable[..., VirtualMachine]:
+    """For tests that need several machines, or one for every example."""
+    return VirtualMachine

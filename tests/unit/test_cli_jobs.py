@@ -1,0 +1,492 @@
+"""The commands on jobs and queues: what each does, through a file store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from osqueue import Queue, Unavailable, limits
+from osqueue.cli import lines
+from osqueue.cli.app import app
+from osqueue.cli.timeline import span, timeline
+from osqueue.job import Attempt, Job
+from osqueue.validation import ITEM_FIELDS
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/jobs?fsync=off"
+
+
+@pytest.fixture
+def run(address: str) -> Callable[..., Result]:
+    def invoke(*args: str, stdin: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(app, args, input=stdin, env={"OSQUEUE_ADDRESS": address})
+
+    return invoke
+
+
+Run = Callable[..., Result]
+
+
+def answers(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def answer(result: Result) -> Any:
+    (found,) = answers(result)
+    return found
+
+
+def queued(address: str) -> int:
+    return int(Queue.connect(address, "emails").stats()["queued"])
+
+
+# ── Enqueue ──────────────────────────────────────────────────────────────────
+def test_a_job_keeps_its_options(run: Run, address: str) -> None:
+    at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    one = answer(
+        run(
+            "enqueue",
+            "emails",
+            "[1]",
+            "--kind",
+            "k",
+            "--priority",
+            "2",
+            "--max-attempts",
+            "7",
+            "--delay",
+            "5m",
+        )
+    )
+    assert one["state"] == "scheduled"
+    assert answer(run("enqueue", "emails", "[1]", "--at", at))["state"] == "scheduled"
+    job = answer(run("job", "emails", one["job_id"]))
+    assert (job["kind"], job["priority"], job["max_attempts"]) == ("k", 2, 7)
+    due = datetime.fromisoformat(job["due_at"]) - datetime.fromisoformat(job["enqueued_at"])
+    assert due.total_seconds() == 300
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("{bad",), "for PAYLOAD: it is not JSON"),
+        (("1", "--items"), "--items is for lines"),
+        (("1", "--priority", "10"), "0 to 9"),
+        (("1", "--delay", "-5"), "no duration"),
+        (("1", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
+        (("1", "--at", "2030-01-31T08:00:00"), "no time zone"),
+        (("1", "--delay", "5", "--at", "5"), "not both"),
+        (("--file", "/nowhere/jobs.jsonl"), "No such file"),
+    ],
+)
+def test_a_wrong_option_is_refused_and_nothing_enqueued(
+    run: Run, tmp_path: Path, args: tuple[str, ...], says: str
+) -> None:
+    result = run("enqueue", "emails", *args)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not (tmp_path / "jobs/queues").exists()
+
+
+def test_lines_become_jobs_in_order_as_they_were_written(run: Run, address: str) -> None:
+    text = '\ufeff{"n":  1.10}\r\n\n"zwei"\n[123456789012345678901234567890]'
+    assert answer(run("enqueue", "emails", "--kind", "k", stdin=text)) == {
+        "queue": "emails",
+        "enqueued": 3,
+        "queued": 3,
+        "scheduled": 0,
+        "bad_lines": 0,
+    }
+    leases = answers(run("claim", "emails", "--limit", "9"))
+    assert [each["payload"] for each in leases] == [{"n": 1.1}, "zwei", [123456789012345678901234567890]]
+    assert {each["kind"] for each in leases} == {"k"}
+
+
+def test_items_carry_their_own_options(run: Run, address: str, tmp_path: Path) -> None:
+    items = [
+        {"payload": 1, "priority": 7},
+        {"payload": 2, "kind": "b", "delay": 60},
+        {"payload": 3, "at": "2030-01-31T08:00:00Z"},
+        {"payload": None},
+    ]
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n".join(map(json.dumps, items)))
+    result = run("enqueue", "emails", "--items", "--priority", "2", "--ids", "--file", str(path))
+    told = answers(result)
+    assert [each["state"] for each in told] == ["queued", "scheduled", "scheduled", "queued"]
+    jobs = [answer(run("job", "emails", each["job_id"])) for each in told]
+    assert [each["priority"] for each in jobs] == [7, 2, 2, 2]
+    assert jobs[2]["due_at"] == "2030-01-31T08:00:00Z"
+
+
+BAD_LINES = {
+    "payload": '{"delay": 1}',
+    "id": '{"payload": 1, "id": "x"}',
+    "kind": '{"payload": 1, "kind": 5}',
+    "priority": '{"payload": 1, "priority": 11}',
+    "delay": '{"payload": 1, "delay": -1}',
+    "at": '{"payload": 1, "at": "2030-01-31"}',
+    "max_attempts": '{"payload": 1, "max_attempts": 0}',
+    "result_ttl": '{"payload": 1, "result_ttl": 0}',
+    "colour": '{"payload": 1, "colour": "red"}',
+    "cron": '{"payload": 1, "cron": "* * * * *"}',
+    "not a mapping": "[1]",
+    "not JSON": "{oops",
+}
+
+
+def test_every_field_of_an_item_is_tried() -> None:
+    assert set(ITEM_FIELDS) <= set(BAD_LINES)
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_one_bad_line_keeps_all_from_being_enqueued(run: Run, tmp_path: Path, name: str) -> None:
+    text = f'{{"payload": 1}}\n{BAD_LINES[name]}\n{{"payload": 2}}\n'
+    result = run("enqueue", "emails", "--items", stdin=text)
+    assert result.exit_code == 1
+    assert "line 2: " in result.stderr
+    assert name in result.stderr
+    assert "1 of 3 lines are bad; nothing was enqueued" in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "jobs/queues").exists()
+
+
+def test_bad_lines_are_skipped_when_asked(run: Run, address: str) -> None:
+    text = b'1\n{oops\n"\xff"\n' + b"[" * 100_000 + b"\n2\n"
+    result = run("enqueue", "emails", "--skip-bad", stdin=text)
+    assert answer(result)["bad_lines"] == 3
+    assert [f"line {n}:" in result.stderr for n in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
+    assert queued(address) == 2
+
+
+def test_only_the_first_bad_lines_are_shown(run: Run) -> None:
+    result = run("enqueue", "emails", stdin="bad\n" * 1000)
+    assert len(result.stderr.splitlines()) == 22
+    assert "and 980 more" in result.stderr
+    result = run("enqueue", "emails", "--json", stdin="bad\n1\n")
+    first, last = (json.loads(line)["error"] for line in result.stderr.splitlines())
+    assert (first["line"], first["code"], last["code"]) == (1, "rejected", "rejected")
+
+
+def test_a_line_that_is_too_long_is_bad_and_the_next_is_not(
+    run: Run, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 16)
+    text = f'"{"x" * 13}"\n"{"x" * 100}"\n7\n'  # 16 bytes with its end, then one far too long
+    result = run("enqueue", "emails", "--skip-bad", stdin=text)
+    assert answer(result)["enqueued"] == 2
+    assert "line 2: longer than 16 bytes" in result.stderr
+
+
+def test_lines_go_in_batches_of_bounded_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "BATCH_JOBS", 3)
+    monkeypatch.setattr(lines, "BATCH_BYTES", 100)
+    sent: list[list[int]] = []
+    jobs = [lines.Line(n, {}, size) for n, size in enumerate([1, 1, 1, 1, 99, 1, 500, 1])]
+    lines.batches(iter(jobs), lambda batch: sent.append([each.number for each in batch]))
+    assert sent == [[0, 1, 2], [3, 4], [5], [6], [7]]
+
+
+def test_an_interrupted_bulk_says_where_to_go_on(
+    run: Run, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "BATCH_JOBS", 10)
+    real, calls = Queue.enqueue_many, []
+
+    def failing(self: Any, jobs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Unavailable("the store is gone.")
+        return real(self, jobs)
+
+    monkeypatch.setattr(Queue, "enqueue_many", failing)
+    text = "\n".join(map(str, range(45)))
+    result = run("enqueue", "emails", stdin=text)
+    assert result.exit_code == 3
+    assert "Lines up to 20 are enqueued, those up to 30 may be. Go on with --from-line 21." in result.stderr
+    assert answer(run("enqueue", "emails", "--from-line", "21", stdin=text))["enqueued"] == 25
+    assert [each["payload"] for each in answers(run("claim", "emails", "--limit", "99"))] == list(range(45))
+
+
+def test_lines_that_the_queue_refuses_are_named(run: Run) -> None:
+    items = [{"payload": n, "kind": f"kind-{n}"} for n in range(limits.LANES_MAX + 1)]
+    result = run("enqueue", "emails", "--items", stdin="\n".join(map(json.dumps, items)))
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["enqueued"] == limits.LANES_MAX
+    assert f"error: throttled: line {limits.LANES_MAX + 1}: kind:" in result.stderr
+
+
+# ── Claim and complete ───────────────────────────────────────────────────────
+def test_an_empty_claim_is_no_error_and_says_why(run: Run, address: str) -> None:
+    result = run("claim", "emails")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no queue of this name" in result.stderr
+    run("enqueue", "emails", "1")
+    run("queue", "pause", "emails")
+    assert run("claim", "emails").stderr == "nothing to claim: paused\n"
+
+
+def test_a_job_is_claimed_and_completed(run: Run) -> None:
+    run("enqueue", "emails", '{"to": "ada"}', "--kind", "b")
+    assert run("claim", "emails", "--kind", "a").stdout == ""
+    lease = answer(run("claim", "emails", "--kind", "a", "--kind", "b", "--worker", "me", "--lease", "1h"))
+    assert lease["payload"] == {"to": "ada"}
+    job = answer(run("job", "emails", lease["job_id"]))
+    assert (job["state"], job["worker"]) == ("processing", "me")
+    done = answer(run("complete", "emails", lease["job_id"], lease["token"], "--result", "{}"))
+    assert done == {"job_id": lease["job_id"], "ok": True, "code": "ok"}
+    assert answer(run("job", "emails", lease["job_id"]))["timeline"][-1]["what"] == "completed"
+
+
+@pytest.mark.parametrize("how", [(), ("--fail", "x"), ("--release",)])
+def test_a_wrong_token_is_refused(run: Run, how: tuple[str, ...]) -> None:
+    run("enqueue", "emails", "1")
+    lease = answer(run("claim", "emails"))
+    result = run("complete", "emails", lease["job_id"], "0000000000000000-0", *how)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: lease_lost: job {lease['job_id']}")
+    assert answer(run("job", "emails", lease["job_id"]))["state"] == "processing"
+
+
+def test_a_failed_attempt_and_a_release(run: Run) -> None:
+    run("enqueue", "emails", "1", "--max-attempts", "2")
+    lease = answer(run("claim", "emails"))
+    assert answer(run("complete", "emails", lease["job_id"], lease["token"], "--release"))["ok"]
+    lease = answer(run("claim", "emails"))
+    assert lease["attempt"] == 1
+    done = answer(
+        run("complete", "emails", lease["job_id"], lease["token"], "--fail", "full", "--retry-in", "2h")
+    )
+    assert done["code"] == "failing"
+    words = [each["what"] for each in answer(run("job", "emails", lease["job_id"]))["timeline"]]
+    assert words[-1].startswith("claimable in 2 h (attempt 2 of 2)")
+    assert any(each.endswith(": full") for each in words)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("JOB",),
+        ("JOB", "TOKEN", "--result", "1", "--fail", "x"),
+        ("JOB", "TOKEN", "--release", "--retry-in", "5"),
+        ("JOB", "TOKEN", "--delay", "5"),
+        ("JOB", "TOKEN", "--result", "{"),
+        ("JOB", "TOKEN"),
+    ],
+)
+def test_a_completion_that_makes_no_sense_is_refused(run: Run, args: tuple[str, ...]) -> None:
+    assert run("complete", "emails", *args).exit_code == 2
+
+
+def test_many_are_completed_from_lines_and_each_fails_alone(run: Run) -> None:
+    run("enqueue", "emails", stdin="1\n2\n3\n4\n")
+    leases = answers(run("claim", "emails", "--limit", "4"))
+    foreign = leases[0]["job_id"][:-2] + "ff"  # of a shard that cannot be
+    told = [
+        {**leases[0], "result": {"sent": True}},
+        {"job_id": leases[1]["job_id"], "token": leases[1]["token"], "error": "full"},
+        {"job_id": leases[2]["job_id"], "token": "0000000000000000-0"},
+        {"job_id": leases[2]["job_id"]},
+        {"job_id": "7", "token": "x"},
+        {"job_id": foreign, "token": "x"},
+        {"job_id": leases[2]["job_id"], "token": "x", "reslut": 1},
+        {"job_id": leases[2]["job_id"], "token": "x", "result": 1, "error": "y"},
+        {"job_id": leases[3]["job_id"], "token": leases[3]["token"], "release": True},
+    ]
+    text = "\n".join(map(json.dumps, told)) + "\nnonsense\n"
+    result = run("complete", "emails", stdin=text)
+    assert result.exit_code == 1
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["line"] for row in rows] == list(range(1, 11))
+    assert [row["code"] for row in rows] == [
+        "ok",
+        "failing",
+        "lease_lost",
+        *["rejected"] * 5,
+        "ok",
+        "rejected",
+    ]
+    assert [row["ok"] for row in rows] == [True, True, *[False] * 6, True, False]
+    assert "reslut" in rows[6]["message"]
+
+
+def test_an_option_stands_in_for_what_lines_do_not_say(run: Run) -> None:
+    run("enqueue", "emails", stdin="1\n2\n")
+    result = run("claim", "emails", "--limit", "2")
+    rows = answers(run("complete", "emails", "--release", stdin=result.stdout))
+    assert [row["ok"] for row in rows] == [True, True]
+    assert len(answers(run("claim", "emails", "--limit", "2"))) == 2
+
+
+# ── Jobs ─────────────────────────────────────────────────────────────────────
+def test_cancelling(run: Run) -> None:
+    job_id = answer(run("enqueue", "emails", "1"))["job_id"]
+    assert answer(run("job", "emails", job_id, "--cancel")) == {"job_id": job_id, "cancel": "cancelled"}
+    lease = answer(run("enqueue", "emails", "1")) and answer(run("claim", "emails"))
+    assert answer(run("job", "emails", lease["job_id"], "--cancel"))["cancel"] == "processing"
+    run("complete", "emails", lease["job_id"], lease["token"])
+    result = run("job", "emails", lease["job_id"], "--cancel")
+    assert result.exit_code == 1
+    assert "error: conflict:" in result.stderr
+
+
+def test_a_job_that_is_not_there(run: Run) -> None:
+    job_id = answer(run("enqueue", "emails", "1"))["job_id"]
+    other = job_id[:-4] + "0000"
+    for extra in ((), ("--cancel",)):
+        result = run("job", "emails", other, *extra)
+        assert result.exit_code == 1
+        assert f"error: not_found: job {other}" in result.stderr
+        assert "no queue 'mails'" in run("job", "mails", other, *extra).stderr
+
+
+def job(**more: Any) -> Job:
+    fields: dict[str, Any] = {
+        "job_id": "x",
+        "state": "queued",
+        "kind": None,
+        "priority": 5,
+        "enqueued_at": NOON,
+        "attempt": 0,
+        "max_attempts": 3,
+        "payload_bytes": 10,
+    }
+    return Job(**{**fields, **more})
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("more", "now", "last"),
+    [
+        ({}, 5, "waiting for a worker (attempt 1 of 3)"),
+        ({"state": "scheduled", "due_at": after(90)}, 30, "claimable in 60 s (attempt 1 of 3)"),
+        (
+            {"state": "failing", "attempt": 1, "due_at": after(9)},
+            30,
+            "due; the next write or reap queues it (attempt 2",
+        ),
+        ({"state": "failed", "attempt": 3}, 5, "dead: not tried again, unless redriven"),
+        ({"state": "completed", "finished_at": after(3)}, 5, "completed"),
+        ({"state": "cancelled", "finished_at": after(3)}, 5, "cancelled"),
+        (
+            {"state": "processing", "worker": "w", "started_at": after(1), "expires_at": after(31)},
+            11,
+            "the lease ends in 20 s without a heartbeat",
+        ),
+        (
+            {"state": "processing", "worker": "w", "started_at": after(1), "expires_at": after(31)},
+            41,
+            "the lease ended; the next write or reap takes the job back",
+        ),
+    ],
+)
+def test_a_timeline_ends_with_where_the_job_stands(more: dict[str, Any], now: float, last: str) -> None:
+    told = timeline(job(**more), after(now))
+    assert told[0] == (NOON, "enqueued (priority 5, 10 bytes)")
+    assert told[-1][1].startswith(last)
+
+
+def test_a_timeline_tells_every_lease() -> None:
+    attempts = (
+        Attempt(3, "a", after(1), after(2.5), "failed", "boom"),
+        Attempt(4, "b", after(4), after(34), "stalled", None),
+        Attempt(5, "c", after(40), after(41), "released", None),
+    )
+    words = [what for _, what in timeline(job(kind="k", attempt=2, attempts=attempts), after(50))]
+    assert words == [
+        "enqueued (kind k, priority 5, 10 bytes)",
+        "(2 earlier leases are not shown)",
+        "lease 3: claimed by a",
+        "lease 3: failed after 1.5 s: boom",
+        "lease 4: claimed by b",
+        "lease 4: stalled: no heartbeat came, the lease ended after 30 s",
+        "lease 5: claimed by c",
+        "lease 5: given back after 1 s; the attempt does not count",
+        "waiting for a worker (attempt 3 of 3)",
+    ]
+
+
+def test_spans_read_like_speech() -> None:
+    told = [span(s) for s in (0.05, 1.5, 90, 150, 7200, 200_000)]
+    assert told == ["50 ms", "1.5 s", "90 s", "2.5 min", "2 h", "2.3 d"]
+
+
+# ── Queues ───────────────────────────────────────────────────────────────────
+def test_jobs_are_listed_page_by_page(run: Run) -> None:
+    run("enqueue", "emails", stdin="\n".join("12345"))
+    run("claim", "emails")
+    first = answer(run("queue", "jobs", "emails", "--limit", "2"))
+    assert [each["state"] for each in first["jobs"]] == ["processing", "queued"]
+    second = answer(run("queue", "jobs", "emails", "--limit", "9", "--cursor", first["cursor"]))
+    assert (len(second["jobs"]), second["cursor"]) == (3, None)
+    assert len(answer(run("queue", "jobs", "emails", "--state", "queued"))["jobs"]) == 4
+    assert run("queue", "jobs", "emails", "--state", "happy").exit_code == 2
+    assert run("queue", "jobs", "emails", "--cursor", "nonsense").exit_code == 2
+
+
+def test_pausing_and_resuming(run: Run) -> None:
+    run("enqueue", "emails", "1")
+    assert answer(run("queue", "pause", "emails"))["paused"] is True
+    assert answer(run("queue", "stats", "emails"))["paused"] is True
+    assert answer(run("queue", "resume", "emails"))["paused"] is False
+    assert len(answers(run("claim", "emails"))) == 1
+
+
+def test_settings(run: Run) -> None:
+    answer(run("queue", "configure", "emails", "--create", "--backoff-base", "5s", "--backoff-cap", "2h"))
+    answer(run("queue", "configure", "emails", "--dead-ttl", "7d", "--shards", "3"))
+    stats = answer(run("queue", "stats", "emails"))
+    assert stats["settings"] == {"backoff_base": 5.0, "backoff_cap": 7200.0, "dead_ttl": 604800.0}
+    assert stats["shards"] == 3
+    result = run("queue", "configure", "emails", "--shards", "2")
+    assert result.exit_code == 2
+    assert "can only grow" in result.stderr
+
+
+def test_redriving(run: Run) -> None:
+    run("enqueue", "emails", "--max-attempts", "1", "--kind", "a", stdin="1\n2\n3\n")
+    leases = answers(run("claim", "emails", "--limit", "3"))
+    for lease, error in zip(leases, ("timeout at x", "full", "timeout at y"), strict=True):
+        answer(run("complete", "emails", lease["job_id"], lease["token"], "--fail", error))
+    asked = ("queue", "redrive", "emails", "--error", "timeout")
+    assert answer(run(*asked, "--dry-run")) == {"queue": "emails", "would_redrive": 2}
+    assert answer(run(*asked, "--kind", "b"))["redriven"] == 0
+    assert answer(run(*asked, "--kind", "a", "--limit", "1"))["redriven"] == 1
+    assert answer(run("queue", "redrive", "emails"))["redriven"] == 2
+
+
+def test_reaping_one_queue_and_all(run: Run) -> None:
+    for name in ("emails", "other"):
+        run("enqueue", name, "1")
+        lease = answer(run("claim", name))
+        run("complete", name, lease["job_id"], lease["token"])
+    assert answer(run("reap", "emails"))["archived"] == 1
+    assert [(each["queue"], each["archived"]) for each in answers(run("reap"))] == [
+        ("emails", 0),
+        ("other", 1),
+    ]
+    assert run("reap", "nosuch").exit_code == 1
+
+
+def test_the_bench_is_bounded_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    rows = answers(run("bench", "--jobs", "20", "--group", "10", "--seconds", "5"))
+    assert [row["calls"] for row in rows] == [20, 20, 20, 20, 2, 2, 2]
+    assert rows[3]["puts"] == 0
+    assert not [path for path in (tmp_path / "jobs").rglob("*bench*") if path.is_file()]
+    assert run("queue", "ls", "--names").stdout == ""
+    assert answers(run("bench", "memory://", "--jobs", "5", "--seconds", "1"))
+    assert run("bench", "--seconds", "0").exit_code == 2

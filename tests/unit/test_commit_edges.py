@@ -1,0 +1,297 @@
+"""Edges of the commit protocol, each set up by hand: what others do, and what the store does, at the worst moment."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osqueue import Queue, Throttled, Unknown
+from osqueue import Timeout as StoreTimeout
+from osqueue.core.wire import decode_head, parse_intent_key
+from osqueue.shards import root_of
+from osqueue.simulation.tight import limited
+from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
+
+ROOT = root_of("mail", 0)
+Trick = Callable[[Request, Callable[[Request], Reply]], Reply]
+LOST = Failed(StoreTimeout("the reply was lost"))
+
+
+class Script(WrappedStore):
+    """Plays one trick after the other on the swaps of the head; afterwards it is an honest store."""
+
+    def __init__(self, inner: MemoryStore, *tricks: Trick) -> None:
+        super().__init__(inner)
+        self.tricks = list(tricks)
+        self.seen: list[Request] = []
+
+    def perform(self, request: Request) -> Reply:
+        self.seen.append(request)
+        swap = isinstance(request, PutIfMatch | PutIfAbsent) and request.key == ROOT + "head"
+        if swap and self.tricks:
+            return self.tricks.pop(0)(request, self.inner.perform)
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: Request) -> Reply:
+        return self.perform(request)
+
+    def announced(self) -> list[str]:
+        """The keys of the intents that were written."""
+        keys = [each.key.removeprefix(ROOT) for each in self.seen if isinstance(each, Put)]
+        return [key for key in keys if key.startswith("intents/")]
+
+
+def honest(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    return perform(request)
+
+
+def reply_lost(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    perform(request)
+    return LOST
+
+
+def request_lost(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    return LOST
+
+
+def after(work: Callable[[], Any]) -> Trick:
+    """Somebody else is faster."""
+
+    def trick(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+        work()
+        return perform(request)
+
+    return trick
+
+
+@pytest.fixture
+def store(machine: Any) -> MemoryStore:
+    return MemoryStore(machine)
+
+
+@pytest.fixture
+def opened(machine: Any, store: MemoryStore) -> Callable[..., Queue[Any]]:
+    """Queue objects over one store; with tricks, a store of its own in front."""
+    return lambda *tricks: Queue(Script(store, *tricks), "mail", machine=machine)
+
+
+def script(q: Queue[Any]) -> Script:
+    return q.store.inner  # type: ignore[return-value]
+
+
+def payloads(q: Queue[Any]) -> list[Any]:
+    return sorted(lease.payload for lease in q.claim(100))
+
+
+def state_of(store: MemoryStore) -> Any:
+    return decode_head(store.perform(Get(ROOT + "head")).body)  # type: ignore[union-attr]
+
+
+def spent(q: Queue[Any], work: Callable[[], Any]) -> dict[str, int]:
+    """The requests that the work took."""
+    before = q.requests
+    work()
+    return {kind: count - before[kind] for kind, count in q.requests.items()}
+
+
+# ── What things cost ─────────────────────────────────────────────────────────
+def test_a_warm_operation_is_one_put_and_nothing_else(opened: Any) -> None:
+    q = opened()
+    q.enqueue(0)
+    leases: list[Any] = []
+    for work in (
+        lambda: q.enqueue(1),
+        lambda: q.enqueue_many([{"payload": at} for at in range(100)]),
+        lambda: leases.extend(q.claim(3)),
+        lambda: leases[0].heartbeat(None),
+        lambda: leases[0].complete("result"),
+        lambda: leases[1].fail("no"),
+        lambda: leases[2].release(0),
+        q.pause,
+    ):
+        assert spent(q, work) == {"get": 0, "put": 1, "list": 0, "delete": 0}
+
+
+def test_what_changes_nothing_writes_nothing(opened: Any) -> None:
+    q = opened()
+    q.enqueue(1)
+    (lease,) = q.claim()
+    lease.complete()
+    for work in (
+        q.claim,
+        q.resume,
+        q.redrive,
+        q.stats,
+        q.jobs,
+        lambda: q.status(lease.job_id),
+        lease.complete,
+    ):
+        assert spent(q, work)["put"] == 0
+
+
+def test_a_claim_of_a_queue_that_does_not_exist_creates_nothing(opened: Any, store: MemoryStore) -> None:
+    q = opened()
+    assert q.claim().reason == "empty"
+    assert q.stats()["queued"] == 0
+    assert q.reap().archived == 0
+    assert store.perform(List("")).keys == ()  # type: ignore[union-attr]
+
+
+def test_a_direct_run_of_commits_looks_for_announced_requests_now_and_then(opened: Any, machine: Any) -> None:
+    q = opened()
+    for at in range(40):
+        q.enqueue(at)
+        machine.advance(0.2)
+    assert q.requests["list"] >= 3
+
+
+# ── Losing the race ──────────────────────────────────────────────────────────
+def test_a_refused_swap_is_announced_under_the_identity_it_was_sent_with(
+    opened: Any, store: MemoryStore
+) -> None:
+    other = opened()
+    other.enqueue("first")
+    q = opened(honest, after(lambda: other.enqueue("theirs")))
+    q.enqueue("second")
+    q.enqueue("mine")
+    (key,) = set(script(q).announced())
+    name = parse_intent_key(key)
+    assert name is not None
+    sent = [
+        decode_head(each.body).sessions[name.env]
+        for each in script(q).seen
+        if isinstance(each, PutIfMatch) and each.key == ROOT + "head"
+    ]
+    assert {(row.n, row.nonce) for row in sent[1:]} == {(name.n, name.nonce)}
+    assert payloads(other) == ["first", "mine", "second", "theirs"]
+
+
+@pytest.mark.parametrize("trick", [reply_lost, request_lost])
+def test_an_operation_without_an_answer_is_applied_once(opened: Any, trick: Trick) -> None:
+    q = opened(honest, trick, trick)
+    q.enqueue(1)
+    assert q.enqueue(2).status == "queued"
+    (lease, other) = q.claim(5)
+    script(q).tricks.append(trick)
+    lease.complete()
+    script(q).tricks.append(trick)
+    assert other.fail("no") == "failing"
+    assert q.stats()["counters"]["enqueued"] == 2
+    assert q.stats()["counters"]["completed"] == 1
+
+
+def test_a_claim_whose_answer_was_lost_still_gets_its_leases(opened: Any) -> None:
+    q = opened(honest)
+    q.enqueue_many([{"payload": at} for at in range(5)])
+    script(q).tricks.append(reply_lost)
+    leases = q.claim(3)
+    assert [lease.payload for lease in leases] == [0, 1, 2]
+    assert [lease.attempt for lease in leases] == [1, 1, 1]
+    assert all(done.ok for done in q.complete_many(leases))
+
+
+@pytest.mark.parametrize("trick", [reply_lost, request_lost])
+def test_a_creation_without_an_answer_is_one_head(opened: Any, trick: Trick) -> None:
+    q = opened(trick, trick)
+    q.enqueue("only")
+    assert payloads(opened()) == ["only"]
+
+
+def test_of_two_creators_one_wins_and_the_other_joins(opened: Any, store: MemoryStore) -> None:
+    other = opened()
+    q = opened(after(lambda: other.enqueue("theirs")))
+    q.enqueue("mine")
+    assert payloads(opened()) == ["mine", "theirs"]
+
+
+def test_a_creation_that_lands_after_another_head_is_refused(opened: Any, store: MemoryStore) -> None:
+    late: list[Request] = []
+
+    def held(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+        late.append(request)
+        other.enqueue("theirs")
+        return LOST
+
+    other = opened()
+    q = opened(held)
+    q.enqueue("mine")
+    store.perform(late[0])
+    assert payloads(opened()) == ["mine", "theirs"]
+
+
+def test_an_announcement_that_lands_late_changes_nothing(opened: Any, store: MemoryStore) -> None:
+    other = opened()
+    other.enqueue("first")
+    q = opened(after(lambda: other.enqueue("theirs")))
+    q.enqueue("mine")
+    (intent,) = [each for each in script(q).seen if isinstance(each, Put) and "/intents/" in each.key][:1]
+    q.enqueue("next")
+    store.perform(intent)
+    other.reap()  # looks for announced requests
+    assert payloads(other) == ["first", "mine", "next", "theirs"]
+
+
+# ── Answers that no swap backs ───────────────────────────────────────────────
+def test_a_token_is_judged_by_the_store_not_by_the_cache(opened: Any) -> None:
+    q, other = opened(), opened()
+    q.enqueue(1)
+    (lease,) = other.claim()
+    (done,) = q.heartbeat_many(
+        [{"job_id": lease.job_id, "token": lease.token}]
+    )  # q's cache knows no such lease
+    assert done.ok
+    lease.complete()
+    (done,) = q.heartbeat_many([{"job_id": lease.job_id, "token": lease.token}])
+    assert done.code == "lease_lost"
+
+
+def test_a_claim_that_finds_nothing_in_the_cache_looks_into_the_store(opened: Any) -> None:
+    q, other = opened(), opened()
+    q.enqueue(1)
+    q.claim()
+    other.enqueue(2)
+    assert [lease.payload for lease in q.claim()] == [2]
+
+
+# ── Who speaks ───────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_a_clone_of_a_writer_is_noticed_and_takes_another_identity(
+    opened: Any, new_machine: Any, ahead: int
+) -> None:
+    q, clone = opened(), opened()
+    q.enqueue("first")
+    twin = clone._writers[0] = copy.copy(q._writers[0])  # as a snapshot of the process would
+    twin.machine, twin.blocks = new_machine(seed=99), {}
+    for at in range(ahead):
+        q.enqueue(f"q{at}")
+    assert twin.env == q._writers[0].env
+    sent, unknown = [], 0
+    for at in range(3):
+        try:
+            clone.enqueue(f"clone{at}")
+            sent.append(f"clone{at}")
+        except Unknown:
+            unknown += 1  # the one honest answer when the row has moved past it
+    assert unknown <= 1
+    assert twin.env != q._writers[0].env
+    assert {*sent, "first"} <= set(payloads(opened()))
+
+
+def test_when_sessions_are_full_a_new_writer_is_throttled_and_nothing_is_written(
+    opened: Any, store: MemoryStore
+) -> None:
+    with limited({"SESSIONS_BYTES_MAX": 200}):
+        writers = [opened() for _ in range(4)]
+        for q in writers[:3]:
+            q.enqueue(1)
+        before = state_of(store).seq
+        with pytest.raises(Throttled, match="too many writers") as caught:
+            writers[3].enqueue(2)
+        assert caught.value.retry_after
+        assert state_of(store).seq == before
+        assert writers[0].enqueue(3).status == "queued"
