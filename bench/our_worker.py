@@ -31,12 +31,12 @@ def gate() -> None:
     input()
 
 
-def asked(queue: Queue | AsyncQueue) -> dict[str, int]:
+def asked(queue: Queue[Any] | AsyncQueue[Any]) -> dict[str, int]:
     """The store requests a queue object has made until now, by kind."""
     return {kind: queue.requests[kind] for kind in ("get", "put", "list", "delete")}
 
 
-def since(queue: Queue, before: dict[str, int]) -> dict[str, int]:
+def since(queue: Queue[Any], before: dict[str, int]) -> dict[str, int]:
     return {kind: count - before[kind] for kind, count in asked(queue).items()}
 
 
@@ -160,7 +160,7 @@ def head_bytes(folder: Path) -> int | None:
     return max(sizes, default=None)
 
 
-def fill(queue: Queue, jobs: int) -> None:
+def fill(queue: Queue[Any], jobs: int) -> None:
     queue.enqueue_many([{"payload": PAYLOAD}] * jobs)
 
 

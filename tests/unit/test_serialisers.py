@@ -107,7 +107,7 @@ def test_one_queue_reads_what_another_wrote_with_a_known_serialiser(machine: Any
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, "a", object()}, lambda: None, "\ud800", {("a",): 1}], ids=describe
+    "value", [object(), {object()}, lambda: None, "\ud800", {("a",): 1}], ids=describe
 )
 @pytest.mark.parametrize("serializer", ["json", "msgpack"])
 def test_what_cannot_be_serialised_is_refused_and_nothing_is_written(

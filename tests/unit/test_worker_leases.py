@@ -286,7 +286,8 @@ from osqueue import Queue
 q = Queue.connect(sys.argv[1], "emails")
 
 def say(text):
-    print(text, flush=True)
+    sys.stdout.write(f"{text}\\n")  # in one piece: two threads say something
+    sys.stdout.flush()
 
 @q.handler(kind="polite")
 def polite(job):
@@ -338,7 +339,9 @@ def test_a_second_signal_ends_the_worker_now(tmp_path: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=PATIENCE)
         assert worker.returncode == 0
-    assert {(job.kind, job.state) for job in q.jobs()[0]} == {("polite", "completed"), ("stubborn", "queued")}
+    states = {job.kind: job.state for job in q.jobs()[0]}
+    assert states["stubborn"] == "queued"
+    assert states["polite"] in ("completed", "queued")  # it had said so; whether it had ended is a race
 
 
 def test_a_signal_wakes_those_who_wait_and_those_who_come_later() -> None:

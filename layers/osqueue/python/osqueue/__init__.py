@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     Conflict,
     Damaged,
@@ -18,10 +20,23 @@ from .errors import (
 )
 from .job import Attempt, Done, Enqueued, Job
 from .lease import AsyncLease, Lease
-from .queue import AsyncQueue, Queue
+from .queue import Queue
 from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
+if TYPE_CHECKING:
+    from .async_queue import AsyncQueue
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """AsyncQueue is loaded when it is first asked for: a program without coroutines never needs asyncio."""
+    if name == "AsyncQueue":
+        from .async_queue import AsyncQueue
+
+        return AsyncQueue
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AsyncLease",

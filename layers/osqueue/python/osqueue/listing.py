@@ -75,71 +75,71 @@ def page(
     while shard < shards and len(found) < limit:
         state = yield from read_state(queue, shard)
         if state is not None:
-            seen = yield from _fill(found, root_of(queue, shard), state, wanted, skip, limit)
+            seen = yield from _Page(found, root_of(queue, shard), wanted, skip, limit).fill(state)
             if len(found) >= limit:
                 return found, _write_cursor(shard, skip + seen)
         shard, skip = shard + 1, 0
     return found, None
 
 
-def _fill(
-    found: list[Job], root: str, state: State, wanted: str | None, skip: int, limit: int
-) -> QueueFlow[int]:
-    """Add the shard's jobs after the first ``skip`` positions; answers how many positions were passed."""
-    passed = 0
+class _Page:
+    """One page being filled from one shard: ``skip`` positions still to pass over, ``passed`` since."""
 
-    def take(jobs: Sequence[Job]) -> None:
-        nonlocal skip, passed
-        if skip >= len(jobs):
-            skip -= len(jobs)
-            return
-        for job in jobs[skip:]:
-            if len(found) >= limit:
-                return
-            passed += 1
-            if wanted is None or job.state == wanted:
-                found.append(job)
-        skip = 0
+    def __init__(self, found: list[Job], root: str, wanted: str | None, skip: int, limit: int) -> None:
+        self.found = found
+        self.root = root
+        self.wanted = wanted
+        self.skip = skip
+        self.limit = limit
+        self.passed = 0
 
-    def spans(group: Sequence[Span], state_of: Callable[[stored.Job], str]) -> QueueFlow[None]:
-        nonlocal skip, passed
-        for segment in (yield from segments_of(root, group)):
-            if len(found) >= limit:
+    def fill(self, state: State) -> QueueFlow[int]:
+        """Take the shard's jobs, section by section; answers how many positions were passed."""
+        wanted = self.wanted
+        if wanted in (None, PROCESSING):
+            self.take([lease_view(lease) for lease in state.leases.values()])
+        if wanted in (None, QUEUED):
+            for lane in state.lanes:
+                yield from self.backlog(state, lane.backlog, QUEUED)
+        if wanted in (None, SCHEDULED, stored.FAILING):
+            self.take([job_view(stored.delayed_state(job), job) for job in state.delayed.jobs])
+            yield from self.spans(state, state.delayed.spans, stored.delayed_state)
+        if wanted in (None, FAILED):
+            yield from self.backlog(state, state.dead, FAILED)
+        if wanted in (None, stored.COMPLETED, stored.CANCELLED):
+            self.take([finished_view(row) for row in state.finished])
+        return self.passed
+
+    def backlog(self, state: State, backlog: stored.Backlog, place: str) -> QueueFlow[None]:
+        self.take([job_view(place, job) for job in backlog.ready])
+        yield from self.spans(state, backlog.spans, lambda job: place)
+        self.take([job_view(place, job) for job in backlog.tail])
+
+    def take(self, jobs: Sequence[Job]) -> None:
+        for job in jobs[self.skip :]:
+            if len(self.found) >= self.limit:
                 return
-            if skip >= segment.count:
-                skip -= segment.count
-                continue
-            while skip < segment.count and len(found) < limit:
-                jobs = yield from segment_page(root, segment, skip, limit)
-                if not jobs:
-                    break
+            self.passed += 1
+            if self.wanted is None or job.state == self.wanted:
+                self.found.append(job)
+        self.skip = max(0, self.skip - len(jobs))
+
+    def spans(
+        self, state: State, spans: Sequence[Span], state_of: Callable[[stored.Job], str]
+    ) -> QueueFlow[None]:
+        for segment in (yield from segments_of(self.root, spans)):
+            left = segment.count - self.skip  # positions of this segment still to come
+            while left > 0 and len(self.found) < self.limit:
+                jobs = yield from segment_page(self.root, segment, segment.count - left, self.limit)
                 for job in jobs:
-                    if len(found) >= limit:
+                    if len(self.found) >= self.limit:
                         return
-                    passed += 1
-                    skip += 1
+                    self.passed += 1
                     view = job_view(state_of(job), job)
-                    if job.key not in state.tombstones and (wanted is None or view.state == wanted):
-                        found.append(view)
-            skip = 0
-
-    if wanted in (None, PROCESSING):
-        take([lease_view(lease) for lease in state.leases.values()])
-    if wanted in (None, QUEUED):
-        for lane in state.lanes:
-            take([job_view(QUEUED, job) for job in lane.backlog.ready])
-            yield from spans(lane.backlog.spans, lambda job: QUEUED)
-            take([job_view(QUEUED, job) for job in lane.backlog.tail])
-    if wanted in (None, SCHEDULED, stored.FAILING):
-        take([job_view(stored.delayed_state(job), job) for job in state.delayed.jobs])
-        yield from spans(state.delayed.spans, stored.delayed_state)
-    if wanted in (None, FAILED):
-        take([job_view(FAILED, job) for job in state.dead.ready])
-        yield from spans(state.dead.spans, lambda job: FAILED)
-        take([job_view(FAILED, job) for job in state.dead.tail])
-    if wanted in (None, stored.COMPLETED, stored.CANCELLED):
-        take([finished_view(row) for row in state.finished])
-    return passed
+                    if job.key not in state.tombstones and self.wanted in (None, view.state):
+                        self.found.append(view)
+                left -= len(jobs) or left
+            self.skip = max(0, self.skip - segment.count)
 
 
 def _write_cursor(shard: int, skip: int) -> str:

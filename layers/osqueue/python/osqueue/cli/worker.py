@@ -11,7 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from ..queue import AsyncQueue, Queue
+from ..async_queue import AsyncQueue
+from ..queue import Queue
 from .options import Command, duration, json_option
 from .output import Output
 

@@ -1,12 +1,11 @@
-"""The two drivers that run a flow of effects against a real store: one blocks, one awaits.
+"""The blocking driver: runs a flow of effects against a real store on the calling thread.
 
 A driver adds nothing to the protocol: it performs what is yielded and sends the replies back. The simulator's
-driver (``osqueue.simulation``) is the third.
+driver (``osqueue.simulation``) and the one for coroutines (``commit.asynchronous``) are its siblings.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -73,30 +72,3 @@ class BlockingDriver:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             reply = self.perform(effect)
-
-
-class AsyncDriver:
-    """Performs effects on the running event loop."""
-
-    def __init__(self, store: Store, machine: Machine) -> None:
-        self.store = store
-        self.machine = machine
-
-    async def perform(self, effect: Effect) -> Any:
-        """Carry out one effect and answer its reply."""
-        if isinstance(effect, Sleep):
-            await asyncio.sleep(effect.seconds)
-            return None
-        if isinstance(effect, All):
-            return tuple(await asyncio.gather(*map(self.store.perform_async, effect.requests)))
-        return await self.store.perform_async(effect)
-
-    async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
-        reply: Any = None
-        while True:
-            try:
-                effect = flow.send(reply)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            reply = await self.perform(effect)

@@ -12,7 +12,6 @@ are given back by the next flight.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from ..core.ops import Claim, Complete, Enqueue, Fail, Heartbeat, Held, Op, Rele
 from ..core.state import Event
 from ..errors import Timeout, Unavailable
 from ..stores.base import Failed
-from .driver import AsyncDriver, BlockingDriver
+from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .protocol import Answer, commit
 from .writer import Writer
@@ -106,7 +105,7 @@ class Flight:
             at += len(rider.ops)
             rider.answer = Answer(outcomes, answer.now_ms)
             if rider.gone:
-                chores.extend(_give_back(rider.answer))
+                chores.extend(give_back(rider.answer))
         return chores
 
     def crash(self, error: BaseException) -> None:
@@ -115,7 +114,7 @@ class Flight:
             rider.error = error
 
 
-def _give_back(answer: Answer) -> list[Op]:
+def give_back(answer: Answer) -> list[Op]:
     """What undoes an answer that nobody received: its leases are released."""
     leases = [lease for outcome in answer.outcomes for lease in outcome.leases]
     return [Release(tuple(Held(lease.job.key, lease.token) for lease in leases))] if leases else []
@@ -134,7 +133,7 @@ def _lost(effect: Effect | None) -> Any:
     return tuple(failed for _ in effect.requests) if isinstance(effect, All) else failed
 
 
-def _boarding(waiting: list[Rider]) -> list[Rider]:
+def boarding(waiting: list[Rider]) -> list[Rider]:
     """The riders of the next flight: all who wait, up to a limit, those who left excepted."""
     riders: list[Rider] = []
     items = 0
@@ -226,7 +225,7 @@ class BlockingGroup:
                 if flight is None:
                     if self._expected > len(self._waiting):
                         self._boarded.wait_for(self._is_full, self._linger)
-                    flight = Flight(self.writer, _boarding(self._waiting))
+                    flight = Flight(self.writer, boarding(self._waiting))
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
             assert flight is not None
@@ -279,65 +278,3 @@ class BlockingGroup:
                 rider.wake.set()
                 return
         self._flying = False
-
-
-class AsyncGroup:
-    """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
-
-    def __init__(self, writer: Writer, driver: AsyncDriver, on_events: OnEvents | None = None) -> None:
-        self.writer = writer
-        self.driver = driver
-        self.on_events = on_events
-        self._waiting: list[Rider] = []
-        self._task: asyncio.Task[None] | None = None
-
-    async def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
-        """Commit operations together with those of other callers; answers this caller's part."""
-        rider = Rider(ops, deadline, asyncio.get_running_loop().create_future(), look)
-        self._board(rider)
-        try:
-            await rider.wake
-        except asyncio.CancelledError:
-            rider.gone = True
-            if rider.answer is not None and (chores := _give_back(rider.answer)):
-                self._board(Rider(chores, deadline, None))  # cancelled when the answer had just arrived
-            raise
-        if rider.error is not None:
-            raise rider.error
-        assert rider.answer is not None
-        return rider.answer
-
-    def _board(self, rider: Rider) -> None:
-        self._waiting.append(rider)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._fly())
-
-    async def _fly(self) -> None:
-        while self._waiting:
-            riders = _boarding(self._waiting)
-            if not riders:
-                return
-            flight = Flight(self.writer, riders)
-            try:
-                answer = await self.driver.run(flight.flow)
-            except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
-                flight.crash(error)
-            except BaseException as error:
-                flight.crash(Unavailable("the event loop ended while the operation was under way"))
-                _wake(flight.riders)
-                raise error
-            else:
-                chores = flight.land(answer)
-                if chores:
-                    self._waiting.append(Rider(chores, riders[0].deadline, None))
-                if answer.events and self.on_events is not None:
-                    self.on_events(answer.events)
-            _wake(flight.riders)
-            # Let those who just landed speak first: their next requests then share the next flight.
-            await asyncio.sleep(0)
-
-
-def _wake(riders: Sequence[Rider]) -> None:
-    for rider in riders:
-        if rider.wake is not None and not rider.wake.done():
-            rider.wake.set_result(None)

@@ -35,26 +35,23 @@ What makes it safe, each found to be needed by exploring every interleaving:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
 
 from msgspec import Struct
 
 from .. import limits
 from ..core.draft import Context
-from ..core.ops import Code, Op, Outcome, Request, decode_outcomes, token_of
+from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, applicable, reduce
 from ..core.state import Event, State
-from ..core.sweep import wants_time
 from ..core.wire import (
     INTENTS,
     IntentName,
-    decode_intent,
     encode_head,
     intent_body,
     intent_key,
     parse_intent_key,
 )
-from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..errors import Damaged, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..stores.base import (
     LIST_KEYS_MAX,
     Delete,
@@ -73,6 +70,8 @@ from ..stores.base import (
 )
 from ..stores.base import Request as StoreRequest
 from .effects import All, Flow, Sleep
+from .intents import read_intent, within_bytes
+from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
 
 LOAD_ROUNDS_MAX = 12  # reads of segments that one reduction may ask for, one after the other
@@ -96,32 +95,6 @@ class Answer(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]  # one for each operation
     now_ms: int  # head time of the commit, or of the head that the answer was read from
     events: tuple[Event, ...] = ()  # every transition of the commit, when this writer made it
-
-
-class Verdict(Enum):
-    """What a head says of a request."""
-
-    PENDING = auto()
-    APPLIED = auto()
-    CLONED = auto()  # another process speaks with this writer's identity
-    NEVER = auto()  # not applied, and never will be
-    UNKNOWN = auto()
-
-
-def verdict(state: State, request: Request) -> Verdict:
-    """Look a request up in the session rows."""
-    if state.epoch != request.epoch:
-        return Verdict.UNKNOWN
-    row = state.sessions.get(request.env)
-    if row is not None and (row.n, row.nonce) == (request.n, request.nonce):
-        return Verdict.APPLIED
-    if row is not None and row.n > request.n:
-        return Verdict.UNKNOWN
-    if request.born < state.floor:
-        # A row older than the request was never dropped since. A younger one may be a clone's, in the place of
-        # a dropped one that told of this request.
-        return Verdict.NEVER if row is not None and row.seq <= request.born else Verdict.UNKNOWN
-    return Verdict.PENDING if row is None or row.n < request.n else Verdict.CLONED
 
 
 def commit(writer: Writer, ops: Sequence[Op], deadline: float, look: bool = False) -> Flow[Answer]:
@@ -345,7 +318,7 @@ class _Commit:
             case Verdict.PENDING:
                 return None
             case Verdict.APPLIED:
-                return Answer(_outcomes(head.state, request), head.state.now_ms)
+                return Answer(outcomes_of(head.state, request), head.state.now_ms)
             case Verdict.CLONED:
                 self.writer.redraw()
                 raise _Again
@@ -353,6 +326,8 @@ class _Commit:
                 raise _Again
             case Verdict.UNKNOWN:
                 self.writer.redraw()
+                if not self.sent:
+                    raise _Again
                 raise Unknown(
                     "nobody can tell any more whether this operation was applied: its writer was silent for too"
                     " long. Look at the job before you repeat it; an enqueue is safe to repeat under its job key."
@@ -360,18 +335,23 @@ class _Commit:
 
     def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
-        looked = yield from self.announcements(head.state, request, listed)
+        looked = yield from self.announcements(head, request, listed)
         if looked is None:
             return None
-        others, done = looked
+        others, done, fresh = looked
+        if fresh.version != head.version:
+            answer = self.look(request, fresh)
+            if answer is not None:
+                return answer
+            head = fresh
         reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
         if reduction is None or request.identity not in reduction.outcomes:
             return None
         return (yield from self.swap(request, head, reduction, done))
 
     def announcements(
-        self, state: State, request: Request, listed: Listed | None
-    ) -> Flow[tuple[list[Request], tuple[str, ...]] | None]:
+        self, head: Head, request: Request, listed: Listed | None
+    ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
         writer = self.writer
         live: list[IntentName] = []
@@ -388,7 +368,7 @@ class _Commit:
                 name = parse_intent_key(key[len(writer.root) :])
                 if name is None or (name.env, name.n, name.nonce) == request.identity:
                     continue
-                if applicable(state, name.request()):
+                if applicable(head.state, name.request()):
                     live.append(name)
                 else:
                     done.append(key)
@@ -398,12 +378,15 @@ class _Commit:
         del live[limits.INTENTS_PER_COMMIT_MAX :]
         unread = [name for name in live if name.ops is None and name.key not in self.bodies]
         if unread:
-            replies = yield All(tuple(Get(writer.root + name.key) for name in unread))
-            for name, reply in zip(unread, replies, strict=True):
-                if isinstance(reply, Found) and (body := _read_intent(name, reply.body)) is not None:
+            began = self.now()
+            again = Get(writer.root + HEAD, unless=head.version)
+            replies = yield All((again, *(Get(writer.root + name.key) for name in unread)))
+            head = writer.see(replies[0], began) or head
+            for name, reply in zip(unread, replies[1:], strict=True):
+                if isinstance(reply, Found) and (body := read_intent(name, reply.body)) is not None:
                     self.bodies[name.key] = body
         requests = [self.bodies.get(name.key) if name.ops is None else name.request() for name in live]
-        return _within_bytes([each for each in requests if each is not None]), tuple(done)
+        return within_bytes([each for each in requests if each is not None]), tuple(done), head
 
     # ── The swap ─────────────────────────────────────────────────────────────
     def swap(
@@ -451,17 +434,18 @@ class _Commit:
         commit_id = machine.bits(128).to_bytes(16, "big")
         chance = machine.bits(64)
         now = writer.now_ms(head.state)
-        for attempt in range(LOAD_ROUNDS_MAX):
+        rounds = 0
+        while True:
             context = Context(now, commit_id, chance, writer.queue, writer.blocks)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = [need for need in reduction.missing if need.place not in writer.blocks]
-            if not wanted or not load or attempt == LOAD_ROUNDS_MAX - 1:
-                break
+            rounds += 1
+            if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
+                return reduction
             gone = yield from writer.load(wanted)
             if gone is not None:
                 yield from self.check_gone(head, gone)
                 return None
-        return reduction
 
     def check_gone(self, head: Head, reply: Reply) -> Flow[None]:
         """A segment could not be read. If the head has moved on that is natural; if not, it is a loss."""
@@ -510,47 +494,6 @@ class _Commit:
         return self.writer.machine.monotonic()
 
 
-def needs_sweep(writer: Writer) -> bool:
-    """By the head and the clock this writer knows: has a lease ended or a delayed job become due?"""
-    return writer.head is not None and wants_time(writer.head.state, writer.now_ms(writer.head.state))
-
-
 def _place(writer: Writer, name: str) -> str:
     """Archive parts lie outside the shard's prefix, so that the archive of all queues is one table."""
     return name if name.startswith("archive/") else writer.root + name
-
-
-def _outcomes(state: State, request: Request) -> tuple[Outcome, ...]:
-    """The outcomes of an applied request, with the leases that are still its own."""
-    remembered = decode_outcomes(state.sessions[request.env].outcomes)
-    by_token = {lease.token: lease for lease in state.leases.values()}
-    position = 0
-    outcomes = []
-    for each in remembered:
-        if each.runs and each.runs[0][0] == Code.GRANTED:
-            tokens = [token_of(request.nonce, position + at) for at in range(each.count)]
-            position += each.count
-            each = Outcome(each.runs, tuple(by_token[token] for token in tokens if token in by_token))
-        outcomes.append(each)
-    return tuple(outcomes)
-
-
-def _read_intent(name: IntentName, data: bytes) -> Request | None:
-    """An intent's body; None when this release cannot read it, or it is not what its key says."""
-    try:
-        request = decode_intent(data, name.key)
-    except (Damaged, NewerFormat):
-        return None
-    same = (request.env, request.n, request.nonce, request.born, request.epoch)
-    return request if same == (name.env, name.n, name.nonce, name.born, name.epoch) else None
-
-
-def _within_bytes(requests: list[Request]) -> list[Request]:
-    """The oldest requests that together stay within one commit's budget."""
-    kept, size = [], 0
-    for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
-        size += len(intent_body(request))
-        if size > limits.INTENT_BYTES_PER_COMMIT_MAX:
-            break
-        kept.append(request)
-    return kept

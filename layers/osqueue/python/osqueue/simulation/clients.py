@@ -76,6 +76,7 @@ class Client:
         self.name = name
         self.writer = writer
         self.dice = source(world.seed, "client", name)
+        self.produces = False  # the run lasts until every producer is done
         self.copies = 0
 
     def clone(self) -> Client:
@@ -112,7 +113,10 @@ class Client:
 
     def head(self) -> Flow[State | None]:
         """The head as it is now, or None when the store did not say."""
-        head = yield from self.writer.read_head()
+        try:
+            head = yield from self.writer.read_head()
+        except NewerFormat as error:
+            raise Outdated from error
         return None if head is None or head.version is None else head.state
 
     # ── Producers ────────────────────────────────────────────────────────────
@@ -150,7 +154,6 @@ class Client:
             call = yield from self.call(*ops)
             if call.answer and Code.STALE in call.answer.outcomes[0].codes:
                 yield from self.call(Enqueue(tuple((yield from self.staged(jobs)))))
-        self.book.producing -= 1
 
     def staged(self, jobs: Sequence[New]) -> Flow[list[New]]:
         """The same jobs with their payloads in a body object."""
@@ -189,7 +192,6 @@ class Client:
                     break
                 if any(each.code in (Code.QUEUED, Code.SCHEDULED) for each in call.answer.outcomes):
                     break  # a part of it is in: staging all of it again would double that part
-        self.book.producing -= 1
 
     # ── Workers ──────────────────────────────────────────────────────────────
     def work(self, pause_seconds: float) -> Flow[None]:

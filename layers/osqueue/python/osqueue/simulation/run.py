@@ -112,7 +112,9 @@ class Run:
         name = client.name
 
         def died() -> None:
-            self.start(self.client(f"{name}+"), role, newer=newer)
+            heir = self.client(f"{name}+")
+            heir.produces = client.produces
+            self.start(heir, role, newer=newer)
 
         process = Process(
             self.world,
@@ -132,6 +134,7 @@ class Run:
             try:
                 effect = flow.send(reply)
             except (StopIteration, Outdated):
+                self.book.producing -= client.produces
                 return
             reply = yield effect
             if self.clones < CLONES_MAX and self.world.faults.clone / 4 > self.world.chance.random():
@@ -159,7 +162,9 @@ class Run:
         for role, count, program in roles:
             for at in range(count):
                 newer = clients.upgrade and at % 2 == 0
-                self.start(self.client(f"{role}{at}"), program, newer=newer)
+                client = self.client(f"{role}{at}")
+                client.produces = role in ("producer", "bulk")
+                self.start(client, program, newer=newer)
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
     def referenced(self, state: State) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Callable
 
 from ..errors import Unavailable
@@ -38,7 +39,7 @@ class Truth:
         self._world = world
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
-        self._versions = 0
+        self._versions: Counter[str] = Counter()  # writes of each key, deletions do not start it again
         self.watchers: list[Watcher] = []
 
     def perform(self, request: Request) -> Reply:
@@ -80,6 +81,10 @@ class Truth:
         first = bisect_left(self._keys, prefix)
         return [key for key in self._keys[first : bisect_left(self._keys, prefix + "\U0010ffff")]]
 
+    def fingerprint(self) -> int:
+        """The whole content as one number, so that two moments can be told to be the same."""
+        return hash(tuple((key, self._objects[key].version, self._objects[key].body) for key in self._keys))
+
     def clock_ms(self) -> int:
         """The store's own time."""
         return EPOCH_MS + int(self._world.now * 1000)
@@ -96,13 +101,14 @@ class Truth:
         return Found(found.body[start:end], found.version, found.modified_ms)
 
     def _write(self, request: Request, key: str, body: bytes) -> Reply:
-        self._versions += 1
+        self._versions[key] += 1
+        version = f"{key}#{self._versions[key]}"
         if key not in self._objects:
             insort(self._keys, key)
-        self._objects[key] = Found(body, f"v{self._versions}", self.clock_ms() // 1000 * 1000)
+        self._objects[key] = Found(body, version, self.clock_ms() // 1000 * 1000)
         for watch in self.watchers:
             watch(request, key, body)
-        return Written(f"v{self._versions}")
+        return Written(version)
 
     def _list(self, request: List) -> Listed:
         limit = min(request.limit, LIST_KEYS_MAX)

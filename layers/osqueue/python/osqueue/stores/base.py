@@ -16,7 +16,6 @@ What a reply means:
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 
 from msgspec import Struct
@@ -186,4 +185,6 @@ class Store(ABC):
 
     async def perform_async(self, request: Request) -> Reply:
         """The same for a coroutine. A store whose client is natively asynchronous overrides this."""
+        import asyncio  # here, because blocking callers never need it
+
         return await asyncio.to_thread(self.perform, request)

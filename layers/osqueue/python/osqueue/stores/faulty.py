@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 
@@ -34,6 +33,8 @@ class SlowStore(WrappedStore):
         return reply
 
     async def perform_async(self, request: Request) -> Reply:
+        import asyncio  # here, because blocking callers never need it
+
         await asyncio.sleep(self._half_s)
         reply = await self.inner.perform_async(request)
         await asyncio.sleep(self._half_s)

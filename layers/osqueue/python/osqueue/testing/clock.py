@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import validation
 from ..clock import MACHINE, Machine
-from ..commit.driver import AsyncDriver
+from ..commit.asynchronous import AsyncDriver
 from ..commit.effects import Effect, Sleep
 from ..errors import Rejected
 from ..job import moment

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from .. import limits
+from ..async_queue import AsyncQueue
 from ..core import state as stored
 from ..embedded import Granted
 from ..errors import Rejected
-from ..queue import AsyncQueue
 from ..shards import QueueFlow
 from ..worker.desk import Desk, became
 from ..worker.endings import Completed, Ending, Failed, describe

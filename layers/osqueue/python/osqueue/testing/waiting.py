@@ -8,11 +8,12 @@ from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
+from ..async_queue import AsyncQueue
 from ..core import state as stored
 from ..errors import Rejected
 from ..job import moment
 from ..keys import job_id, shard_of
-from ..queue import AsyncQueue, Queue
+from ..queue import Queue
 from ..segments import read_bodies, segments_of, whole
 from ..shards import QueueFlow, read_state, root_of
 

@@ -1,0 +1,261 @@
+"""What Queue and AsyncQueue share: how a queue is opened, and each public method as a flow.
+
+What a method does is written once, in ``embedded``; ``methods`` turns a flow into a method that blocks
+(``queue``) or a coroutine (``async_queue``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, overload
+
+from . import limits, validation
+from .clock import MACHINE, Machine
+from .commit.writer import Writer
+from .core.state import Event
+from .embedded import Claimed, Embedded, Writers
+from .errors import Rejected
+from .garbage import Report, reap
+from .job import Done, Enqueued, Job
+from .keys import key_of
+from .lease import LeaseBase, Leases
+from .serde import Codec, Serializer, serializer_of
+from .shards import QueueFlow, Submit, root_of
+from .stores.address import open_store
+from .stores.base import Store
+from .stores.counting import CountingStore
+from .validation import ITEM_FIELDS, milliseconds, queue_name
+from .worker.handlers import Handlers
+
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_NO_OPTIONS = (
+    None,
+    None,
+    limits.PRIORITY_DEFAULT,
+    None,
+    None,
+    limits.ATTEMPTS_DEFAULT,
+    limits.RESULT_TTL_MS_DEFAULT / 1000,
+)
+
+
+class QueueBase(Generic[T]):
+    """What Queue and AsyncQueue share: everything but how a flow is run."""
+
+    _lease_class: type[LeaseBase[Any]]
+
+    def __init__(
+        self,
+        store: Store,
+        queue: str,
+        *,
+        serializer: str | Serializer = "json",
+        type: Any = Any,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+        machine: Machine = MACHINE,
+    ) -> None:
+        self.name = queue_name(queue)
+        self.store = store if isinstance(store, CountingStore) else CountingStore(store)
+        self.machine = machine
+        self.codec = Codec(serializer_of(serializer), type)
+        self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
+        self._writers = Writers(self._writer)
+        self._flows = Embedded(self.name, self.codec, machine, self._writers)
+        self.handlers = Handlers()
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        queue: str,
+        *,
+        serializer: str | Serializer = "json",
+        type: Any = Any,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+    ) -> Any:
+        """Open a queue by address: ``memory://``, ``file:///path`` or ``s3://bucket/prefix``.
+
+        ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
+        converted to; ``timeout`` is how many seconds one call may try. Nothing is sent yet. Raises Rejected for an
+        address or a name that means nothing.
+        """
+        name = queue_name(queue)
+        return cls(open_store(address), name, serializer=serializer, type=type, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """How many requests this object has sent to its store: get, put, list, delete."""
+        return self.store.requests
+
+    def _writer(self, shard: int) -> Writer:
+        store = self.store
+        return Writer(root_of(self.name, shard), self.name, self.machine, store.clock_ms, store.key_bytes_max)
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        """Transitions that this object has committed."""
+
+    def _deadline(self, submit: Submit) -> float:
+        timeout = self.timeout if submit.timeout is None else submit.timeout
+        return self.machine.monotonic() + timeout
+
+    @overload
+    def handler(self, function: F) -> F: ...
+    @overload
+    def handler(self, *, kind: str | None = None) -> Callable[[F], F]: ...
+    def handler(self, function: Any = None, *, kind: str | None = None) -> Any:
+        """Register the function or coroutine function that runs jobs: of one ``kind``, or all that no other takes.
+
+        It gets a ``WorkerJob`` and answers the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it.
+        """
+        if function is None:
+            return functools.partial(self.handlers.add, kind=kind)
+        return self.handlers.add(function, kind)
+
+    # ── Flows, one for each public method ────────────────────────────────────
+    def _enqueue(
+        self,
+        payload: T,
+        id: str | None = None,
+        kind: str | None = None,
+        priority: int = limits.PRIORITY_DEFAULT,
+        delay: float | None = None,
+        at: datetime | float | None = None,
+        max_attempts: int = limits.ATTEMPTS_DEFAULT,
+        result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000,
+    ) -> QueueFlow[Enqueued]:
+        """Add a job. It is durable when this returns.
+
+        ``priority`` 0 to 9, lower first; ``delay`` in seconds or ``at`` an aware datetime; ``result_ttl`` in seconds.
+        Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
+        """
+        options = (id, kind, priority, delay, at, max_attempts, result_ttl)
+        if options == _NO_OPTIONS:
+            return self._flows.enqueue(payload, {})
+        return self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
+
+    def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
+        """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
+
+        A bad item fails alone (status "rejected"). Up to 1,000,000; from 1,001 on they are staged as segments.
+        """
+        return self._flows.enqueue_many(jobs)
+
+    def _claim(
+        self,
+        limit: int = 1,
+        worker: str | None = None,
+        wait: float = 0,
+        lease: float = limits.LEASE_MS_DEFAULT / 1000,
+        kinds: Iterable[str] | None = None,
+    ) -> QueueFlow[Leases[Any]]:
+        """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
+
+        ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing.
+        """
+        claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
+        leases: Leases[Any] = Leases()
+        leases.reason = claimed.reason
+        for granted in claimed.leases:
+            payload: Any
+            try:
+                payload = self.codec.decode(granted.payload, granted.lease.job.codec, self.codec.payload_type)
+            except Rejected as error:
+                payload = error  # told to whoever looks at it; the other jobs are fine
+            leases.append(self._lease_class(self, granted, payload))
+        return leases
+
+    def _complete_many(self, items: Iterable[Any]) -> QueueFlow[list[Done]]:
+        """Finish many jobs in one commit: leases, or mappings with ``job_id``, ``token`` and ``result``."""
+        return self._flows.complete_many([(*_holder(item), _field(item, "result")) for item in items])
+
+    def _heartbeat_many(self, items: Iterable[Any], lease: float | None = None) -> QueueFlow[list[Done]]:
+        """Extend many leases in one commit: leases, or mappings with ``job_id`` and ``token``."""
+        held = list(items)
+        asked = self.machine.monotonic()
+        done = yield from self._flows.heartbeat_many([_holder(item) for item in held], lease)
+        for item, each in zip(held, done, strict=True):
+            if isinstance(item, LeaseBase) and each.ok:
+                item._asked = asked
+                item.cancel_requested = each.cancel_requested
+        return done
+
+    def _fail_many(self, items: Iterable[Any], retry_in: float | None = None) -> QueueFlow[list[Done]]:
+        """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
+        return self._flows.fail_many(
+            [(*_holder(item), _field(item, "error") or "") for item in items], retry_in
+        )
+
+    def _release_many(self, items: Iterable[Any], delay: float = 0) -> QueueFlow[list[Done]]:
+        """Give many jobs back in one commit: leases, or mappings with ``job_id`` and ``token``."""
+        return self._flows.release_many([_holder(item) for item in items], delay)
+
+    def _status(self, job_id: str) -> QueueFlow[Job | None]:
+        """A live job with its timeline, or None."""
+        return self._flows.status(job_id)
+
+    def _cancel(self, job_id: str) -> QueueFlow[str]:
+        """Cancel a job: "cancelled", "processing" (its worker is told), "completed" or "not_found"."""
+        return self._flows.cancel(job_id)
+
+    def _jobs(
+        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> QueueFlow[tuple[list[Job], str | None]]:
+        """One page of live jobs, of one state or all, and the cursor of the next page (None at the end)."""
+        return self._flows.jobs(state, limit, cursor)
+
+    def _stats(self) -> QueueFlow[dict[str, Any]]:
+        """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
+        return self._flows.stats()
+
+    def _pause(self) -> QueueFlow[None]:
+        """Stop handing out jobs. Running jobs finish, new ones are accepted. Durable."""
+        return self._flows.configure(paused=True)
+
+    def _resume(self) -> QueueFlow[None]:
+        """Hand out jobs again."""
+        return self._flows.configure(paused=False)
+
+    def _configure(self, /, **settings: Any) -> QueueFlow[None]:
+        """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
+        return self._flows.configure(**settings)
+
+    def _redrive(
+        self,
+        limit: int | None = None,
+        kinds: Iterable[str] | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+    ) -> QueueFlow[int]:
+        """Queue failed jobs again, their attempts starting anew; answers how many.
+
+        Only those of ``kinds``, and whose last error contains ``error``. ``dry_run`` only counts.
+        """
+        return self._flows.redrive(limit, kinds, error, dry_run)
+
+    def _reap(self) -> QueueFlow[Report]:
+        """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
+        count = yield from self._flows.shards()
+        return (yield from reap(self.name, count))
+
+
+def _holder(item: Any) -> tuple[bytes, str]:
+    """The job's key and the token of a lease or a mapping."""
+    if isinstance(item, LeaseBase):
+        return item.key, item.token
+    if isinstance(item, Mapping):
+        for name in ("job_id", "token"):
+            if name not in item:
+                raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
+        return key_of(item["job_id"]), validation.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
+    raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
+
+
+def _field(item: Any, name: str) -> Any:
+    return item.get(name) if isinstance(item, Mapping) else None
