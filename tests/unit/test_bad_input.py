@@ -200,14 +200,38 @@ def test_a_claim_out_of_range_is_refused(q: Queue[Any], field: str, value: Any) 
 
 # ── What a worker says ───────────────────────────────────────────────────────
 @pytest.mark.parametrize("call", ["complete_many", "heartbeat_many", "fail_many", "release_many"])
-def test_items_that_are_no_leases_are_refused_before_anything_is_sent(q: Queue[Any], call: str) -> None:
-    method = getattr(q, call)
-    refused(q, "items", method, [5])
-    refused(q, "token", method, [{"job_id": JOB}])
-    refused(q, "job_id", method, [{"token": "x"}])
-    refused(q, "job_id", method, [{"job_id": "nonsense", "token": "x"}])
-    refused(q, "token", method, [{"job_id": JOB, "token": 5}])
-    refused(q, "token", method, [{"job_id": JOB, "token": ""}])
+def test_an_item_that_is_no_lease_fails_alone(q: Queue[Any], call: str) -> None:
+    q.enqueue(1)
+    (lease,) = q.claim()
+    bad = {
+        "items": [5],
+        "token": [{"job_id": JOB}, {"job_id": JOB, "token": 5}, {"job_id": JOB, "token": ""}],
+        "job_id": [{"token": "x"}, {"job_id": "nonsense", "token": "x"}],
+    }
+    wrong = [(field, item) for field, items in bad.items() for item in items]
+    answers = getattr(q, call)([*(item for _, item in wrong), lease])
+    for (field, _), answer in zip(wrong, answers[:-1], strict=True):
+        assert (answer.ok, answer.code, answer.error.field) == (False, "rejected", field)
+        assert field in answer.error.message
+    assert answers[-1].ok
+
+
+@pytest.mark.parametrize("call", ["complete_many", "heartbeat_many", "fail_many", "release_many"])
+@pytest.mark.parametrize("items", [5, "text", {"job_id": JOB}, None])
+def test_what_is_no_list_is_refused(q: Queue[Any], call: str, items: Any) -> None:
+    refused(q, "items", getattr(q, call), items)
+
+
+def test_a_result_that_cannot_be_serialised_fails_alone(q: Queue[Any]) -> None:
+    q.enqueue_many([{"payload": 1}, {"payload": 2}])
+    first, second = q.claim(2)
+    items = [
+        {"job_id": lease.job_id, "token": lease.token, "result": result}
+        for lease, result in ((first, object()), (second, "fine"))
+    ]
+    one, two = q.complete_many(items)
+    assert (one.code, one.job_id, two.ok) == ("rejected", first.job_id, True)
+    assert q.status(first.job_id).state == "processing"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("call", ["complete_many", "heartbeat_many", "fail_many", "release_many"])

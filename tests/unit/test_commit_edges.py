@@ -285,7 +285,7 @@ def test_a_clone_of_a_writer_is_noticed_and_takes_another_identity(
 def test_when_sessions_are_full_a_new_writer_is_throttled_and_nothing_is_written(
     opened: Any, store: MemoryStore
 ) -> None:
-    with limited({"SESSIONS_BYTES_MAX": 200}):
+    with limited({"SESSIONS_BYTES_MAX": 300}):
         writers = [opened() for _ in range(4)]
         for q in writers[:3]:
             q.enqueue(1)

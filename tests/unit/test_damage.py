@@ -162,15 +162,22 @@ def test_a_segment_that_cannot_be_read_is_never_rewritten(deep: Shop, how: str) 
     assert len(drain(q)) == 98
 
 
-@pytest.mark.parametrize("how", ["cut", "missing"])
+@pytest.mark.parametrize("how", ["cut", "missing", "changed"])
 def test_a_payload_that_is_not_there_is_told_and_the_job_is_not_lost(shop: Shop, how: str) -> None:
     q = shop.queue()
     done = q.enqueue("x" * 5_000)
     (key,) = shop.names(ROOT + "bodies/")
     good = shop.read(key)
-    shop.write(key, good[:100]) if how == "cut" else shop.store.perform(Delete((key,)))
+    if how == "missing":
+        shop.store.perform(Delete((key,)))
+    else:
+        shop.write(key, good[:100] if how == "cut" else good.replace(b"xx", b"xy", 1))
+    q.enqueue("small")
+    large, small = q.claim(2)
     with pytest.raises((Damaged, NotFound), match="bodies/"):
-        q.claim()
+        _ = large.payload
+    assert small.payload == "small"
+    small.complete()
     assert q.status(done.job_id).state == "processing"  # type: ignore[union-attr, arg-type]
     shop.write(key, good)
     shop.machine.advance(31)

@@ -106,9 +106,7 @@ def test_one_queue_reads_what_another_wrote_with_a_known_serialiser(machine: Any
     assert queue(machine, store).claim()[0].payload == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    "value", [object(), {object()}, lambda: None, "\ud800", {("a",): 1}], ids=describe
-)
+@pytest.mark.parametrize("value", [object(), {object()}, lambda: None, "\ud800", {("a",): 1}], ids=describe)
 @pytest.mark.parametrize("serializer", ["json", "msgpack"])
 def test_what_cannot_be_serialised_is_refused_and_nothing_is_written(
     machine: Any, serializer: str, value: Any

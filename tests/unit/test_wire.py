@@ -210,7 +210,7 @@ def test_a_segment_survives_the_round_trip(count: int, size: int) -> None:
 
 
 def test_a_footer_names_the_bodies_its_jobs_need() -> None:
-    several = [Job(bytes([at] * 16), Body(f"bodies/{at % 2}", 0, 1), 1) for at in range(1, 5)]
+    several = [Job(bytes([at] * 16), Body(f"bodies/{at % 2}", 0, 1, 0), 1) for at in range(1, 5)]
     data, span = encode_segment(several, NAME)
     footer = decode_footer(data, NAME)
     assert isinstance(footer, Footer)

@@ -27,8 +27,9 @@ class Done(Struct, frozen=True):
 
     job_id: str
     ok: bool
-    code: str = "ok"  # "ok", "lease_lost", "cancelled" or "stale"
+    code: str = "ok"  # "ok", "lease_lost", "failing", "failed", "cancelled", "stale" or "rejected"
     cancel_requested: bool = False  # heartbeats: somebody wants the job cancelled
+    error: OsqueueError | None = None  # rejected: what was wrong with the item
 
 
 class Attempt(Struct, frozen=True):

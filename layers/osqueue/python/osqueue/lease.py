@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .embedded import Granted, lease_lost
-from .errors import Rejected
+from .errors import OsqueueError
 from .job import Done, moment
 from .keys import job_id
 from .methods import awaiting, blocking
@@ -25,7 +25,7 @@ class Leases(list[R]):
 class LeaseBase(Generic[T]):
     """A job in a worker's hands."""
 
-    def __init__(self, queue: Any, granted: Granted, payload: T | Rejected) -> None:
+    def __init__(self, queue: Any, granted: Granted, payload: T | OsqueueError) -> None:
         lease = granted.lease
         job = lease.job
         self._queue = queue
@@ -48,8 +48,12 @@ class LeaseBase(Generic[T]):
 
     @property
     def payload(self) -> T:
-        """What enqueue was given. Raises Rejected when it cannot be read as the queue's type; the lease still holds."""
-        if isinstance(self._payload, Rejected):
+        """What enqueue was given. The lease holds even when this raises.
+
+        Raises Rejected when it cannot be read as the queue's type, NotFound, Damaged or Unavailable when it was too
+        large for the state and its object cannot be read.
+        """
+        if isinstance(self._payload, OsqueueError):
             raise self._payload
         return self._payload
 

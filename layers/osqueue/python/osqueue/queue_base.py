@@ -16,7 +16,7 @@ from .clock import MACHINE, Machine
 from .commit.writer import Writer
 from .core.state import Event
 from .embedded import Claimed, Embedded, Writers
-from .errors import Rejected
+from .errors import OsqueueError, Rejected
 from .garbage import Report, reap
 from .job import Done, Enqueued, Job
 from .keys import key_of
@@ -165,21 +165,29 @@ class QueueBase(Generic[T]):
         for granted in claimed.leases:
             payload: Any
             try:
-                payload = self.codec.decode(granted.payload, granted.lease.job.codec, self.codec.payload_type)
-            except Rejected as error:
+                payload = self.codec.decode_payload(granted.payload, granted.lease.job.codec)
+            except OsqueueError as error:
                 payload = error  # told to whoever looks at it; the other jobs are fine
             leases.append(self._lease_class(self, granted, payload))
         return leases
 
     def _complete_many(self, items: Iterable[Any]) -> QueueFlow[list[Done]]:
-        """Finish many jobs in one commit: leases, or mappings with ``job_id``, ``token`` and ``result``."""
-        return self._flows.complete_many([(*_holder(item), _field(item, "result")) for item in items])
+        """Finish many jobs in one commit: leases, or mappings with ``job_id``, ``token`` and ``result``.
+
+        A bad item fails alone (``ok`` false, code "rejected", and the ``error``); so in all calls of this family.
+        """
+        flows = self._flows
+
+        def read(item: Any) -> tuple[bytes, str, bytes]:
+            return (*_holder(item), flows.encode_result(_field(item, "result")))
+
+        return _item_by_item(items, read, flows.complete_encoded)
 
     def _heartbeat_many(self, items: Iterable[Any], lease: float | None = None) -> QueueFlow[list[Done]]:
         """Extend many leases in one commit: leases, or mappings with ``job_id`` and ``token``."""
-        held = list(items)
+        held = _listed(items)
         asked = self.machine.monotonic()
-        done = yield from self._flows.heartbeat_many([_holder(item) for item in held], lease)
+        done = yield from _item_by_item(held, _holder, lambda found: self._flows.heartbeat_many(found, lease))
         for item, each in zip(held, done, strict=True):
             if isinstance(item, LeaseBase) and each.ok:
                 item._asked = asked
@@ -188,13 +196,15 @@ class QueueBase(Generic[T]):
 
     def _fail_many(self, items: Iterable[Any], retry_in: float | None = None) -> QueueFlow[list[Done]]:
         """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
-        return self._flows.fail_many(
-            [(*_holder(item), _field(item, "error") or "") for item in items], retry_in
-        )
+
+        def read(item: Any) -> tuple[bytes, str, str]:
+            return (*_holder(item), validation.error_text(_field(item, "error") or ""))
+
+        return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
 
     def _release_many(self, items: Iterable[Any], delay: float = 0) -> QueueFlow[list[Done]]:
         """Give many jobs back in one commit: leases, or mappings with ``job_id`` and ``token``."""
-        return self._flows.release_many([_holder(item) for item in items], delay)
+        return _item_by_item(items, _holder, lambda found: self._flows.release_many(found, delay))
 
     def _status(self, job_id: str) -> QueueFlow[Job | None]:
         """A live job with its timeline, or None."""
@@ -243,6 +253,32 @@ class QueueBase(Generic[T]):
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
         count = yield from self._flows.shards()
         return (yield from reap(self.name, count))
+
+
+def _listed(items: Any) -> list[Any]:
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise Rejected(f"items: {type(items).__name__} is not a list of leases or mappings.", field="items")
+    return list(items)
+
+
+def _item_by_item(
+    items: Iterable[Any], read: Callable[[Any], Any], send: Callable[[list[Any]], QueueFlow[list[Done]]]
+) -> QueueFlow[list[Done]]:
+    """Send the items that can be read; the others fail alone, in their places."""
+    found: list[Any] = []
+    refused: dict[int, Done] = {}
+    batch = _listed(items)
+    for at, item in enumerate(batch):
+        try:
+            found.append(read(item))
+        except Rejected as error:
+            text = item.get("job_id") if isinstance(item, Mapping) else None
+            refused[at] = Done(text if isinstance(text, str) else "", False, error.code, error=error)
+    done = (yield from send(found)) if found else []
+    if not refused:
+        return done
+    rest = iter(done)
+    return [refused[at] if at in refused else next(rest) for at in range(len(batch))]
 
 
 def _holder(item: Any) -> tuple[bytes, str]:

@@ -6,13 +6,14 @@ Everything here reads immutable objects named by a committed head, so what is re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from zlib import crc32
 
 from msgspec import Struct
 
 from .commit.effects import All, Flow
 from .core.state import Body, Content, Job, Span
 from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index
-from .errors import Damaged, NotFound
+from .errors import Damaged, NotFound, OsqueueError
 from .shards import unavailable
 from .stores.base import Found, Get, Missing
 
@@ -30,23 +31,26 @@ class Place(Struct, frozen=True):
     index: int  # of the job in the block
 
 
-def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes]]:
-    """The bytes of payloads or results, wherever they lie, in order."""
+def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | OsqueueError]]:
+    """The bytes of payloads or results, wherever they lie, in order; one that cannot be read is its error."""
     wanted = sorted({each for each in contents if isinstance(each, Body)}, key=lambda b: (b.name, b.start))
-    read: dict[Body, bytes] = {}
+    read: dict[Body, bytes | OsqueueError] = {}
     for at in range(0, len(wanted), READS_AT_ONCE):
         group = wanted[at : at + READS_AT_ONCE]
         replies = yield All(tuple(Get(root + b.name, start=b.start, length=b.length) for b in group))
-        for body, reply in zip(group, replies, strict=True):
-            if not isinstance(reply, Found):
-                raise _unread(reply, body.name)
-            if len(reply.body) != body.length:
-                raise Damaged(f"{body.name} is shorter than the head says. Run osqueue doctor.")
-            read[body] = reply.body
+        read.update((body, _checked(body, reply)) for body, reply in zip(group, replies, strict=True))
     return [read[each] if isinstance(each, Body) else each for each in contents]
 
 
-def _unread(reply: object, name: str) -> Exception:
+def _checked(body: Body, reply: object) -> bytes | OsqueueError:
+    if not isinstance(reply, Found):
+        return _unread(reply, body.name)
+    if len(reply.body) != body.length or crc32(reply.body) != body.crc:
+        return Damaged(f"{body.name} is not what was written there: it fails its checksum.")
+    return reply.body
+
+
+def _unread(reply: object, name: str) -> OsqueueError:
     if isinstance(reply, Missing):
         return NotFound(f"{name} is not there any more: the job has moved on. Look it up again.")
     return unavailable(reply, name)

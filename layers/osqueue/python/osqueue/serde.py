@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .errors import Rejected
+from .errors import OsqueueError, Rejected
 
 
 class Serializer(Protocol):
@@ -109,3 +109,9 @@ class Codec:
             return serializer.loads(data, type)
         except Exception as error:
             raise Rejected(f"payload: it does not decode as {name} ({error}).", field="payload") from error
+
+    def decode_payload(self, payload: bytes | OsqueueError, name: str) -> Any:
+        """A claimed job's payload as the queue's type; raises what kept it from being read."""
+        if isinstance(payload, OsqueueError):
+            raise payload
+        return self.decode(payload, name, self.payload_type)

@@ -7,6 +7,7 @@ so long that the collector has passed that point, the commit answers ``STALE`` a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from . import limits
 from .clock import Machine
@@ -61,7 +62,7 @@ class Stage:
                 chunk = bytearray()
             if not chunk:
                 name = self.name("bodies")
-            placed[at] = Body(name, len(chunk), len(data))
+            placed[at] = Body(name, len(chunk), len(data), crc32(data))
             chunk += data
         if chunk:
             objects.append((name, bytes(chunk)))

@@ -280,6 +280,24 @@ _encode_outcomes = msgspec.msgpack.Encoder().encode
 _decode_outcomes = msgspec.msgpack.Decoder(tuple[tuple[tuple[int, int], ...], ...]).decode
 
 
+def outcomes_bytes_max(ops: Sequence[Op]) -> int:
+    """The most bytes that the remembered outcomes of these operations can take: a run for every item."""
+    return 3 + sum(5 + 4 * items_of(op) for op in ops)
+
+
+def items_of(op: Op) -> int:
+    """How many items an operation answers for."""
+    match op:
+        case Enqueue():
+            return len(op.jobs)
+        case Complete() | Fail():
+            return len(op.items)
+        case Heartbeat() | Release() | Abort():
+            return len(op.held)
+        case _:
+            return 2
+
+
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
     """What a session row remembers of them: the codes, never the leases."""
     return _encode_outcomes(tuple(each.runs for each in outcomes))

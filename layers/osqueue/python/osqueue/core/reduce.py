@@ -91,7 +91,7 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
     for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
         if not applicable(draft, request):
             continue
-        if request.env not in draft.sessions and not settle.room_for_session(draft):
+        if not settle.room_for_session(draft, request):
             crowded = True
             continue
         grants = iter(range(limits.CLAIM_LIMIT_MAX * len(request.ops)))

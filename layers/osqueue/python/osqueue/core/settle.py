@@ -11,6 +11,7 @@ import heapq
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, takewhile
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from .. import limits
 from .backlog import Need
 from .draft import Draft, Object, due_order
 from .history import encode_part
+from .ops import Request, outcomes_bytes_max
 from .state import (
     KEYSUM_MASK,
     Body,
@@ -29,6 +31,7 @@ from .state import (
     finished_weight,
     keysums,
     session_weight,
+    session_weight_of,
     weight,
 )
 from .wire import Block, encode_segment, staged_name
@@ -136,13 +139,14 @@ def _spill_contents(draft: Draft) -> None:
         if total <= INLINE_LEASED_BYTES_MAX // 2 or size < INLINE_ROW_BYTES:
             break
         total -= size
-        body = Body(name, len(data), size)
         if isinstance(row, Lease):
             assert isinstance(row.job.payload, bytes)
+            body = Body(name, len(data), size, crc32(row.job.payload))
             data += row.job.payload
             draft.revise(replace(row, job=replace(row.job, payload=body)))
         else:
             assert isinstance(row.result, bytes)
+            body = Body(name, len(data), size, crc32(row.result))
             data += row.result
             moved = replace(row, result=body)
             draft.finished[draft.finished.index(row)] = moved
@@ -181,18 +185,24 @@ def archive(draft: Draft) -> None:
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────
-def room_for_session(draft: Draft) -> bool:
-    """Is there room for one more writer? If need be, forget the longest idle ones and raise the floor past them."""
-    if draft.sessions_bytes < limits.SESSIONS_BYTES_MAX:
+def room_for_session(draft: Draft, request: Request) -> bool:
+    """Is there room for what the request will leave behind, whatever its outcomes?
+
+    If need be, forget the longest idle writers and raise the floor past them.
+    """
+    row = draft.sessions.get(request.env)
+    have = session_weight(request.env, row) if row else 0
+    more = session_weight_of(request.env, outcomes_bytes_max(request.ops)) - have
+    if more <= 0 or draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
         return True
     idle = [
-        (row.seq, env)
-        for env, row in draft.sessions.items()
-        if draft.now - row.at_ms >= limits.SESSION_IDLE_MS_MIN
+        (other.seq, env)
+        for env, other in draft.sessions.items()
+        if env != request.env and draft.now - other.at_ms >= limits.SESSION_IDLE_MS_MIN
     ]
     for position, (seq, env) in enumerate(sorted(idle)):
-        if position >= len(idle) // 4 and draft.sessions_bytes < limits.SESSIONS_BYTES_MAX:
+        if position >= len(idle) // 4 and draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
             break
         draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         draft.floor = max(draft.floor, seq)
-    return draft.sessions_bytes < limits.SESSIONS_BYTES_MAX
+    return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX

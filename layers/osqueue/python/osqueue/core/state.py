@@ -54,6 +54,7 @@ class Body(Row, frozen=True):
     name: str  # the object's key below the shard's prefix
     start: int  # first byte
     length: int  # bytes
+    crc: int  # CRC-32 of them
 
 
 Content = bytes | Body
@@ -286,9 +287,19 @@ def finished_weight(row: Finished) -> int:
     return weight(row.job) + 70 + inline + len(row.why) * 4
 
 
+OUTCOMES_FREE = (
+    32  # bytes of outcomes that every session row is charged for, so that small requests always fit
+)
+
+
 def session_weight(env: str, row: Session) -> int:
     """An upper estimate of a session row's encoded bytes."""
-    return 50 + len(env) + len(row.outcomes)
+    return session_weight_of(env, len(row.outcomes))
+
+
+def session_weight_of(env: str, outcomes_bytes: int) -> int:
+    """The same for a row that is yet to be written."""
+    return 50 + len(env) + max(OUTCOMES_FREE, outcomes_bytes)
 
 
 def jobs_in_memory(state: State) -> Iterator[tuple[str, Job]]:

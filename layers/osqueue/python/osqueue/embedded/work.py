@@ -24,7 +24,7 @@ from ..core.ops import (
     Release,
 )
 from ..core.state import Lease
-from ..errors import LeaseLost, Rejected
+from ..errors import LeaseLost, OsqueueError, Rejected
 from ..job import Done
 from ..keys import job_id
 from ..segments import read_bodies
@@ -42,10 +42,8 @@ class Granted(Struct, frozen=True):
     """A leased job with its payload at hand."""
 
     lease: Lease
-    payload: Any
-    asked: (
-        float  # monotonic seconds when the claim was sent: the lease ends no earlier than asked + its length
-    )
+    payload: bytes | OsqueueError  # or why it cannot be read
+    asked: float  # monotonic seconds when the claim was sent; the lease ends no earlier than its length after
 
 
 class Claimed(Struct, frozen=True):
@@ -111,12 +109,16 @@ class Working(Context):
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> QueueFlow[list[Done]]:
-        """(key, token, result) each; one commit per shard."""
-        encode = self.codec.encode
-        found = [
-            Completion(key, token, b"" if value is None else encode(value, "result"))
-            for key, token, value in items
-        ]
+        """(key, token, result) each; one commit per shard. Raises Rejected for a result that cannot be serialised."""
+        return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
+
+    def encode_result(self, value: Any) -> bytes:
+        """A result as stored: nothing for None."""
+        return b"" if value is None else self.codec.encode(value, "result")
+
+    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes]]) -> QueueFlow[list[Done]]:
+        """The same with results already serialised."""
+        found = [Completion(key, token, data) for key, token, data in items]
         return (yield from self._held(found, self._complete_ops))
 
     def _complete_ops(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:

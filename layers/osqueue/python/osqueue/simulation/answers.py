@@ -23,7 +23,7 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FAILING, FAILED, State
+from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
 from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places

@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import limits, validation
 from ..embedded import Claimed, Granted
-from ..errors import Rejected
+from ..errors import OsqueueError, Rejected
 from ..shards import QueueFlow
 from .desk import Answered, Desk, Ended, became
 from .endings import Ending, Failed, Released, Tally, describe, short
@@ -323,8 +323,8 @@ class Worker:
             return
         codec = self.queue.codec
         try:
-            job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
-        except Rejected as error:
+            job.payload = codec.decode_payload(granted.payload, granted.lease.job.codec)
+        except OsqueueError as error:
             self._ended.append((job, Failed(describe(error))))
             return
         loop = asyncio.get_running_loop()
