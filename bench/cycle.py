@@ -43,7 +43,7 @@ def compare(store: str, batch: int, options: Options) -> dict[str, list[Answer]]
                     place = "memory" if store == "memory" else str(Path(folder) / "state.json")
                     command = peer.command("cycle", place, *timing)
                 else:
-                    address = "memory://" if store == "memory" else f"file://{folder}"
+                    address = "memory://" if store == "memory" else f"file://{folder}?fsync=off"
                     command = ours.command("cycle", address, *timing, "--by", side.split()[-1])
                 answers[side].append(run_one(command))
     return answers

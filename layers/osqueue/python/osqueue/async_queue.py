@@ -39,7 +39,7 @@ class AsyncQueue(QueueBase[T]):
     def _group(self, shard: int) -> AsyncGroup:
         group = self._groups.get(shard)
         if group is None:
-            group = self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._on_events)
+            group = self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._tell)
         return group
 
     async def _run(self, flow: QueueFlow[R]) -> R:

@@ -40,7 +40,7 @@ class Queue(QueueBase[T]):
     def _group(self, shard: int) -> BlockingGroup:
         group = self._groups.get(shard)
         if group is None:
-            made = BlockingGroup(self._writers[shard], self._driver, self._on_events)
+            made = BlockingGroup(self._writers[shard], self._driver, self._tell)
             group = self._groups.setdefault(shard, made)  # one step, so two threads get the same one
         return group
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from . import limits, validation
 from .clock import MACHINE, Machine
+from .commit.group import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
 from .embedded import Claimed, Embedded, Writers
@@ -63,6 +64,7 @@ class QueueBase(Generic[T]):
         self.machine = machine
         self.codec = Codec(serializer_of(serializer), type)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
+        self._observer: OnEvents | None = None
         self._writers = Writers(self._writer)
         self._flows = Embedded(self.name, self.codec, machine, self._writers)
         self.handlers = Handlers()
@@ -96,10 +98,20 @@ class QueueBase(Generic[T]):
 
     def _writer(self, shard: int) -> Writer:
         store = self.store
-        return Writer(root_of(self.name, shard), self.name, self.machine, store.clock_ms, store.key_bytes_max)
+        root = root_of(self.name, shard)
+        writer = Writer(root, self.name, self.machine, store.clock_ms, store.key_bytes_max)
+        writer.observed = self._observer is not None
+        return writer
 
-    def _on_events(self, events: Sequence[Event]) -> None:
-        """Transitions that this object has committed."""
+    def _observe(self, observer: OnEvents) -> None:
+        """Tell ``observer`` of every transition that this object commits from now on."""
+        self._observer = observer
+        for writer in self._writers.values():
+            writer.observed = True
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        if self._observer is not None:
+            self._observer(events)
 
     def _deadline(self, submit: Submit) -> float:
         timeout = self.timeout if submit.timeout is None else submit.timeout

@@ -85,6 +85,7 @@ class AsyncGroup:
             if not riders:
                 return
             flight = Flight(self.writer, riders)
+            answer: Answer | None = None
             try:
                 answer = await self.driver.run(flight.flow)
             except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
@@ -97,9 +98,9 @@ class AsyncGroup:
                 chores = flight.land(answer)
                 if chores:
                     self._waiting.append(Rider(chores, riders[0].deadline, None))
-                if answer.events and self.on_events is not None:
-                    self.on_events(answer.events)
             _wake(flight.riders)
+            if answer is not None and answer.events and self.on_events is not None:
+                self.on_events(answer.events)
             # Let those who just landed speak first: their next requests then share the next flight.
             await asyncio.sleep(0)
 

@@ -41,7 +41,7 @@ from msgspec import Struct
 from .. import limits
 from ..core.draft import Context
 from ..core.ops import Op, Outcome, Request
-from ..core.reduce import Reduction, applicable, reduce
+from ..core.reduce import Reduction, applicable, foresee, reduce
 from ..core.state import Event, State
 from ..core.wire import (
     INTENTS,
@@ -435,8 +435,11 @@ class _Commit:
         chance = machine.bits(64)
         now = writer.now_ms(head.state)
         rounds = 0
+        ahead = [need for need in foresee(head.state, requests) if need.place not in writer.blocks]
+        if load and ahead:
+            yield from writer.load(ahead)  # what is still missing then will be asked for again
         while True:
-            context = Context(now, commit_id, chance, writer.queue, writer.blocks)
+            context = Context(now, commit_id, chance, writer.queue, writer.blocks, writer.observed)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = [need for need in reduction.missing if need.place not in writer.blocks]
             rounds += 1

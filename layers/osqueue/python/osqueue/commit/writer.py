@@ -51,6 +51,7 @@ class Writer:
         self.machine = machine
         self.key_bytes_max = key_bytes_max - len(root.encode())
         self.store_clock = store_clock
+        self.observed = True  # does anybody want to know the transitions of its commits?
         self.env = ""
         self.n = 0
         self.process = machine.process()

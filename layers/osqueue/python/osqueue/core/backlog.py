@@ -16,7 +16,7 @@ segments it finds in ``blocks``, or reports as a ``Need``; what it spills it han
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -51,6 +51,24 @@ Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
 def need_of(span: Span) -> Need:
     """What has to be read to take the next jobs from a span."""
     return Need(span.name, span.offset, span.length, span.level, span.length)
+
+
+READ_AHEAD_BYTES_MAX = 1024 * 1024  # of one segment, for one reduction
+
+
+def needs_for(spans: Sequence[Span], wanted: int) -> Iterator[Need]:
+    """What has to be read to take about ``wanted`` jobs from the front, as far as that can be told in advance."""
+    for span in spans:
+        if wanted <= 0:
+            return
+        if span.level > 0:
+            yield need_of(span)
+            return
+        left = span.size - span.offset
+        each = max(1, left // max(1, span.count))
+        length = min(left, max(span.length, min(each * wanted, READ_AHEAD_BYTES_MAX)))
+        yield Need(span.name, span.offset, length, 0, span.length)
+        wanted -= length // each
 
 
 def advance(span: Span, block: Block) -> Span | None:

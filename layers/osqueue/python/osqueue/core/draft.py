@@ -54,6 +54,7 @@ class Context(Struct, frozen=True):
     chance: int  # 64 random bits that name whatever this reduction spills
     queue: str = ""  # names the archive's folder
     blocks: Blocks = {}  # what was read from segments so far
+    observed: bool = True  # somebody wants to know the transitions
 
 
 class Object(Struct, frozen=True):
@@ -94,6 +95,7 @@ class Draft:
         self.delayed_tombstones = dict(state.delayed_tombstones)
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
+        self.observed = context.observed
         self.events: list[Event] = []
         self.spills: list[Object] = []
         self.blocks = context.blocks
@@ -107,7 +109,8 @@ class Draft:
     def event(self, job: Job, origin: str, target: str, cause: str, worker: str = "") -> None:
         """Note a transition, and with it that something changed."""
         self.changed = True
-        self.events.append(Event(job.key, self.now, origin, target, cause, job.attempt, job.run, worker))
+        if self.observed:
+            self.events.append(Event(job.key, self.now, origin, target, cause, job.attempt, job.run, worker))
 
     def need(self, need: Need) -> None:
         """Ask for bytes of a segment."""

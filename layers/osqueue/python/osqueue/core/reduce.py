@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import settle, sweep
-from .backlog import Need
+from .backlog import Need, Rope, needs_for
 from .draft import Context, Draft, Object
 from .ops import (
     Abort,
@@ -69,6 +69,8 @@ from .state import (
 )
 from .wire import born_of
 
+LEASE_BYTES_LEAST = 140  # no lease weighs less
+
 
 class Reduction(Struct, frozen=True):
     """What a batch of requests does to a state."""
@@ -78,7 +80,7 @@ class Reduction(Struct, frozen=True):
     outcomes: dict[Identity, tuple[Outcome, ...]]  # of the requests that were applied
     objects: tuple[Object, ...]  # to be written before the commit
     missing: tuple[Need, ...]  # what a claim or a promotion would have liked to read
-    events: tuple[Event, ...]  # the transitions, in order
+    events: tuple[Event, ...]  # the transitions, in order, if anybody observes them
     crowded: bool  # some request was left out because there is no room for another session
 
 
@@ -236,15 +238,7 @@ def _next_job(draft: Draft, kinds: tuple[str, ...] | None) -> Job | None:
     When that lane's next jobs lie in a segment that has not been read, there is no next job yet: taking a less
     urgent one instead would break the order.
     """
-    while True:
-        ranked = [
-            (priority, rope.head_key(), rope)
-            for (priority, kind), rope in draft.lanes.items()
-            if rope and (kinds is None or kind in kinds)
-        ]
-        if not ranked:
-            return None
-        rope = min(ranked, key=lambda each: each[:2])[2]
+    while (rope := _most_urgent(draft, kinds)) is not None:
         if rope.ready:
             return rope.pop()
         need = rope.refill(draft.blocks, draft.tombstones)
@@ -252,6 +246,33 @@ def _next_job(draft: Draft, kinds: tuple[str, ...] | None) -> Job | None:
             draft.need(need)
             return None
         # Now its first key is known, not only a lower bound of it (or it was empty): look again.
+    return None
+
+
+def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> Rope | None:
+    lanes = [
+        (priority, rope)
+        for (priority, kind), rope in draft.lanes.items()
+        if (rope.ready or rope) and (kinds is None or kind in kinds)
+    ]
+    if len(lanes) < 2:
+        return lanes[0][1] if lanes else None
+    return min(lanes, key=lambda lane: (lane[0], lane[1].head_key()))[1]
+
+
+def foresee(state: State, requests: Sequence[Request]) -> list[Need]:
+    """What these requests' claims will want to read, so that it can be read before the first reduction."""
+    wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, Claim))
+    room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_BYTES_LEAST
+    wanted = 0 if state.settings.paused else min(wanted, room)
+    needs: list[Need] = []
+    for lane in state.lanes:  # sorted by priority
+        wanted -= len(lane.backlog.ready)
+        if wanted <= 0:
+            break
+        needs.extend(needs_for(lane.backlog.spans, wanted))
+        wanted -= sum(span.count for span in lane.backlog.spans)
+    return needs
 
 
 def _held(draft: Draft, key: bytes, token: str) -> Lease | None:

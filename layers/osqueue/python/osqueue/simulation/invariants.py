@@ -8,9 +8,24 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from .. import limits
-from ..core.ops import Attach, Claim, Code, Complete, Fail, Heartbeat, Request
+from ..core.ops import (
+    Abort,
+    Attach,
+    Claim,
+    Code,
+    Complete,
+    Completion,
+    Fail,
+    Failure,
+    Heartbeat,
+    Held,
+    Release,
+    Request,
+)
+from ..core.reduce import applicable
 from ..core.state import (
     CANCELLED,
     COMPLETED,
@@ -27,7 +42,7 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import Footer, decode_blocks, decode_footer, decode_head
+from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, parse_intent_key
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
 from . import order
@@ -57,6 +72,7 @@ ARROWS = {
     (FAILED, QUEUED, "redrive"),
     (FAILED, FAILED, "expired"),
 }
+COMBINED_COMMITS_MAX = 2  # that may leave out an announced request
 SLACK_BYTES = 1_500  # one more row than the budget admits
 CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
 
@@ -70,6 +86,7 @@ class Invariants:
         self.root = root
         self.truth = truth
         self.ledger = ledger
+        self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.ordered = ordered  # nothing fails in this run, so announced requests must make progress
         self.library = Library(lambda name: truth.read(root + name))
         self.found: dict[bytes, Place] = {}
@@ -78,7 +95,7 @@ class Invariants:
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
         self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
-        self.landed: dict[str, int] = {}  # intents, by key: commits there were when it landed
+        self.waiting: dict[Request, int] = {}  # announced requests: combined commits that left them out
         truth.watchers.append(self.watch)
 
     @property
@@ -94,6 +111,11 @@ class Invariants:
             self._part(key, body)
         elif key.startswith(self.root + "segments/"):
             self._segment(key.removeprefix(self.root), body)
+        elif key.startswith(self.root + "intents/") and self.ordered:
+            name = parse_intent_key(key.removeprefix(self.root))
+            state = self.state
+            if name is not None and state is not None and applicable(state, name.request()):
+                self.waiting.setdefault(replace(name.request(), ops=()), 0)
 
     def _segment(self, name: str, body: bytes) -> None:
         """Note whose jobs a segment holds, so that a bulk can be accounted for."""
@@ -130,9 +152,11 @@ class Invariants:
             raise Violation("invariant 1: a commit was made on another head than the current one")
         ledger.commits.append(Commit(self.truth_now(), state))
         self._requests(batch)
+        self._progress(state, batch)
         if before is not None:
             self._monotone(before, state)
-            self._sessions(before, state)
+            if self.rows:
+                self._sessions(before, state)
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)
@@ -164,6 +188,16 @@ class Invariants:
             if who in ledger.never:
                 raise Violation(f"{describe(request)} was applied, although {ledger.never[who]}")
             ledger.applied[who] = Applied(request, outcomes, index)
+
+    def _progress(self, state: State, batch: Batch) -> None:
+        """Invariant 9, where nothing fails. A listing may be a little older than its head: one commit of grace."""
+        for request in list(self.waiting):
+            if not applicable(state, request):  # it is in, or it never will be
+                del self.waiting[request]
+            elif batch.listed and not batch.reduction.crowded and len(batch.requests) < 1_000:
+                self.waiting[request] += 1
+                if self.waiting[request] > COMBINED_COMMITS_MAX:
+                    raise Violation(f"invariant 9: {describe(request)} was left out again and again")
 
     def _monotone(self, before: State, state: State) -> None:
         """Invariant 3."""
@@ -271,8 +305,8 @@ class Invariants:
         if gone and not any(item.name.startswith("archive/") for item in batch.reduction.objects):
             raise Violation("finished jobs left the head without an archive part")
         for item in batch.reduction.objects:
-            place = item.name if item.name.startswith("archive/") else self.root + item.name
-            if self.truth.read(place) is None:
+            written = item.name if item.name.startswith("archive/") else self.root + item.name
+            if self.truth.read(written) is None:
                 raise Violation(f"invariant 8: {item.name} was to be written before this commit")
 
     def _bulks(self, batch: Batch) -> Iterator[tuple[bytes, str]]:
@@ -300,8 +334,11 @@ class Invariants:
                                 f"invariant 7: the token of {lease.job.key.hex()} was used before"
                             )
                         self.tokens.add(lease.token)
-                items = op.items if isinstance(op, Complete | Fail) else ()
-                items = op.held if isinstance(op, Heartbeat) else items
+                items: tuple[Held | Completion | Failure, ...] = ()
+                if isinstance(op, Complete | Fail):
+                    items = op.items
+                elif isinstance(op, Heartbeat | Release | Abort):
+                    items = op.held
                 for item, code in zip(items, answer.codes, strict=False):
                     if code in (Code.LEASE_LOST, Code.STALE):
                         continue

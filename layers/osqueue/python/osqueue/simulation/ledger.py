@@ -12,7 +12,7 @@ from ..commit import protocol
 from ..commit.writer import Writer
 from ..core.draft import Context
 from ..core.ops import Identity, Op, Outcome, Request
-from ..core.reduce import Reduction
+from ..core.reduce import Reduction, reduce
 from ..core.state import State
 
 
@@ -26,6 +26,7 @@ class Batch(Struct, frozen=True):
     base: State
     requests: tuple[Request, ...]
     reduction: Reduction
+    listed: bool  # the announced requests were looked for
 
 
 class Commit(Struct, frozen=True):
@@ -97,15 +98,18 @@ class WatchedWriter(Writer):
 @contextmanager
 def watched_reductions(ledger: Ledger) -> Iterator[None]:
     """Note every reduction of the commit protocol, so that a commit can be told from what led to it."""
-    real = protocol.reduce
 
-    def reduce(state: State, requests: Sequence[Request], context: Context, **options: Any) -> Reduction:
-        reduction = real(state, requests, context, **options)
-        ledger.batches[context.commit] = Batch(state, tuple(requests), reduction)
+    def watched(state: State, requests: Sequence[Request], context: Context, **options: Any) -> Reduction:
+        reduction = reduce(state, requests, context, **options)
+        ledger.batches[context.commit] = Batch(
+            state, tuple(requests), reduction, options.get("listed", False)
+        )
         return reduction
 
-    protocol.reduce = reduce
+    name = "reduce"  # the protocol's own name for it
+    before = getattr(protocol, name)
+    setattr(protocol, name, watched)
     try:
         yield
     finally:
-        protocol.reduce = real
+        setattr(protocol, name, before)

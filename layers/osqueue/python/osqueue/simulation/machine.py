@@ -27,7 +27,6 @@ class VirtualMachine(Machine):
 
     def __init__(self, world: HasTime, name: str, seed: object, skew_ms: int = 0, drift: float = 0.0) -> None:
         self.world = world
-        self.name = name
         self.skew_ms = skew_ms  # the wall clock's error at the beginning
         self.drift = drift  # and how much faster than time both clocks run (0.0001: 100 ppm)
         self._random = source(seed, "machine", name)

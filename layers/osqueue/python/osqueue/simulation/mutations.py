@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from ..commit import protocol
 from ..commit.effects import All, Flow
+from ..commit.verdict import Verdict
+from ..commit.verdict import verdict as real_verdict
 from ..core import reduce, settle
 from ..core.draft import Draft
 from ..core.ops import Request
@@ -49,13 +51,12 @@ def no_session_check() -> AbstractContextManager[None]:
 
 def no_nonce_check() -> AbstractContextManager[None]:
     """A row with my number is mine, even when a clone of me wrote it."""
-    real = protocol.verdict
 
-    def verdict(state: State, request: Request) -> protocol.Verdict:
+    def verdict(state: State, request: Request) -> Verdict:
         row = state.sessions.get(request.env)
         if row is not None and row.n == request.n:
-            return protocol.Verdict.APPLIED
-        return real(state, request)
+            return Verdict.APPLIED
+        return real_verdict(state, request)
 
     return _patched((protocol, "verdict", verdict))
 
@@ -124,9 +125,9 @@ def forget_without_floor() -> AbstractContextManager[None]:
     """A row is dropped once nothing seems to need it, and the floor stays where it is."""
     real = settle.room_for_session
 
-    def room_for_session(draft: Draft) -> bool:
+    def room_for_session(draft: Draft, request: Request) -> bool:
         floor = draft.floor
-        answer = real(draft)
+        answer = real(draft, request)
         draft.floor = floor
         return answer
 
@@ -149,15 +150,15 @@ def remember_last_commit() -> AbstractContextManager[None]:
 def trust_any_row() -> AbstractContextManager[None]:
     """A row of mine with a lower number, or with a clone's nonce, proves that I was never applied."""
 
-    def verdict(state: State, request: Request) -> protocol.Verdict:
+    def verdict(state: State, request: Request) -> Verdict:
         row = state.sessions.get(request.env)
         if row is not None and row.n == request.n:
-            return protocol.Verdict.APPLIED if row.nonce == request.nonce else protocol.Verdict.CLONED
+            return Verdict.APPLIED if row.nonce == request.nonce else Verdict.CLONED
         if row is not None and row.n > request.n:
-            return protocol.Verdict.UNKNOWN
+            return Verdict.UNKNOWN
         if request.born < state.floor:
-            return protocol.Verdict.NEVER if row is not None else protocol.Verdict.UNKNOWN
-        return protocol.Verdict.PENDING
+            return Verdict.NEVER if row is not None else Verdict.UNKNOWN
+        return Verdict.PENDING
 
     return _patched((protocol, "verdict", verdict))
 

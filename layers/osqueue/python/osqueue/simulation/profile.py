@@ -71,7 +71,7 @@ TIGHT = {
     "READY_BYTES_MAX": 900,
     "TAIL_BYTES_MAX": 700,
     "LEASES_BYTES_MAX": 3_000,
-    "SESSIONS_BYTES_MAX": 700,
+    "SESSIONS_BYTES_MAX": 1_500,
     "DELAYED_BYTES_MAX": 700,
     "FINISHED_BYTES_MAX": 1_200,
     "DEAD_BYTES_MAX": 600,
@@ -102,13 +102,13 @@ PROFILES = {
         Profile("rough", limits=TIGHT, faults=ROUGH),
         Profile(
             "crowd",
-            limits=TIGHT | {"SESSIONS_BYTES_MAX": 2_000},
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
             faults=ROUGH,
             clients=Clients(producers=12, workers=12, pause_seconds=0.3, rounds=15),
         ),
         Profile(
             "forgetful",  # rows are dropped all the time while clients stand still
-            limits=TIGHT | {"SESSIONS_BYTES_MAX": 300, "SESSION_IDLE_MS_MIN": 2_000},
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 350, "SESSION_IDLE_MS_MIN": 2_000},
             faults=Faults(
                 lost=0.05,
                 late=0.05,

@@ -67,12 +67,18 @@ def simulate(seed: int, profile: Profile) -> Report:
 @contextmanager
 def _reads_newer() -> Iterator[None]:
     """The checks read every format there is in a run."""
-    before = wire.FORMATS_READ
-    wire.FORMATS_READ = (1, 2)
+    before = (wire.FORMATS_READ, wire.FORMAT)
+    _speak((1, 2), 1)
     try:
         yield
     finally:
-        wire.FORMATS_READ = before
+        _speak(*before)
+
+
+def _speak(reads: tuple[int, ...], writes: int) -> None:
+    """Let the code be of a release that reads and writes these formats."""
+    for name, value in (("FORMATS_READ", reads), ("FORMAT", writes)):
+        setattr(wire, name, value)
 
 
 class Run:
@@ -275,9 +281,7 @@ class _Stage:
         self._write = 2 if switched else 1
 
     def __enter__(self) -> None:
-        wire.FORMATS_READ = self._read
-        wire.FORMAT = self._write
+        _speak(self._read, self._write)
 
     def __exit__(self, *_: object) -> None:
-        wire.FORMATS_READ = (1, 2)
-        wire.FORMAT = 1
+        _speak((1, 2), 1)

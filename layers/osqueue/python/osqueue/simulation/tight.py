@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 
 from .. import limits, staging
 from ..commit import protocol, writer
@@ -16,7 +17,7 @@ _MODULES = (limits, backlog, draft, reduce, settle, state, sweep, wire, protocol
 @contextmanager
 def limited(values: Mapping[str, int]) -> Iterator[None]:
     """Give limits other values, in every module that keeps one under that name; put them back at the end."""
-    before: list[tuple[object, str, object]] = []
+    before: list[tuple[ModuleType, str, int]] = []
     for name, value in values.items():
         homes = [module for module in _MODULES if hasattr(module, name)]
         if not homes:
@@ -27,5 +28,5 @@ def limited(values: Mapping[str, int]) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, name, value in reversed(before):
-            setattr(module, name, value)
+        for module, name, old in reversed(before):
+            setattr(module, name, old)

@@ -6,13 +6,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable
 
-from ..errors import Unavailable
 from ..stores.base import (
     LIST_KEYS_MAX,
     Delete,
     Deleted,
     DeleteIfMatch,
-    Failed,
     Found,
     Get,
     List,
@@ -64,7 +62,6 @@ class Truth:
                     return Refused()
                 self._remove(key)
                 return Deleted()
-        return Failed(Unavailable("no such request"))
 
     def matches(self, key: str, version: str) -> bool:
         """Would a conditional write find its condition met now?"""
@@ -79,7 +76,7 @@ class Truth:
     def keys(self, prefix: str) -> list[str]:
         """The keys under a prefix, for the checks."""
         first = bisect_left(self._keys, prefix)
-        return [key for key in self._keys[first : bisect_left(self._keys, prefix + "\U0010ffff")]]
+        return self._keys[first : bisect_left(self._keys, prefix + "\U0010ffff")]
 
     def fingerprint(self) -> int:
         """The whole content as one number, so that two moments can be told to be the same."""

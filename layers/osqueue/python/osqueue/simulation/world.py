@@ -10,6 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from ..commit.effects import All, Effect, Sleep
@@ -17,7 +18,7 @@ from ..stores.base import Reply, Request
 from .machine import source
 from .profile import Faults
 
-EVENTS_MAX = 2_000_000  # a run that has more is not going anywhere
+EVENTS_MAX = 300_000  # five times what a run takes; one with more is not going anywhere
 Program = Generator[Effect, Any, None]
 Deliver = Callable[[Reply], None]
 
@@ -134,7 +135,7 @@ class Process:
         if not requests:
             self._resume(())
         for position, request in enumerate(requests):
-            self._send(request, lambda reply, position=position: arrive(position, reply))
+            self._send(request, partial(arrive, position))
 
     def _resume(self, reply: Any) -> None:
         if self.world.happens("freeze", self.world.faults.freeze):

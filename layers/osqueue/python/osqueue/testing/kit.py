@@ -156,8 +156,8 @@ class Kit:
             await self._take(self._whatever_came(raise_errors))
             return value
 
+        self.queue._observe(on_events)
         fields = self.queue.__dict__
-        fields["_on_events"] = on_events
         fields["_run"] = run_async if self._awaits else run
 
     def _whatever_came(self, raise_errors: bool) -> Steps[None]:
