@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -85,7 +86,7 @@ def matches(printed: str, expected: str) -> bool:
 
 
 def run_python(block: Block, page: str, names: dict[str, Any]) -> None:
-    code = compile("\n" * block.line + block.text, page, "exec")
+    code = compile("\n" * block.line + block.text, page, "exec", dont_inherit=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, names)  # noqa: S102 - this is what the page tells its reader to do
@@ -112,7 +113,8 @@ RUNNABLE = [path for path in PAGES if relative(path) not in SKETCHES]
 def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = relative(path)
-    names: dict[str, Any] = {"__name__": page}
+    example = ModuleType("example")  # classes of the page look themselves up in their module
+    monkeypatch.setitem(sys.modules, example.__name__, example)
     for block in blocks_of(path.read_text(encoding="utf-8")):
         if not block.run:
             continue
@@ -121,7 +123,7 @@ def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             if file is not None:
                 (tmp_path / file[1]).write_text(block.text, encoding="utf-8")
             else:
-                run_python(block, page, names)
+                run_python(block, page, vars(example))
         elif block.language == "sh" and (commands := commands_of(block)) and all(map(is_runnable, commands)):
             run_shell(block, page)
 
@@ -130,7 +132,7 @@ def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_every_python_block_is_valid(path: Path) -> None:
     for block in blocks_of(path.read_text(encoding="utf-8")):
         if block.language == "python":
-            compile("\n" * block.line + block.text, relative(path), "exec")
+            compile("\n" * block.line + block.text, relative(path), "exec", dont_inherit=True)
 
 
 def test_the_tour_is_long_enough_to_show_something() -> None:

@@ -185,7 +185,9 @@ def test_the_same_arguments_give_the_same_answer(
 keys = st.binary(min_size=16, max_size=16)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-5, 2**40)
-contents = st.one_of(st.binary(max_size=50), st.builds(Body, st.just("bodies/00ff-aa-1"), small, small, small))
+contents = st.one_of(
+    st.binary(max_size=50), st.builds(Body, st.just("bodies/00ff-aa-1"), small, small, small)
+)
 news = st.builds(New, keys, contents, texts, texts, st.integers(-3, 12), numbers, numbers, numbers, numbers)
 helds = st.tuples(st.builds(Held, keys, texts))
 OPS: st.SearchStrategy[Op] = st.one_of(
