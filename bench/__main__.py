@@ -12,7 +12,7 @@ import msgspec
 
 from bench.row import Benchmark, Options, Row, table
 
-NAMES = ("requests", "imports", "cycle", "writers", "depth", "bulk")
+NAMES = ("requests", "imports", "cycle", "writers", "contention", "depth", "bulk")
 
 
 def title(name: str) -> str:
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Benchmarks against their goals and, where it can do the same, against jqueue.",
-        epilog="\n".join(f"  {name:<10}{title(name)}" for name in NAMES),
+        epilog="\n".join(f"  {name:<12}{title(name)}" for name in NAMES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run (all of them by default)")

@@ -91,8 +91,8 @@ def run_python(block: Block, page: str, names: dict[str, Any]) -> None:
     with contextlib.redirect_stdout(printed):
         exec(code, names)  # noqa: S102 - this is what the page tells its reader to do
     found, expected = printed.getvalue().splitlines(), expected_of(block.text)
-    assert len(found) >= len(expected), f"{page}:{block.line} prints {found}, not {expected}"
-    wrong = [pair for pair in zip(found, expected, strict=False) if not matches(*pair)]
+    assert len(found) == len(expected), f"{page}:{block.line} prints {found}, not {expected}"
+    wrong = [pair for pair in zip(found, expected, strict=True) if not matches(*pair)]
     assert wrong == [], f"{page}:{block.line} prints (left) what it does not say (right)"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from osqueue import limits
 from osqueue.clock import Machine
-from osqueue.commit.writer import decode_need
+from osqueue.commit.reader import decode_need
 from osqueue.core.draft import Context
 from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce

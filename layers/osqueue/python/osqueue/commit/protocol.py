@@ -43,6 +43,7 @@ from ..core.draft import Context
 from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, applicable, foresee, reduce
 from ..core.state import Event, State
+from ..core.sweep import wants_time
 from ..core.wire import (
     INTENTS,
     IntentName,
@@ -51,7 +52,7 @@ from ..core.wire import (
     intent_key,
     parse_intent_key,
 )
-from ..errors import Damaged, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..stores.base import (
     LIST_KEYS_MAX,
     Delete,
@@ -60,17 +61,16 @@ from ..stores.base import (
     Get,
     List,
     Listed,
-    Missing,
     Put,
     PutIfAbsent,
     PutIfMatch,
     Reply,
-    Unchanged,
     Written,
 )
 from ..stores.base import Request as StoreRequest
 from .effects import All, Flow, Sleep
 from .intents import read_intent, within_bytes
+from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
 
@@ -122,6 +122,8 @@ class _Commit:
         self.deadline = deadline
         self.began = writer.machine.monotonic()
         self.bodies: dict[str, Request] = {}  # intents read so far, by key
+        self.reader = Reader(writer)
+        self.timed = False  # was the clock looked after?
         self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.sent = False  # has anything been written that could apply the request?
@@ -139,7 +141,7 @@ class _Commit:
 
     # ── Before anything is sent ──────────────────────────────────────────────
     def prepare(self) -> Flow[tuple[Request, Head]]:
-        """See to it that the head and the clock are known well enough, then fix the identity."""
+        """See to it that the head is known well enough, then fix the identity."""
         writer = self.writer
         writer.check_process()
         writer.forget_old_blocks()
@@ -149,8 +151,6 @@ class _Commit:
             if head is not None:
                 break
             yield from self.pause(writer.commit_seconds)
-        if writer.clock_is_due():
-            yield from writer.measure_clock()
         return writer.identify(self.ops, head.state), head
 
     def is_old(self, head: Head) -> bool:
@@ -169,6 +169,8 @@ class _Commit:
     def direct(self, request: Request, head: Head) -> Flow[Answer | None]:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
+            if self.clock_is_wanted(head.state, changes=True):
+                yield from self.writer.measure_clock()
             return (yield from self.combine(request, head))
         while True:
             state = head.state
@@ -179,7 +181,11 @@ class _Commit:
                 head = yield from self.reread()
                 continue
             own = reduction.outcomes.get(request.identity)
-            if own is not None and (reduction.changed or (contended and reduction.missing)):
+            changes = reduction.changed or (contended and bool(reduction.missing))
+            if self.clock_is_wanted(state, changes):
+                yield from self.writer.measure_clock()
+                continue
+            if own is not None and changes:
                 break
             if head.seen <= self.began:  # a cached head may be wrong; one read since may not
                 known = head.version
@@ -198,6 +204,14 @@ class _Commit:
         if answer is None and head.version is None:
             answer = yield from self.created(request)
         return answer
+
+    def clock_is_wanted(self, state: State, changes: bool) -> bool:
+        """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
+        writer = self.writer
+        if self.timed or not writer.clock_is_due():
+            return False
+        self.timed = changes or wants_time(state, writer.machine.now_ms())
+        return self.timed
 
     def must_look(self, state: State, now: int) -> bool:
         """A run of direct commits could shut announced requests out: from time to time, take them along.
@@ -434,31 +448,29 @@ class _Commit:
         commit_id = machine.bits(128).to_bytes(16, "big")
         chance = machine.bits(64)
         now = writer.now_ms(head.state)
+        wanted = self.reader.unread(foresee(head.state, requests)) if load else []
         rounds = 0
-        ahead = [need for need in foresee(head.state, requests) if need.place not in writer.blocks]
-        if load and ahead:
-            yield from writer.load(ahead)  # what is still missing then will be asked for again
         while True:
-            context = Context(now, commit_id, chance, writer.queue, writer.blocks, writer.observed)
+            if wanted:
+                failed = yield from self.reader.read(head, wanted)
+                if failed is not None:
+                    self.complain(failed)
+                    yield from self.pause(writer.commit_seconds if isinstance(failed, Failed) else 0.0)
+                    return None
+            context = Context(
+                now,
+                commit_id,
+                chance,
+                writer.queue,
+                writer.blocks,
+                frozenset(self.reader.unreadable),
+                writer.observed,
+            )
             reduction = reduce(head.state, requests, context, listed=listed)
-            wanted = [need for need in reduction.missing if need.place not in writer.blocks]
+            wanted = self.reader.unread(reduction.missing)
             rounds += 1
             if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
                 return reduction
-            gone = yield from writer.load(wanted)
-            if gone is not None:
-                yield from self.check_gone(head, gone)
-                return None
-
-    def check_gone(self, head: Head, reply: Reply) -> Flow[None]:
-        """A segment could not be read. If the head has moved on that is natural; if not, it is a loss."""
-        if isinstance(reply, Missing):
-            current = yield Get(self.writer.root + HEAD, unless=head.version)
-            if isinstance(current, Unchanged):
-                raise Damaged("the head refers to an object that is not there any more. Run osqueue doctor.")
-        else:
-            self.complain(reply)
-            yield from self.pause(self.writer.commit_seconds)
 
     # ── Waiting and giving up ────────────────────────────────────────────────
     def reread(self) -> Flow[Head]:

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from .. import limits
 from ..clock import Machine
-from ..core.backlog import Blocks, Loaded, Need
+from ..core.backlog import Loaded
 from ..core.ops import Op, Request
 from ..core.state import State
-from ..core.wire import decode_blocks, decode_head, decode_index
-from ..errors import Damaged, OsqueueError
+from ..core.wire import decode_head
+from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written
-from .effects import All, Flow
+from .effects import Flow
 
 HEAD = "head"
 CLOCK = "clock"
@@ -159,31 +159,7 @@ class Writer:
             self.offset_ms = found.modified_ms - self.machine.now_ms()
             self.measured = self.machine.monotonic()
 
-    # ── Segments ─────────────────────────────────────────────────────────────
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""
         if len(self.blocks) > BLOCKS_KEPT:
             self.blocks.clear()
-
-    def load(self, needs: list[Need]) -> Flow[Reply | None]:
-        """Read what a reduction asked for; the reply that brought nothing, if there was one."""
-        replies = yield All(
-            tuple(Get(self.root + need.name, start=need.start, length=need.length) for need in needs)
-        )
-        failed: Reply | None = None
-        for need, reply in zip(needs, replies, strict=True):
-            if not isinstance(reply, Found):
-                failed = reply
-                continue
-            self.blocks.update(decode_need(need, reply.body))
-            if need.place not in self.blocks:
-                raise Damaged(f"{need.name} is shorter than the head says. Run osqueue doctor.")
-        return failed
-
-
-def decode_need(need: Need, data: bytes) -> Blocks:
-    """What the bytes of a need hold, by place."""
-    if need.level:
-        return {need.place: decode_index(data, need.name)}
-    blocks = decode_blocks(data, need.block, need.name)
-    return {(need.name, need.start + offset): block for offset, block in blocks}

@@ -54,6 +54,7 @@ class Context(Struct, frozen=True):
     chance: int  # 64 random bits that name whatever this reduction spills
     queue: str = ""  # names the archive's folder
     blocks: Blocks = {}  # what was read from segments so far
+    unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
     observed: bool = True  # somebody wants to know the transitions
 
 
@@ -100,6 +101,7 @@ class Draft:
         self.spills: list[Object] = []
         self.blocks = context.blocks
         self.needs: dict[tuple[str, int], Need] = {}
+        self.blocked = False  # something unreadable stood in the way
 
     # ── Bookkeeping ──────────────────────────────────────────────────────────
     def count(self, name: str, amount: int = 1) -> None:
@@ -113,8 +115,11 @@ class Draft:
             self.events.append(Event(job.key, self.now, origin, target, cause, job.attempt, job.run, worker))
 
     def need(self, need: Need) -> None:
-        """Ask for bytes of a segment."""
-        self.needs[need.place] = need
+        """Ask for bytes of a segment. What is known to be unreadable is not asked for again."""
+        if need.place in self.context.unreadable:
+            self.blocked = True
+        else:
+            self.needs[need.place] = need
 
     def spill(self, folder: str, encode: Callable[[str], tuple[bytes, Span]]) -> Span:
         """Name, encode and keep an object to be written before the commit."""

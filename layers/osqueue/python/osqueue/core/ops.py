@@ -39,6 +39,7 @@ class Code(IntEnum):
     GRANTED = 17
     DELAYED_LIMIT = 18  # too many delayed jobs
     DUPLICATE = 19
+    UNREADABLE = 20  # the next jobs lie in an object that is damaged, missing or of a newer format
 
 
 _CODES = {int(code): code for code in Code}

@@ -223,8 +223,11 @@ def _claim(draft: Draft, op: Claim, nonce: int, grants: Iterator[int]) -> Outcom
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
             reason = Code.IN_FLIGHT_LIMIT
             break
+        draft.blocked = False
         job = _next_job(draft, op.kinds)
         if job is None:
+            if draft.blocked:
+                reason = Code.UNREADABLE
             break
         granted.append(draft.grant(job, token_of(nonce, next(grants)), op.worker, op.lease_ms))
     if not granted:
@@ -448,7 +451,8 @@ def _configure(draft: Draft, op: Configure) -> Outcome:
 
 
 def _redrive(draft: Draft, op: Redrive) -> Outcome:
-    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at)."""
+    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at); UNREADABLE when it got no further."""
+    draft.blocked = False
     moved = looked = 0
     kept: list[Job] = []
     while moved < op.limit and looked < op.scan:
@@ -475,7 +479,7 @@ def _redrive(draft: Draft, op: Redrive) -> Outcome:
         for job in kept:
             draft.dead.push(job, 0)
     draft.changed |= moved > 0 or (bool(kept) and looked >= op.scan)
-    return Outcome(((Code.OK, moved), (Code.EMPTY, looked)))
+    return Outcome(((Code.OK, moved), (Code.UNREADABLE if draft.blocked else Code.EMPTY, looked)))
 
 
 def _matches(job: Job, op: Redrive) -> bool:

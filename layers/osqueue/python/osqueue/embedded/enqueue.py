@@ -122,7 +122,11 @@ class Enqueuing(Context):
             results: list[Enqueued] = []
             lanes: list[Any] = []  # where each item went
             stage = yield from self.stage(shard)
-            now = self.writers[shard].now_ms((yield from self._seen(shard)))
+            seen = yield from self._seen(shard)
+            writer = self.writers[shard]
+            if writer.clock_is_due():  # the segments tell when their jobs are due
+                yield from writer.measure_clock()
+            now = writer.now_ms(seen)
             bulk = Bulk(stage, now)
             for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
                 news = []

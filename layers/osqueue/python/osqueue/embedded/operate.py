@@ -8,7 +8,7 @@ from typing import Any
 from .. import limits, listing, validation
 from ..core.ops import Cancel, Code, Configure, Redrive, Sweep
 from ..core.state import FAILED, State
-from ..errors import Rejected, Throttled
+from ..errors import Damaged, Rejected, Throttled
 from ..job import Job
 from ..keys import key_of, shard_of
 from ..segments import find
@@ -131,9 +131,14 @@ class Operating(Context):
             chunk = min(limits.ITEMS_PER_REQUEST_MAX, scan)
             room = chunk if most is None else min(chunk, most - moved)
             answer = yield Submit(shard, (Redrive(room, chunk, kinds, error),))
-            (_, again), (_, looked) = answer.outcomes[0].runs
+            (_, again), (code, looked) = answer.outcomes[0].runs
             moved += again
             scan -= looked
+            if code == Code.UNREADABLE:
+                raise Damaged(
+                    f"{moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
+                    " newer format. Restore it, or run osqueue doctor."
+                )
             if not looked:
                 break
         return moved

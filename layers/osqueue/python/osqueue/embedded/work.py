@@ -24,7 +24,7 @@ from ..core.ops import (
     Release,
 )
 from ..core.state import Lease
-from ..errors import LeaseLost, OsqueueError, Rejected
+from ..errors import Damaged, LeaseLost, OsqueueError, Rejected
 from ..job import Done
 from ..keys import job_id
 from ..segments import read_bodies
@@ -102,6 +102,11 @@ class Working(Context):
                         for each, data in zip(outcome.leases, payloads, strict=True)
                     ),
                     None,
+                )
+            if outcome.code == Code.UNREADABLE:
+                raise Damaged(
+                    "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go"
+                    " on. Restore it, or run osqueue doctor."
                 )
             if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
                 reason = outcome.code.name.lower()

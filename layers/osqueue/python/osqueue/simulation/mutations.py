@@ -147,22 +147,6 @@ def remember_last_commit() -> AbstractContextManager[None]:
     return _patched((settle, "settle", forget))
 
 
-def trust_any_row() -> AbstractContextManager[None]:
-    """A row of mine with a lower number, or with a clone's nonce, proves that I was never applied."""
-
-    def verdict(state: State, request: Request) -> Verdict:
-        row = state.sessions.get(request.env)
-        if row is not None and row.n == request.n:
-            return Verdict.APPLIED if row.nonce == request.nonce else Verdict.CLONED
-        if row is not None and row.n > request.n:
-            return Verdict.UNKNOWN
-        if request.born < state.floor:
-            return Verdict.NEVER if row is not None else Verdict.UNKNOWN
-        return Verdict.PENDING
-
-    return _patched((protocol, "verdict", verdict))
-
-
 MUTATIONS: dict[str, Mutation] = {
     "etag": no_etag,
     "session": no_session_check,
@@ -178,5 +162,4 @@ TRAPS: dict[str, Mutation] = {
     "outcome dropped with its intent": forget_without_floor,
     "only the last commit's outcomes": remember_last_commit,
     "announced with a fresh born": fresh_born,
-    "any row of mine is believed": trust_any_row,
 }

@@ -26,7 +26,7 @@ Deliver = Callable[[Reply], None]
 class World:
     """The clock, the events to come, and what was done to the clients so far."""
 
-    def __init__(self, seed: object, faults: Faults) -> None:
+    def __init__(self, seed: object, faults: Faults, events_max: int = EVENTS_MAX) -> None:
         self.now = 0.0  # seconds
         self.seed = seed
         self.faults = faults
@@ -35,6 +35,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.events = 0
+        self.events_max = events_max
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something later."""
@@ -49,7 +50,7 @@ class World:
                 return False
             self.now, _, action = heapq.heappop(self._heap)
             self.events += 1
-            if self.events > EVENTS_MAX:
+            if self.events > self.events_max:
                 return False
             action()
         return True

@@ -1,0 +1,71 @@
+"""Reading what lies outside the head for a reduction: parts of segments and indexes.
+
+They are immutable, so what was read once is kept. What is damaged, or missing although the head still names it,
+is noted: the commit goes on without it, and only a claim that needs it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..core.backlog import Blocks, Need
+from ..core.wire import decode_blocks, decode_index
+from ..errors import Damaged, NewerFormat
+from ..stores.base import Failed, Found, Get, Missing, Reply, Unchanged
+from .effects import All, Flow
+from .writer import HEAD, Head, Writer
+
+
+class Reader:
+    """Reads for one commit of one writer."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.unreadable: set[tuple[str, int]] = set()
+
+    def unread(self, needs: Iterable[Need]) -> list[Need]:
+        """Those that have neither been read nor found unreadable."""
+        return [
+            need
+            for need in needs
+            if need.place not in self.writer.blocks and need.place not in self.unreadable
+        ]
+
+    def read(self, head: Head, needs: Sequence[Need]) -> Flow[Reply | None]:
+        """Read parts of segments. None: done. Missing: the head has moved on. Failed: the store did not answer."""
+        root = self.writer.root
+        replies = yield All(
+            tuple(Get(root + need.name, start=need.start, length=need.length) for need in needs)
+        )
+        missing = []
+        for need, reply in zip(needs, replies, strict=True):
+            if isinstance(reply, Missing):
+                missing.append(need.place)
+            elif not isinstance(reply, Found):
+                return reply  # type: ignore[no-any-return]
+            else:
+                self._keep(need, reply.body)
+        if missing:
+            current = yield Get(root + HEAD, unless=head.version)
+            if isinstance(current, Failed):
+                return current
+            if not isinstance(current, Unchanged):
+                return Missing()
+            self.unreadable.update(missing)
+        return None
+
+    def _keep(self, need: Need, data: bytes) -> None:
+        try:
+            self.writer.blocks.update(decode_need(need, data))
+        except (Damaged, NewerFormat):
+            self.unreadable.add(need.place)
+        if need.place not in self.writer.blocks:  # shorter than the head says
+            self.unreadable.add(need.place)
+
+
+def decode_need(need: Need, data: bytes) -> Blocks:
+    """What the bytes of a need hold, by place."""
+    if need.level:
+        return {need.place: decode_index(data, need.name)}
+    blocks = decode_blocks(data, need.block, need.name)
+    return {(need.name, need.start + offset): block for offset, block in blocks}

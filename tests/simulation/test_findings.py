@@ -1,0 +1,170 @@
+"""What the simulator has found, one small test each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from osqueue.commit.effects import All, Effect, Sleep
+from osqueue.commit.protocol import commit
+from osqueue.commit.verdict import Verdict, verdict
+from osqueue.commit.writer import Writer
+from osqueue.core.draft import Context
+from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Sweep
+from osqueue.core.reduce import Reduction, reduce
+from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums
+from osqueue.core.wire import encode_segment
+from osqueue.errors import Timeout, Unavailable
+from osqueue.simulation.machine import EPOCH_MS, VirtualMachine
+from osqueue.simulation.tight import limited
+from osqueue.simulation.truth import Truth
+from osqueue.stores.base import Failed, List, Put
+
+HOUR_MS = 3_600_000
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def request(*ops: Op, env: str = "w", n: int = 1, nonce: int = 1, born: int = 0) -> Request:
+    return Request(env, n, nonce, born, 7, ops)
+
+
+def apply(state: State, *requests: Request, now_ms: int = EPOCH_MS) -> Reduction:
+    return reduce(state, requests, Context(now_ms, bytes(15) + b"\1", 1, "q"))
+
+
+def empty(**fields: Any) -> State:
+    return State(commit=bytes(16), epoch=7, **fields)
+
+
+def test_two_flushing_sweeps_in_one_commit_archive_each_job_once() -> None:
+    rows = tuple(Finished(Job(key(at), b"", 0), "completed", 0) for at in (1, 2))
+    state = empty(finished=rows, finished_bytes=sum(map(finished_weight, rows)))
+    done = apply(state, request(Sweep(flush=True), Sweep(flush=True)))
+    assert done.state.counters.archived == 2
+    assert done.state.counters.keysum_out == keysums(row.job for row in rows)
+    assert (done.state.finished, done.state.finished_bytes) == ((), 0)
+
+
+def test_a_bulk_joins_behind_jobs_that_wait_in_the_tail() -> None:
+    with limited({"READY_BYTES_MAX": 100}):
+        state = apply(empty(), request(*(Enqueue((New(key(at), b"", kind="k"),)) for at in (1, 2, 3)))).state
+        assert [len(state.lanes[0].backlog.ready), len(state.lanes[0].backlog.tail)] == [1, 2]
+        _, span = encode_segment([Job(key(9), b"", 0, 5, "k")], "segments/000000000001-0-0")
+        claim = request(Claim(3, "w", HOUR_MS), env="v")
+        done = apply(state, request(Attach(5, "k", (span,)), n=2), claim)
+    granted = [lease.job.key for lease in done.outcomes[claim.identity][0].leases]
+    assert granted == [key(1), key(2), key(3)]  # two of them out of a segment that this commit writes itself
+    assert [each.name for each in done.state.lanes[0].backlog.spans] == [span.name]
+
+
+def test_a_clones_outcome_is_not_taken_for_ones_own() -> None:
+    clone = request(Sweep(), nonce=1)
+    mine = request(Claim(1, "w", HOUR_MS), nonce=2)
+    done = apply(empty(), clone, mine)
+    assert done.outcomes.keys() == {clone.identity}
+
+
+@pytest.mark.parametrize("n", [3, 2])
+def test_a_row_younger_than_the_request_proves_nothing_below_the_floor(n: int) -> None:
+    mine = request(Sweep(), n=3, nonce=1, born=10)
+    row = Session(n, 2, 50, 0, b"")  # a clone's, written after the row that told of mine was dropped
+    assert verdict(empty(seq=60, floor=20, sessions={"w": row}), mine) is Verdict.UNKNOWN
+
+
+def test_a_row_older_than_the_request_was_never_dropped_since() -> None:
+    mine = request(Sweep(), n=3, nonce=1, born=10)
+    row = Session(2, 2, 9, 0, b"")
+    assert verdict(empty(seq=60, floor=20, sessions={"w": row}), mine) is Verdict.NEVER
+
+
+def test_a_full_table_of_silent_writers_lets_a_new_one_in_though_nobody_commits() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 400}):
+        state = empty()
+        for at in range(50):
+            one = request(Enqueue((New(key(at), b""),)), env=f"env{at}", born=state.seq)
+            after = apply(state, one)
+            if after.crowded:
+                break
+            state = after.state
+        assert apply(state, request(Enqueue((New(key(99), b""),)), env="late", born=state.seq)).crowded
+        later = apply(
+            state,
+            request(Enqueue((New(key(99), b""),)), env="late", born=state.seq),
+            now_ms=EPOCH_MS + HOUR_MS,
+        )
+    assert not later.crowded
+    assert later.state.floor > 0
+
+
+class Clock:
+    now = 0.0
+
+
+def perform(truth: Truth, effect: Effect, *, lists: bool = True) -> Any:
+    """What a store answers whose clock moves with every step."""
+    assert isinstance(truth._world, Clock)
+    truth._world.now += effect.seconds if isinstance(effect, Sleep) else 0.01
+    if isinstance(effect, Sleep):
+        return None
+    if isinstance(effect, All):
+        return tuple(perform(truth, each, lists=lists) for each in effect.requests)
+    if isinstance(effect, List) and not lists:
+        return Failed(Unavailable("no permission to list"))
+    return truth.perform(effect)
+
+
+def test_a_store_that_never_lists_ends_at_the_deadline() -> None:
+    truth = Truth(Clock())
+    machines = [VirtualMachine(truth._world, name, 1) for name in "ab"]
+    first, second = (Writer("q/", "q", machine, truth.clock_ms) for machine in machines)
+    for at, writer in enumerate((first, second)):
+        run(truth, writer, Enqueue((New(key(at), b""),)), 5.0)
+    flow = commit(second, (Enqueue((New(key(8), b""),)),), machines[1].monotonic() + 5.0)
+    effect = next(flow)
+    while getattr(effect, "key", "") != "q/head":
+        effect = flow.send(perform(truth, effect))
+    run(truth, first, Enqueue((New(key(9), b""),)), 5.0)  # so that the second one loses, and announces
+    with pytest.raises((Timeout, Unavailable)):
+        finish(truth, flow, effect, lists=False)
+
+
+def run(truth: Truth, writer: Writer, op: Op, seconds: float) -> Any:
+    flow = commit(writer, (op,), writer.machine.monotonic() + seconds)
+    reply: Any = None
+    try:
+        while True:
+            reply = perform(truth, flow.send(reply))
+    except StopIteration as stop:
+        return stop.value
+
+
+def finish(truth: Truth, flow: Any, effect: Effect, *, lists: bool) -> None:
+    for _ in range(10_000):
+        effect = flow.send(perform(truth, effect, lists=lists))
+
+
+def test_a_clock_can_be_measured_while_everybody_measures_theirs() -> None:
+    truth = Truth(Clock())
+    writer = Writer("q/", "q", VirtualMachine(truth._world, "a", 1, skew_ms=2 * HOUR_MS))
+    flow = writer.measure_clock()
+    written = perform(truth, next(flow))
+    truth.perform(Put("q/clock", b""))  # another writer, in between
+    with pytest.raises(StopIteration):
+        flow.send(perform(truth, flow.send(written)))
+    assert writer.offset_ms is not None
+    assert -1_100 <= writer.offset_ms + 2 * HOUR_MS <= 0
+
+
+def test_an_empty_claim_is_answered_and_nothing_is_written() -> None:
+    truth = Truth(Clock())
+    writer = Writer("q/", "q", VirtualMachine(truth._world, "a", 1), truth.clock_ms)
+    run(truth, writer, Enqueue((New(key(1), b""),)), 5.0)
+    run(truth, writer, Claim(1, "w", HOUR_MS), 5.0)
+    before = truth.read("q/head")
+    answer = run(truth, writer, Claim(1, "w", HOUR_MS), 5.0)
+    assert answer.outcomes[0].code == Code.EMPTY
+    assert truth.read("q/head") == before

@@ -1,0 +1,69 @@
+"""Whole runs: nothing is violated, every job is accounted for, and a seed is one story."""
+
+from __future__ import annotations
+
+import pytest
+
+from osqueue import limits
+from osqueue.core import wire
+from osqueue.simulation.profile import PROFILES, TIGHT
+from osqueue.simulation.run import simulate
+from osqueue.simulation.tight import limited
+
+SEEDS = [
+    ("calm", 0),
+    ("rough", 0),
+    ("rough", 1),
+    ("crowd", 0),
+    ("forgetful", 0),
+    ("forgetful", 1),
+    ("upgrade", 0),
+]
+
+
+@pytest.mark.parametrize(("profile", "seed"), SEEDS)
+def test_a_seed_violates_nothing_and_loses_no_job(profile: str, seed: int) -> None:
+    report = simulate(seed, PROFILES[profile])
+    assert report.violation == ""
+    assert report.jobs > 100
+    assert report.commits > 100
+
+
+def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
+    report = simulate(2, PROFILES["rough"])
+    assert report.violation == ""
+    kinds = {"error", "refused", "lost", "late", "duplicate", "freeze", "crash", "clone"}
+    assert kinds <= report.faults.keys()
+    reached = {
+        *(
+            "Enqueue QUEUED",
+            "Enqueue SCHEDULED",
+            "Attach QUEUED",
+            "Claim GRANTED",
+            "Heartbeat OK",
+            "Complete OK",
+        ),
+        *("Fail FAILING", "Fail FAILED", "Release OK", "Cancel CANCELLED", "Redrive OK", "Sweep OK"),
+        *("RaiseGcFloor OK", "Complete LEASE_LOST"),
+    }
+    assert reached <= report.codes.keys()
+
+
+def test_the_same_seed_is_the_same_story() -> None:
+    first, again = (simulate(7, PROFILES["calm"]) for _ in range(2))
+    assert first == again
+
+
+def test_limits_are_put_back_after_a_run() -> None:
+    before = {name: getattr(limits, name, None) for name in TIGHT}
+    formats = (wire.FORMAT, wire.FORMATS_READ)
+    with limited({"BLOCK_BYTES_MAX": 77}):
+        assert (limits.BLOCK_BYTES_MAX, wire.BLOCK_BYTES_MAX) == (77, 77)
+    simulate(0, PROFILES["calm"])
+    assert {name: getattr(limits, name, None) for name in TIGHT} == before
+    assert formats == (wire.FORMAT, wire.FORMATS_READ)
+
+
+def test_a_limit_nobody_has_is_refused() -> None:
+    with pytest.raises(KeyError, match="NO_SUCH_LIMIT"), limited({"NO_SUCH_LIMIT": 1}):
+        pass
