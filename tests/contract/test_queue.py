@@ -26,6 +26,9 @@ class Shifted(Machine):
     def now_ms(self) -> int:
         return super().now_ms() + self.shift_ms
 
+    def monotonic(self) -> float:
+        return super().monotonic() + self.shift_ms / 1000
+
 
 class Blocking:
     """An AsyncQueue, its leases and their methods, called as if they blocked."""

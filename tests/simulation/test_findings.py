@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from osqueue import limits
 from osqueue.commit.effects import All, Effect, Sleep
+from osqueue.commit.intents import within_bytes
 from osqueue.commit.protocol import commit
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.commit.writer import Writer
@@ -155,8 +157,32 @@ def test_a_clock_can_be_measured_while_everybody_measures_theirs() -> None:
     truth.perform(Put("q/clock", b""))  # another writer, in between
     with pytest.raises(StopIteration):
         flow.send(perform(truth, flow.send(written)))
-    assert writer.offset_ms is not None
-    assert -1_100 <= writer.offset_ms + 2 * HOUR_MS <= 0
+    assert writer.store_ms is not None
+    assert -1_100 <= writer.store_ms - EPOCH_MS - truth._world.now * 1000 <= 0
+
+
+def test_a_step_of_the_wall_clock_does_not_move_the_time_of_commits() -> None:
+    truth = Truth(Clock())
+    machine = VirtualMachine(truth._world, "a", 1)
+    writer = Writer("q/", "q", machine)
+    flow = writer.measure_clock()
+    found = perform(truth, flow.send(perform(truth, next(flow))))
+    with pytest.raises(StopIteration):
+        flow.send(found)
+    state = State(commit=bytes(16), epoch=1)
+    before = writer.now_ms(state)
+    machine.skew_ms = 5 * HOUR_MS
+    assert writer.now_ms(state) == before
+
+
+def test_an_announced_request_over_the_budget_does_not_keep_others_from_being_combined() -> None:
+    def sized(born: int, size: int) -> Request:
+        return request(Enqueue((New(key(born), bytes(size)),)), born=born)
+
+    full = limits.INTENT_BYTES_PER_COMMIT_MAX
+    huge, small, last = sized(1, full + 1), sized(2, 10), sized(3, 10)
+    assert within_bytes([huge, small]) == [huge]
+    assert within_bytes([small, last, sized(4, full)]) == [small, last]
 
 
 def test_an_empty_claim_is_answered_and_nothing_is_written() -> None:

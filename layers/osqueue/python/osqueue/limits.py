@@ -56,7 +56,9 @@ FANOUT = 16  # pointers folded into one index object
 BORN_AGE_MAX_MS = 60 * SECOND_MS  # a head validated this recently may date an operation
 CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than this is not trusted
 CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
-SESSION_IDLE_MS_MIN = 20 * MINUTE_MS  # a session row younger than this is never dropped
+SESSION_IDLE_MS_MIN = (
+    2 * MINUTE_MS
+)  # a session row younger than this is never dropped; no request lasts as long
 HOT_COMMITS = 8  # commits for which a contended head sends writers to announce
 COMBINERS_TARGET = 4  # writers of a crowd that should try to combine at once
 INTENTS_PER_COMMIT_MAX = 1_000

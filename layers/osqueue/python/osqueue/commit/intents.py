@@ -19,11 +19,12 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
 
 
 def within_bytes(requests: list[Request]) -> list[Request]:
-    """The oldest requests that together stay within one commit's budget."""
-    kept, size = [], 0
+    """The oldest requests that together stay within one commit's budget; the first always, however large."""
+    kept: list[Request] = []
+    size = 0
     for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
         size += len(intent_body(request))
-        if size > limits.INTENT_BYTES_PER_COMMIT_MAX:
+        if kept and size > limits.INTENT_BYTES_PER_COMMIT_MAX:
             break
         kept.append(request)
     return kept

@@ -62,7 +62,7 @@ class Writer:
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
         self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
         self.ahead = False  # was this writer's last commit one that took others along?
-        self.offset_ms: int | None = None  # store's clock minus the machine's
+        self.store_ms: int | None = None  # the store's clock when it was last measured
         self.measured = 0.0  # monotonic seconds of that measurement
         self.blocks: dict[tuple[str, int], Loaded] = {}
 
@@ -78,7 +78,7 @@ class Writer:
             self.process = self.machine.process()
             self.env = ""
             self.head = None
-            self.offset_ms = None
+            self.store_ms = None
 
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
         """Fix the identity of a request for good. The head must have been current within the last minute."""
@@ -130,19 +130,20 @@ class Writer:
         """
         now = self.store_clock()
         if now is None:
-            if self.offset_ms is None:
+            if self.store_ms is None:
                 return state.now_ms
-            now = self.machine.now_ms() + self.offset_ms
+            # Counted on from the measurement: a step of the machine's wall clock changes nothing.
+            now = self.store_ms + int((self.machine.monotonic() - self.measured) * 1000)
         if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
             return state.now_ms
         return max(now, state.now_ms)
 
     def clock_is_due(self) -> bool:
-        """Does the offset to the store's clock have to be measured (again)?"""
+        """Does the store's clock have to be measured (again)?"""
         if self.store_clock() is not None:
             return False
         age_ms = (self.machine.monotonic() - self.measured) * 1000
-        return self.offset_ms is None or age_ms > limits.CLOCK_AGE_MS_MAX
+        return self.store_ms is None or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
@@ -156,7 +157,7 @@ class Writer:
             return
         found = yield Get(self.root + CLOCK)
         if isinstance(found, Found):
-            self.offset_ms = found.modified_ms - self.machine.now_ms()
+            self.store_ms = found.modified_ms
             self.measured = self.machine.monotonic()
 
     def forget_old_blocks(self) -> None:

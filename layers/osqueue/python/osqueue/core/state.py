@@ -299,7 +299,7 @@ def session_weight(env: str, row: Session) -> int:
 
 def session_weight_of(env: str, outcomes_bytes: int) -> int:
     """The same for a row that is yet to be written."""
-    return 50 + len(env) + max(OUTCOMES_FREE, outcomes_bytes)
+    return 40 + len(env) + max(OUTCOMES_FREE, outcomes_bytes)
 
 
 def jobs_in_memory(state: State) -> Iterator[tuple[str, Job]]:
