@@ -29,7 +29,7 @@ def awaiting(
     """A coroutine method that runs the flow on the event loop; its object offers an async ``_run``."""
 
     @functools.wraps(flow)
-    async def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        return cast("R", await self._run(flow(self, *args, **kwargs)))
+    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return cast("Coroutine[Any, Any, R]", self._run(flow(self, *args, **kwargs)))
 
     return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, R]]", method)

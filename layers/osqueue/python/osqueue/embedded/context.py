@@ -38,6 +38,9 @@ class Context:
 
     def shards(self) -> QueueFlow[int]:
         """How many shards the queue has, by the head of the first as this process last saw it."""
+        writer = self.writers[0]
+        if writer.head is not None:
+            return writer.head.state.settings.shards
         return (yield from self._seen(0)).settings.shards
 
     def _seen(self, shard: int) -> QueueFlow[State]:

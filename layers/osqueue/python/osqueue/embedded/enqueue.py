@@ -97,7 +97,8 @@ class Enqueuing(Context):
         return data
 
     def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
-        yield from self.known_queue()
+        if not self.known:
+            yield from self.known_queue()
         large = max(len(new.payload) for new in news) > limits.INLINE_BYTES_MAX  # type: ignore[arg-type]
         for _ in range(STALE_TRIES):
             sent = news
