@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from osqueue.errors import OsqueueError, Rejected, Timeout, Unavailable
-from osqueue.stores import s3, s3_boto
+from osqueue.errors import NotInstalled, OsqueueError, Rejected, Timeout, Unavailable
+from osqueue.stores import s3, s3_boto, s3_faults
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
@@ -194,6 +195,64 @@ def test_a_missing_bucket_is_an_error_that_says_so(stub: S3Stub, perform: Perfor
     assert BUCKET in error.message
     assert "create the bucket" in error.message
     assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "permanent"),
+    [
+        (404, "NoSuchBucket", True),
+        (403, "AccessDenied", True),
+        (403, "InvalidAccessKeyId", True),
+        (401, "", True),
+        (400, "ExpiredToken", True),
+        (400, "AuthorizationHeaderMalformed", True),
+        (500, "InternalError", False),
+        (503, "SlowDown", False),
+        (409, "OperationAborted", False),
+    ],
+    ids=name_of,
+)
+def test_what_only_a_change_can_mend_is_permanent(
+    stub: S3Stub, perform: Perform, status: int, code: str, permanent: bool
+) -> None:
+    stub.answers(status, code)
+    error = error_of(perform(WRITE))
+    assert isinstance(error, Unavailable)
+    assert error.permanent is permanent
+    assert (error.retry_after is None) is permanent
+
+
+def test_a_wrong_region_is_permanent_and_named(stub: S3Stub) -> None:
+    stub.answers(301, "PermanentRedirect")  # boto3 follows it by itself, to the region that S3 names
+    error = error_of(open_store("obstore", stub.endpoint).perform(WRITE))
+    assert error.permanent
+    assert "?region=" in error.message
+    assert len(stub.arrived) == 1
+
+
+@pytest.mark.parametrize("client", ["obstore", "obstore with boto3", "boto3"])
+def test_missing_credentials_are_named_at_once(
+    client: str, stub: S3Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if client == "obstore":  # its look at the machine's metadata would leave this machine
+        error: OsqueueError = s3_faults.explained(
+            s3._fault(Exception("Error performing PUT http://169.254.169.254/latest/api/token")), BUCKET
+        )
+    else:
+        error = error_of(open_store(client, stub.endpoint).perform(READ))
+    assert "no AWS credentials found: set AWS_ACCESS_KEY_ID" in error.message
+    assert error.permanent
+    assert stub.arrived == []
+
+
+def test_a_missing_client_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "find_spec", lambda name: None)
+    with pytest.raises(NotInstalled, match=r"pip install 'osqueue\[s3\]'") as caught:
+        s3.S3Store(BUCKET)
+    assert (caught.value.code, caught.value.permanent) == ("not_installed", True)
 
 
 def test_an_unchanged_object_is_not_sent_again(stub: S3Stub, perform: Perform) -> None:

@@ -251,6 +251,10 @@ def test_what_is_refused_by_name_is_listed() -> None:
     assert [name for name in FUTURE_FIELDS if f"`{name}`" not in readme] == []
 
 
+def test_no_figure_waits_to_be_filled_in() -> None:
+    assert re.findall(r"FIGURE:\S+", (ROOT / "README.md").read_text(encoding="utf-8")) == []
+
+
 def test_the_page_on_stores_names_every_option() -> None:
     text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
     options = {option for known in address._OPTIONS.values() for option in known} | {*address._FAULT_OPTIONS}

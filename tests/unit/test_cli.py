@@ -169,7 +169,11 @@ def test_every_kind_of_error_has_its_exit_code() -> None:
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, errors.OsqueueError)
     }
-    assert {name for name, code in codes.items() if code == 2} == {"rejected", "not_supported"}
+    assert {name for name, code in codes.items() if code == 2} == {
+        "rejected",
+        "not_supported",
+        "not_installed",
+    }
     assert {name for name, code in codes.items() if code == 3} == {
         "unavailable",
         "unknown",
@@ -272,3 +276,61 @@ def test_a_hostile_argument_comes_back_escaped() -> None:
     result = run("job", "file://x", "emails", HOSTILE)
     assert result.exit_code == 2
     assert result.stderr.rstrip("\n").isprintable()
+
+
+# ── What a new user meets first ──────────────────────────────────────────────
+def test_an_address_without_queues_says_so(address: str) -> None:
+    result = run("queue", "ls", address)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "no queues at this address\n"
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("enqueue", "emails", "1"),
+        ("claim", "emails"),
+        ("queue", "stats", "emails"),
+        ("queue", "ls"),
+        ("reap",),
+    ],
+    ids=" ".join,
+)
+def test_a_file_is_not_taken_for_a_folder(
+    args: tuple[str, ...], below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").write_text("not a folder")
+    result = run(*args, "--timeout", "2s", env={"OSQUEUE_ADDRESS": f"file://afile{below}"})
+    assert result.exit_code in (2, 3)
+    assert "afile' is not a folder" in result.stderr
+
+
+def test_a_suggestion_ends_with_its_question_mark(address: str) -> None:
+    result = run("enqueue", address, "emails", "1", "--priorit", "1")
+    assert "Did you mean '--priority'? See '" in result.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_stand_without_brackets_of_their_own(name: str) -> None:
+    text = run(*name.split()[1:], "--help").stdout
+    assert "default: (" not in text
+
+
+def test_a_store_that_refuses_is_not_to_be_asked_again() -> None:
+    error = errors.Unavailable("no such bucket", permanent=True)
+    assert (error.permanent, error.retry_after, exit_code(error)) == (True, None, 3)
+    assert (errors.Unavailable("gone").permanent, errors.Unavailable("gone").retry_after) == (False, 5.0)
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    assert set(osqueue.__all__) <= set(dir(osqueue))
+    assert not {"Any", "TYPE_CHECKING"} & set(dir(osqueue))
+
+
+def test_the_package_runs_as_a_command() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "osqueue", "--version"], capture_output=True, check=True, text=True, timeout=30
+    )
+    assert result.stdout == f"osqueue {osqueue.__version__}\n"

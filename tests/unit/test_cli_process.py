@@ -174,6 +174,8 @@ def test_a_worker_runs_the_handlers_of_a_module_in_this_folder(
     result = piped(address, "worker", f"tasks:{name}", "--concurrency", "2", "--until-empty", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     tally = json.loads(result.stdout)
+    assert "worker starts" in result.stderr
+    assert "worker ends" not in result.stderr  # the answer says it
     assert (tally["queue"], tally["claimed"], tally["completed"]) == ("emails", 3, 3)
 
 
@@ -196,7 +198,13 @@ def test_a_worker_that_cannot_be_found_says_what_is_wrong(address: str, tmp_path
         cwd=tmp_path,
         timeout=60,
     )
-    told = result.stdout.splitlines()
+    told, traced = result.stdout.splitlines()[:6], result.stdout.splitlines()[6:]
+    files = [line for line in traced if line.startswith("  File ")]
+    assert len(files) == 1, "only the frames of the module itself"
+    assert "broken.py" in files[0]
+    assert traced[-1].startswith(
+        "error: usage: module 'broken' cannot be imported: ModuleNotFoundError: No module"
+    )
     for line, says in zip(
         told,
         (
@@ -205,7 +213,7 @@ def test_a_worker_that_cannot_be_found_says_what_is_wrong(address: str, tmp_path
             "2 error: usage: module 'tasks' has no 'nothing'. Its queues: q, a",
             "2 error: usage: 'tasks:number' is a int, not a Queue",
             "2 error: usage: '.' is not a module's name",
-            "1 ModuleNotFoundError(\"No module named 'not_installed_anywhere'\")",
+            "2 Traceback",
         ),
         strict=True,
     ):

@@ -112,9 +112,14 @@ def test_a_warm_operation_is_one_put_and_nothing_else(opened: Any) -> None:
         lambda: leases[0].complete("result"),
         lambda: leases[1].fail("no"),
         lambda: leases[2].release(0),
-        q.pause,
     ):
         assert spent(q, work) == {"get": 0, "put": 1, "list": 0, "delete": 0}
+
+
+def test_a_pause_asks_before_and_after_how_many_shards_there_are(opened: Any) -> None:
+    q = opened()
+    q.enqueue(0)
+    assert spent(q, q.pause) == {"get": 2, "put": 1, "list": 0, "delete": 0}
 
 
 def test_what_changes_nothing_writes_nothing(opened: Any) -> None:

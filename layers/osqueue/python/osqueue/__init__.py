@@ -10,6 +10,7 @@ from .errors import (
     LeaseLost,
     NewerFormat,
     NotFound,
+    NotInstalled,
     NotSupported,
     OsqueueError,
     Rejected,
@@ -38,6 +39,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What there is to use, AsyncQueue included although it may not be loaded yet."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations"})
+
+
 __all__ = [
     "AsyncLease",
     "AsyncQueue",
@@ -54,6 +60,7 @@ __all__ = [
     "LeaseLost",
     "NewerFormat",
     "NotFound",
+    "NotInstalled",
     "NotSupported",
     "OsqueueError",
     "Queue",

@@ -12,11 +12,14 @@ class OsqueueError(Exception):
 
     code = "error"
     retry_after: float | None = None  # seconds
+    permanent: bool = False  # repeating will not help until somebody changes something
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, permanent: bool = False) -> None:
         super().__init__(message)
         self.message = message
-        if retry_after is not None:
+        if permanent:
+            self.permanent = True
+        if retry_after is not None or permanent:
             self.retry_after = retry_after
 
 
@@ -49,6 +52,7 @@ class Rejected(OsqueueError):
     """The request can never succeed as it is. The message names the field and the remedy."""
 
     code = "rejected"
+    permanent = True
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -59,6 +63,12 @@ class NotSupported(Rejected):
     """The request names a feature that this release does not have."""
 
     code = "not_supported"
+
+
+class NotInstalled(Rejected):
+    """The request needs a package that this Python does not have. The message says how to install it."""
+
+    code = "not_installed"
 
 
 class Unavailable(OsqueueError):

@@ -15,7 +15,7 @@ from . import limits
 from .core.ops import RaiseGcFloor, Sweep
 from .core.state import Body, Span, State, jobs_in_memory
 from .core.wire import INTENTS, born_of
-from .errors import Unavailable
+from .errors import OsqueueError, Unavailable
 from .segments import children, footer
 from .shards import QueueFlow, Submit, read_state, root_of, unavailable
 from .stores.base import Delete, Deleted, List, Listed
@@ -36,11 +36,17 @@ class Report(Struct, frozen=True):
 def reap(queue: str, shards: int) -> QueueFlow[Report]:
     """One pass over every shard. Safe at any time, from any number of processes, and to stop anywhere."""
     total = Report()
+    trouble: OsqueueError | None = None
     for shard in range(shards):
-        state = yield from read_state(queue, shard)
-        if state is not None:
-            done = yield from _reap_shard(queue, shard, state)
-            total = Report(*(a + b for a, b in zip(_numbers(total), _numbers(done), strict=True)))
+        try:
+            state = yield from read_state(queue, shard)
+            if state is not None:
+                done = yield from _reap_shard(queue, shard, state)
+                total = Report(*(a + b for a, b in zip(_numbers(total), _numbers(done), strict=True)))
+        except OsqueueError as error:  # one shard's trouble is not the others'
+            trouble = error
+    if trouble is not None:
+        raise trouble
     return total
 
 
@@ -61,7 +67,7 @@ def _reap_shard(queue: str, shard: int, before: State) -> QueueFlow[Report]:
         collected = yield from _collect(queue, shard, root)
     after = yield from read_state(queue, shard)
     if after is None:
-        raise Unavailable("the queue's head is not there any more. Run osqueue doctor.")
+        raise Unavailable("the queue's head is not there any more. See docs/operations.md.")
     return Report(
         expired=after.counters.stalled - before.counters.stalled,
         promoted=max(0, len(before.delayed.jobs) - len(after.delayed.jobs)),

@@ -263,7 +263,7 @@ class QueueBase(Generic[T]):
 
     def _reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
-        count = yield from self._flows.shards()
+        count = (yield from self._flows._settings()).shards
         return (yield from reap(self.name, count))
 
 

@@ -10,15 +10,17 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from .commit.effects import All, Flow
+from .commit.effects import All, Flow, Sleep
 from .core.state import Body, Content, Job, Span
 from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index
 from .errors import Damaged, NotFound, OsqueueError
 from .shards import unavailable
-from .stores.base import Found, Get, Missing
+from .stores.base import Failed, Found, Get, Missing
 
 FOOTER_BYTES_GUESS = 16 * 1024
 READS_AT_ONCE = 32
+READ_TRIES = 3  # of a payload, before it is told as unavailable
+READ_PAUSE_SECONDS = 0.1
 
 
 class Place(Struct, frozen=True):
@@ -37,8 +39,13 @@ def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | Osq
     read: dict[Body, bytes | OsqueueError] = {}
     for at in range(0, len(wanted), READS_AT_ONCE):
         group = wanted[at : at + READS_AT_ONCE]
-        replies = yield All(tuple(Get(root + b.name, start=b.start, length=b.length) for b in group))
-        read.update((body, _checked(body, reply)) for body, reply in zip(group, replies, strict=True))
+        for last in range(1, READ_TRIES + 1):
+            replies = yield All(tuple(Get(root + b.name, start=b.start, length=b.length) for b in group))
+            read.update((body, _checked(body, reply)) for body, reply in zip(group, replies, strict=True))
+            group = [body for body, reply in zip(group, replies, strict=True) if isinstance(reply, Failed)]
+            if not group or last == READ_TRIES:
+                break
+            yield Sleep(READ_PAUSE_SECONDS * last)
     return [read[each] if isinstance(each, Body) else each for each in contents]
 
 
@@ -77,7 +84,7 @@ def footer(root: str, span: Span) -> Flow[Footer]:
         if isinstance(found, Footer):
             return found
         if not guess < found <= span.size:
-            raise Damaged(f"{span.name} is shorter than the head says. Run osqueue doctor.")
+            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
         guess = found
 
 
@@ -86,7 +93,7 @@ def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
     data = yield from _read(root, span.name, info.offset, info.length)
     for _, found in decode_blocks(data, info.length, span.name):
         return found
-    raise Damaged(f"{span.name} is shorter than its footer says. Run osqueue doctor.")
+    raise Damaged(f"{span.name} is shorter than its footer says. See docs/operations.md.")
 
 
 def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
@@ -105,7 +112,7 @@ def whole(root: str, span: Span) -> Flow[list[Job]]:
     data = yield from _read(root, span.name, span.offset, span.size - span.offset)
     jobs = [job for _, each in decode_blocks(data, span.length, span.name) for job in each.jobs]
     if len(jobs) - span.skip != span.count:
-        raise Damaged(f"{span.name} is shorter than the head says. Run osqueue doctor.")
+        raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
     return jobs[span.skip :]
 
 

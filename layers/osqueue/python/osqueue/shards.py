@@ -21,7 +21,7 @@ from .commit.writer import HEAD
 from .core.ops import Op
 from .core.state import State
 from .core.wire import decode_head
-from .errors import Unavailable
+from .errors import OsqueueError, Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
 
 REGISTER = "queues/"
@@ -74,7 +74,9 @@ def read_state(queue: str, shard: int) -> Flow[State | None]:
     return None
 
 
-def unavailable(reply: object, what: str) -> Unavailable:
-    """The error for a read that brought no definite answer."""
+def unavailable(reply: object, what: str) -> OsqueueError:
+    """The error for a request that brought no definite answer."""
+    if isinstance(reply, Failed) and reply.error.permanent:
+        return reply.error  # it says best itself what has to be changed
     why = reply.error.message if isinstance(reply, Failed) else f"unexpected answer {type(reply).__name__}"
     return Unavailable(f"the store did not give {what}: {why}")

@@ -6,14 +6,14 @@ so long that the collector has passed that point, the commit answers ``STALE`` a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from . import limits
 from .clock import Machine
 from .commit.effects import All, Flow
 from .core.ops import Attach, New
-from .core.state import Body, Content, Job, Span
+from .core.state import Body, Content, Job, Span, weight
 from .core.wire import encode_segment, staged_name
 from .shards import unavailable
 from .stores.base import Put, Written
@@ -73,7 +73,8 @@ class Stage:
 class Bulk:
     """A bulk of jobs on its way into segments: one run of segments for each lane, one for delayed jobs.
 
-    Jobs are cut into segments as they come, so a bulk of a million needs the memory of one segment.
+    Jobs of a lane are cut into segments as they come, so a bulk of a million needs the memory of one segment.
+    Delayed ones have to be sorted by due time first.
     """
 
     def __init__(self, stage: Stage, now_ms: int) -> None:
@@ -127,8 +128,25 @@ class Bulk:
         attach = [Attach(priority, kind, tuple(spans)) for (priority, kind), spans in self._spans.items()]
         if self._delayed:
             self._delayed.sort(key=lambda job: (job.due_ms, job.key))
-            name = self._stage.name("segments")
-            data, span = encode_segment(self._delayed, name)
-            yield from self._stage.write([(name, data)])
-            attach.append(Attach(0, "", (span,), delayed=True))
+            spans = []
+            for run in _by_size(self._delayed):
+                name = self._stage.name("segments")
+                data, span = encode_segment(run, name)
+                yield from self._stage.write([(name, data)])
+                spans.append(span)
+            attach.append(Attach(0, "", tuple(spans), delayed=True))
         return tuple(attach)
+
+
+def _by_size(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Cut jobs into runs of about one segment's size."""
+    run: list[Job] = []
+    size = 0
+    for job in jobs:
+        run.append(job)
+        size += weight(job)
+        if size >= limits.SEGMENT_BYTES_MAX:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run

@@ -75,7 +75,7 @@ Examples:
 ADDRESS is file:///path or s3://bucket/prefix.
 On a terminal answers are tables, in a pipe or with --json they are JSON.
 Exit codes: 0 done, 1 refused (lease lost, not found, bad data), 2 wrong usage,
-3 the store gave no answer or was busy, 130 interrupted.
+3 the store gave no answer, refuses or was busy, 130 interrupted.
 """
 
 

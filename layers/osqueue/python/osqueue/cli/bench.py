@@ -48,7 +48,7 @@ class _Phase(Struct):
 @click.option(
     "--group", type=click.IntRange(2, 1000), default=100, show_default=True, help="Jobs in a grouped call."
 )
-@click.option("--seconds", type=duration, default=20, show_default="20s", help="Stop after this long.")
+@click.option("--seconds", type=duration, default=20, help="Stop after this long.  [default: 20s]")
 @click.option(
     "--payload-bytes", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="Of each job."
 )

@@ -37,11 +37,9 @@ LEASE_FIELDS = (
 @store_arguments()
 @click.option("--limit", type=int, default=1, show_default=True, help="Most jobs to lease.")
 @click.option("--worker", help="Who holds the leases.  [default: host and process]")
+@click.option("--wait", type=duration, default=0, help="How long to wait for the first job.  [default: 0s]")
 @click.option(
-    "--wait", type=duration, default=0, show_default="0s", help="How long to wait for the first job."
-)
-@click.option(
-    "--lease", type=duration, default=limits.LEASE_MS_DEFAULT / 1000, show_default="30s", help="How long."
+    "--lease", type=duration, default=limits.LEASE_MS_DEFAULT / 1000, help="How long.  [default: 30s]"
 )
 @click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
 @click.pass_obj
@@ -69,7 +67,7 @@ def claim(
             output.note(f"nothing to claim: {why}")
             return
         columns = ("job_id", "token", "attempt", "kind", "payload")
-        output.rows((_lease(each) for each in leases), columns, whole=("job_id", "token"))
+        output.rows((_lease(each) for each in leases), columns)
 
 
 def _lease(lease: Lease[Any]) -> dict[str, Any]:
@@ -156,7 +154,7 @@ def complete(
                 failed = failed or not each["ok"]
                 yield each
 
-        output.rows(answers(), ("line", "job_id", "ok", "code", "message"), whole=("job_id",))
+        output.rows(answers(), ("line", "job_id", "ok", "code", "message"))
         if failed:
             raise click.exceptions.Exit(REFUSED)
 

@@ -12,7 +12,7 @@ from .output import Output
 OK = 0
 REFUSED = 1  # the operation was refused, the lease is lost, the thing is not there, an object is damaged
 USAGE = 2  # the command or a value in it is wrong
-UNAVAILABLE = 3  # the store or the queue gave no answer, or was too busy: repeat it later
+UNAVAILABLE = 3  # the store gave no answer or refuses (the message says what to change), or was too busy
 INTERRUPTED = 130  # Ctrl-C
 
 
@@ -53,7 +53,8 @@ def ended(output: Output, error: BaseException) -> click.ClickException:
             return error
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
-            text = f"{error.format_message().rstrip('.')}. See '{where} --help'."
+            text = error.format_message().rstrip(".")
+            text = f"{text}{'' if text.endswith('?') else '.'} See '{where} --help'."
             return Ended(output, "usage", text, USAGE)
         case click.ClickException():
             return Ended(output, "usage", error.format_message(), USAGE)

@@ -63,4 +63,4 @@ def _show(output: Output, found: Job) -> None:
         head["last_error"] = found.error
     output.record(head)
     rows = [{"when": at, "what": what} for at, what in timeline(found, now)]
-    output.rows(rows, ("when", "what"), whole=("when",))
+    output.rows(rows, ("when", "what"))

@@ -88,8 +88,7 @@ timeout_option = click.option(
     "--timeout",
     type=duration,
     default=limits.REQUEST_TIMEOUT_S,
-    show_default="25s",
-    help="How long one request to the queue may try.",
+    help="How long one request to the queue may try.  [default: 25s]",
 )
 
 

@@ -10,12 +10,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
 from ..errors import OsqueueError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NOTHING = "-"
 
@@ -57,6 +60,11 @@ def cell(value: Any) -> str:
     return safe(value) if isinstance(value, str) else as_json(value)
 
 
+def short_cell(value: Any) -> str:
+    """The same, times without their year and seconds."""
+    return value.strftime("%m-%d %H:%MZ") if isinstance(value, datetime) else cell(value)
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person is at the other end."""
     return stream is not None and stream.isatty()
@@ -83,46 +91,80 @@ class Output:
         if not self.tables:
             self.document(row)
             return
-        self._print([(safe(name.replace("_", " ")), cell(value)) for name, value in row.items()], None, title)
+        from rich.text import Text
 
-    def rows(
-        self, rows: Iterable[Row], columns: Sequence[str], title: str = "", whole: Sequence[str] = ()
-    ) -> None:
-        """Print many things: a table of ``columns``, or JSON lines of all fields as they come.
+        table = self._table(title, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in row.items():
+            table.add_row(Text(safe(name.replace("_", " "))), Text(cell(value)))
+        self._print(table)
 
-        The columns named in ``whole`` are never cut or broken, so that they can be copied.
-        """
+    def rows(self, rows: Iterable[Row], columns: Sequence[str], title: str = "") -> None:
+        """Print many things: a table of ``columns``, one thing a line, or JSON lines of all fields as they come."""
         if not self.tables:
             for row in rows:
                 self.document(row)
             return
-        cells: list[list[str]] = []
+        values: list[list[Any]] = []
         try:
-            cells.extend([cell(row.get(name)) for name in columns] for row in rows)
+            values.extend([row.get(name) for name in columns] for row in rows)
         finally:  # what is done is shown, even if the rest fails
-            self._print(cells, columns, title, whole)
+            self._print_rows(values, columns, title)
 
-    def _print(
-        self,
-        cells: Sequence[Sequence[str]],
-        columns: Sequence[str] | None,
-        title: str,
-        whole: Sequence[str] = (),
-    ) -> None:
-        from rich.box import SIMPLE_HEAD
+    def _print_rows(self, values: Sequence[Sequence[Any]], names: Sequence[str], title: str) -> None:
         from rich.console import Console
+        from rich.text import Text
+
+        from .layout import FOLDED, GAP_CELLS, layout
+
+        room = Console().width
+        rows = [[cell(value) for value in each] for each in values]
+        columns, left_out = layout(names, rows, NOTHING, room)
+        if left_out:  # times that say less may make the room
+            rows = [[short_cell(value) for value in each] for each in values]
+            columns, left_out = layout(names, rows, NOTHING, room)
+        table = self._table(title, show_header=True)
+        for each in columns:
+            folded = each.name in FOLDED
+            table.add_column(
+                Text(each.head),
+                width=each.width,
+                no_wrap=not folded,
+                overflow="fold" if folded else "ellipsis",
+            )
+        for row in rows:
+            table.add_row(*(Text(row[each.at]) for each in columns))  # Text: nothing in it is markup
+        needed = sum(each.width + GAP_CELLS for each in columns)
+        self._print(table, needed)
+        if left_out:
+            names_out = ", ".join(name.replace("_", " ") for name in left_out)
+            self.note(f"no room for: {names_out}. A wider terminal or --json shows all.")
+
+    def _table(self, title: str, show_header: bool) -> Table:
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
         head = safe(title)
-        table = Table(box=SIMPLE_HEAD, show_header=columns is not None, title=Text(head) if head else None)
+        table = Table(
+            box=SIMPLE_HEAD,
+            show_header=show_header,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+            title=Text(head) if head else None,
+        )
         table.title_justify = "left"
-        for name in columns or ("field", "value"):
-            fixed = name in whole or name == "field"
-            table.add_column(name.replace("_", " "), no_wrap=fixed, overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(each) for each in row))  # Text: nothing in it is markup
-        Console(highlight=False, soft_wrap=False).print(table)
+        return table
+
+    def _print(self, table: Table, width: int = 0) -> None:
+        """Print a table; what is too wide even so is left to the terminal, which breaks lines and loses nothing."""
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=False)
+        console.width = max(console.width, width)
+        console.print(table)
 
     def note(self, text: str) -> None:
         """Tell a person something that is not part of the answer."""

@@ -60,7 +60,7 @@ def _each(
                 failures.append((name, row))
             yield _row_or_error(name, row)
 
-    output.rows(rows(), columns, whole=("queue",))
+    output.rows(rows(), columns)
     for name, error in failures:
         worst = max(worst, exit_code(error))
         output.error(error.code, f"queue {name}: {error.message}", queue=name)
@@ -76,8 +76,11 @@ def ls(output: Output, address: str, names: bool, timeout: float) -> None:
     """List the queues at an address with their numbers."""
     store = open_at(address)
     found = queues_at(store)
+    if not found:
+        output.note("no queues at this address")
+        return
     if names:
-        output.rows(({"queue": name} for name in found), ("queue",), whole=("queue",))
+        output.rows(({"queue": name} for name in found), ("queue",))
         return
 
     def each() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
@@ -129,9 +132,7 @@ def jobs(
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
-    output.rows(
-        (msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, whole=("job_id", "enqueued_at")
-    )
+    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS)
     if following:
         output.note(f"more: --cursor {following}")
 
@@ -215,9 +216,7 @@ Examples:
 )
 @click.argument("address")
 @click.argument("queue", required=False)
-@click.option(
-    "--timeout", type=duration, default=60, show_default="60s", help="How long one request may try."
-)
+@click.option("--timeout", type=duration, default=60, help="How long one request may try.  [default: 60s]")
 @json_option
 @click.pass_obj
 def reap(output: Output, address: str, queue: str | None, timeout: float) -> None:

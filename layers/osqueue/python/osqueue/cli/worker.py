@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
+import traceback
 from importlib import import_module
+from types import TracebackType
 from typing import Any
 
 import click
 import msgspec
 
 from ..async_queue import AsyncQueue
+from ..errors import OsqueueError
 from ..queue import Queue
 from .options import Command, duration, json_option
 from .output import Output
@@ -31,14 +35,10 @@ Example (tasks.py holds: q = Queue.connect("s3://bucket/prefix", "emails") and i
 @click.argument("target", metavar="MODULE:QUEUE")
 @click.option("--concurrency", type=int, default=8, show_default=True, help="Jobs at the same time.")
 @click.option("--name", help="Under which leases are held.  [default: host and process]")
+@click.option("--lease", type=duration, default=30, help="A job's lease; kept by heartbeats.  [default: 30s]")
+@click.option("--poll", type=duration, default=1, help="Longest pause when there is nothing.  [default: 1s]")
 @click.option(
-    "--lease", type=duration, default=30, show_default="30s", help="A job's lease; kept by heartbeats."
-)
-@click.option(
-    "--poll", type=duration, default=1, show_default="1s", help="Longest pause when there is nothing."
-)
-@click.option(
-    "--drain", type=duration, default=30, show_default="30s", help="How long a stop waits for handlers."
+    "--drain", type=duration, default=30, help="How long a stop waits for handlers.  [default: 30s]"
 )
 @click.option("--until-empty", is_flag=True, help="End when nothing can be claimed and nothing runs.")
 @json_option
@@ -50,12 +50,18 @@ def worker(output: Output, /, target: str, **options: Any) -> None:
     stop lets running handlers finish for a while, then gives their jobs back without using an attempt.
     """
     queue = find_queue(target)
-    # After the import: a module that sets up logging itself is left alone.
+    if not logging.getLogger().handlers:  # else the module has set up logging itself and is left alone
+        logging.getLogger("osqueue.worker").addFilter(_is_not_the_tally)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     from ..worker import run_worker
 
     tally = run_worker(queue, **options)
     output.record({"queue": queue.name, **msgspec.structs.asdict(tally)})
+
+
+def _is_not_the_tally(record: logging.LogRecord) -> bool:
+    """Whether a line of the log says something that the command's answer does not say anyway."""
+    return not str(record.msg).startswith("worker ends")
 
 
 def find_queue(target: str) -> Any:
@@ -82,14 +88,35 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name != missing and not name.startswith(f"{missing}."):
-            raise  # something that the module itself imports: its traceback tells the author where
+            raise _broken(name, error) from None  # something that the module itself imports
         raise click.UsageError(
             f"there is no module {missing!r}. Run the command in the folder that holds it, or install it."
         ) from None
-    except (TypeError, ValueError):
-        raise click.UsageError(
-            f"{name!r} is not a module's name. Write it with dots: package.tasks."
-        ) from None
+    except OsqueueError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a module of the user's raises what it likes
+        if _own_frames(error) is None and isinstance(error, TypeError | ValueError):
+            raise click.UsageError(
+                f"{name!r} is not a module's name. Write it with dots: package.tasks."
+            ) from None
+        raise _broken(name, error) from None
+
+
+def _broken(name: str, error: Exception) -> click.UsageError:
+    """The error for a module that does not import, after its traceback, which tells its author where."""
+    traceback.print_exception(type(error), error, _own_frames(error), chain=False)
+    return click.UsageError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}")
+
+
+def _own_frames(error: Exception) -> TracebackType | None:
+    """The traceback from where the user's module begins, without this command and the import system."""
+    at = error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if file not in (__file__, importlib.__file__) and not file.startswith("<frozen importlib"):
+            break
+        at = at.tb_next
+    return at
 
 
 def _queues_in(module: Any) -> str:

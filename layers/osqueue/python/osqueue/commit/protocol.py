@@ -74,7 +74,9 @@ from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
 
-LOAD_ROUNDS_MAX = 12  # reads of segments that one reduction may ask for, one after the other
+LOAD_ROUNDS_MAX = (
+    12 + limits.TOMBSTONES_MAX
+)  # reads of segments that one reduction may ask for, one after the other
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 COMPANY_MS = 10_000  # a writer seen this recently may be waiting
 # How long an announced request waits before it looks again, as shares of what a combiner's round takes. Chosen in
@@ -123,7 +125,6 @@ class _Commit:
         self.began = writer.machine.monotonic()
         self.bodies: dict[str, Request] = {}  # intents read so far, by key
         self.reader = Reader(writer)
-        self.timed = False  # was the clock looked after?
         self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.sent = False  # has anything been written that could apply the request?
@@ -170,7 +171,7 @@ class _Commit:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
             if self.clock_is_wanted(head.state, changes=True):
-                yield from self.writer.measure_clock()
+                yield from self.tell_time()
             return (yield from self.combine(request, head))
         while True:
             state = head.state
@@ -183,7 +184,7 @@ class _Commit:
             own = reduction.outcomes.get(request.identity)
             changes = reduction.changed or (contended and bool(reduction.missing))
             if self.clock_is_wanted(state, changes):
-                yield from self.writer.measure_clock()
+                yield from self.tell_time()
                 continue
             if own is not None and changes:
                 break
@@ -205,13 +206,17 @@ class _Commit:
             answer = yield from self.created(request)
         return answer
 
+    def tell_time(self) -> Flow[None]:
+        """Measure the store's clock, until it answers: a lease granted at an old time would be over at once."""
+        while self.writer.clock_is_due():
+            yield from self.writer.measure_clock()
+            if self.writer.clock_is_due():
+                yield from self.pause(self.writer.commit_seconds)
+
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
         writer = self.writer
-        if self.timed or not writer.clock_is_due():
-            return False
-        self.timed = changes or wants_time(state, writer.machine.now_ms())
-        return self.timed
+        return writer.clock_is_due() and (changes or wants_time(state, writer.machine.now_ms()))
 
     def must_look(self, state: State, now: int) -> bool:
         """A run of direct commits could shut announced requests out: from time to time, take them along.
@@ -457,14 +462,9 @@ class _Commit:
                     self.complain(failed)
                     yield from self.pause(writer.commit_seconds if isinstance(failed, Failed) else 0.0)
                     return None
+            unreadable = frozenset(self.reader.unreadable)
             context = Context(
-                now,
-                commit_id,
-                chance,
-                writer.queue,
-                writer.blocks,
-                frozenset(self.reader.unreadable),
-                writer.observed,
+                now, commit_id, chance, writer.queue, writer.blocks, unreadable, writer.observed
             )
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.reader.unread(reduction.missing)
@@ -490,10 +490,12 @@ class _Commit:
 
     def in_time(self, seconds: float) -> None:
         """Give up when the deadline is less than this away."""
+        failure = self.writer.complaint or self.failure
+        if failure is not None and failure.permanent and not self.sent:
+            raise failure  # waiting would not help, and nothing has happened
         if self.now() + seconds >= self.deadline:
             self.writer.shared = True
             after = "It may still be applied." if self.sent else "It was not sent, so nothing happened."
-            failure = self.writer.complaint or self.failure
             if failure is not None:
                 raise Unavailable(
                     f"the store gave no answer to this operation in time. {after} {failure.message}"

@@ -24,6 +24,9 @@ from .effects import Flow
 HEAD = "head"
 CLOCK = "clock"
 COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was measured
+CLOCKS_APART_MS_MAX = (
+    limits.SECOND_MS
+)  # by which the machine's two clocks may drift apart between measurements
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -63,6 +66,7 @@ class Writer:
         self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
         self.ahead = False  # was this writer's last commit one that took others along?
         self.store_ms: int | None = None  # the store's clock when it was last measured
+        self.measured_wall_ms = 0  # the machine's wall clock then
         self.measured = 0.0  # monotonic seconds of that measurement
         self.blocks: dict[tuple[str, int], Loaded] = {}
 
@@ -143,7 +147,10 @@ class Writer:
         if self.store_clock() is not None:
             return False
         age_ms = (self.machine.monotonic() - self.measured) * 1000
-        return self.store_ms is None or age_ms > limits.CLOCK_AGE_MS_MAX
+        wall_ms = self.machine.now_ms() - self.measured_wall_ms
+        # The two clocks disagree after a suspension or a step of one of them: neither can be relied on then.
+        apart = abs(wall_ms - age_ms) > CLOCKS_APART_MS_MAX
+        return self.store_ms is None or apart or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
@@ -154,10 +161,12 @@ class Writer:
         """
         written = yield Put(self.root + CLOCK, b"")
         if not isinstance(written, Written):
+            self.complaint = written.error if isinstance(written, Failed) else None
             return
         found = yield Get(self.root + CLOCK)
         if isinstance(found, Found):
             self.store_ms = found.modified_ms
+            self.measured_wall_ms = self.machine.now_ms()
             self.measured = self.machine.monotonic()
 
     def forget_old_blocks(self) -> None:

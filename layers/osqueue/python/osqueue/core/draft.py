@@ -248,8 +248,9 @@ class Draft:
         hour = limits.HOUR_MS
         marks = state.marks
         if not marks or self.now - marks[-1][0] >= hour:
-            keep = self.now - limits.GC_HORIZON_MS - 2 * hour
-            marks = (*(mark for mark in marks if mark[0] >= keep), (self.now, state.seq + 1))
+            keep = self.now - limits.GC_HORIZON_MS
+            old = [mark for mark in marks if mark[0] < keep]  # the newest of them is the horizon
+            marks = (*old[-1:], *(mark for mark in marks if mark[0] >= keep), (self.now, state.seq + 1))
         unseen = not listed and self.now - state.now_ms < limits.SECOND_MS
         return State(
             commit=self.context.commit,

@@ -366,7 +366,7 @@ def _abort(draft: Draft, held: Held, why: str) -> Code:
 
 
 def _cancel_leased(draft: Draft, lease: Lease, why: str) -> Code:
-    job = draft.end(lease, CANCELLED, why)
+    job = draft.end(lease, CANCELLED)
     draft.finish(job, CANCELLED, why=why, origin=PROCESSING, cause="cancel")
     return Code.CANCELLED
 
@@ -443,6 +443,8 @@ def _configure(draft: Draft, op: Configure) -> Outcome:
     wished: dict[str, Any] = {
         name: value for name in op.__struct_fields__ if (value := getattr(op, name)) is not None
     }
+    if "shards" in wished:  # their number only grows, whatever a caller believed it was
+        wished["shards"] = max(wished["shards"], draft.settings.shards)
     settings = replace(draft.settings, **wished)
     if settings != draft.settings:
         draft.settings = settings

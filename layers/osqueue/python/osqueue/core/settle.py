@@ -91,7 +91,8 @@ def _settle_delayed(draft: Draft) -> None:
 
 def _merge_delayed(draft: Draft) -> None:
     fresh = {item.name for item in draft.spills}  # cannot have been read yet
-    known = [span for span in draft.delayed_spans if span.name not in fresh]
+    lost = {name for name, _ in draft.context.unreadable}
+    known = [span for span in draft.delayed_spans if span.name not in fresh and span.name not in lost]
     smallest = sorted(known, key=lambda span: (span.size, span.name))[: DELAYED_SPANS_SOFT // 2]
     while sum(span.size for span in smallest) > limits.SEGMENT_BYTES_MAX:
         smallest.pop()

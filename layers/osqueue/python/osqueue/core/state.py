@@ -269,22 +269,26 @@ def weight(job: Job) -> int:
     payload = job.payload
     total = 70 + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
     if job.kind:
-        total += len(job.kind) * 4
+        total += _text_bytes(job.kind)
     for attempt in job.history:
-        total += 60 + (len(attempt.worker) + len(attempt.error)) * 4
+        total += 60 + _text_bytes(attempt.worker) + _text_bytes(attempt.error)
     return total
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def lease_weight(lease: Lease) -> int:
     """An upper estimate of a lease's encoded bytes."""
-    return weight(lease.job) + 70 + len(lease.worker) * 4
+    return weight(lease.job) + 70 + _text_bytes(lease.worker)
 
 
 def finished_weight(row: Finished) -> int:
     """An upper estimate of a finished row's encoded bytes."""
     result = row.result
     inline = len(result) if type(result) is bytes else BODY_WEIGHT
-    return weight(row.job) + 70 + inline + len(row.why) * 4
+    return weight(row.job) + 70 + inline + _text_bytes(row.why)
 
 
 OUTCOMES_FREE = (

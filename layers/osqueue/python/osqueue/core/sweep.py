@@ -34,7 +34,6 @@ from .state import (
 from .wire import Block
 
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
-FORGOTTEN_BYTES_MAX = 64 * limits.KB  # finished jobs up to which a commit adds old dead letters to them
 
 
 def wants_time(state: State, now: int) -> bool:
@@ -101,7 +100,12 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
     It is now, unless a block that has not been read, or the limit of one commit, stands in the way.
     """
     spans: list[Span | None] = list(draft.delayed_spans)
-    fronts = [(span.due_ms, at) for at, span in enumerate(draft.delayed_spans) if span.due_ms <= draft.now]
+    unreadable = draft.context.unreadable  # these wait until they are restored; the others go on
+    fronts = [
+        (span.due_ms, at)
+        for at, span in enumerate(draft.delayed_spans)
+        if span.due_ms <= draft.now and (span.name, span.offset) not in unreadable
+    ]
     heapify(fronts)
     due: list[Job] = []
     until = draft.now
@@ -110,6 +114,9 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
         span = spans[at]
         assert span is not None
         block = draft.blocks.get((span.name, span.offset))
+        if (span.name, span.offset) in unreadable:
+            heappop(fronts)
+            continue
         if not isinstance(block, Block):
             until = first - 1
             for _, other in fronts:
@@ -165,7 +172,7 @@ def forget_dead(draft: Draft) -> None:
             return
         if not draft.dead.ready or draft.dead.ready[0].history[-1].ended_ms > limit:
             return
-        if draft.finished_bytes > FORGOTTEN_BYTES_MAX:
+        if draft.finished_bytes > 2 * limits.FINISHED_BYTES_MAX:
             return  # the rest in the next pass, or the head would have to hold them all
         job = draft.dead.pop()
         draft.finish(job, FAILED, why="kept for its TTL as a dead letter", origin=FAILED, cause="expired")

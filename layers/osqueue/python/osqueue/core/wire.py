@@ -74,7 +74,7 @@ def _frame(magic: bytes, rest: bytes) -> bytes:
 
 def _unframe(magic: bytes, data: bytes, name: str) -> bytes:
     if len(data) < _HEADER.size:
-        raise Damaged(f"{name} is cut short ({len(data)} bytes). Restore it from a backup: osqueue doctor.")
+        raise Damaged(f"{name} is cut short ({len(data)} bytes). See docs/operations.md.")
     found, form, crc = _HEADER.unpack_from(data)
     if found != magic:
         raise Damaged(f"{name} does not begin as {magic.decode()} should. Something else wrote there.")
@@ -84,7 +84,7 @@ def _unframe(magic: bytes, data: bytes, name: str) -> bytes:
         )
     rest = data[_HEADER.size :]
     if zlib.crc32(rest) != crc:
-        raise Damaged(f"{name} fails its checksum. Restore it from a backup: osqueue doctor.")
+        raise Damaged(f"{name} fails its checksum. See docs/operations.md.")
     return rest
 
 
@@ -100,7 +100,7 @@ def decode_head(data: bytes) -> State:
     except msgspec.MsgspecError as error:
         raise Damaged(f"the head cannot be decoded: {error}") from error
     if state.commit != data[:_COMMIT_BYTES]:
-        raise Damaged("the head's commit id does not match its content. Restore it: osqueue doctor.")
+        raise Damaged("the head's commit id does not match its content. See docs/operations.md.")
     return state
 
 
@@ -176,7 +176,7 @@ def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Bl
 def decode_footer(data: bytes, name: str) -> Footer | int:
     """The footer from a segment's last bytes, or how many bytes are needed to hold it."""
     if len(data) < _LENGTH.size:
-        raise Damaged(f"{name} is cut short. Restore it from a backup: osqueue doctor.")
+        raise Damaged(f"{name} is cut short. See docs/operations.md.")
     (length,) = _LENGTH.unpack(data[-_LENGTH.size :])
     if length + _LENGTH.size > len(data):
         return int(length + _LENGTH.size)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from ..clock import Machine
 from ..commit.writer import Writer
 from ..core.state import State
-from ..errors import Unavailable
 from ..serde import Codec
-from ..shards import QueueFlow, Submit, register
+from ..shards import QueueFlow, Submit, register, unavailable
 from ..staging import Stage
 from ..stores.base import Refused, Written
 
@@ -57,9 +56,9 @@ class Context:
         if (yield from self._seen(0)).seq == 0:
             reply = yield register(self.queue)
             if not isinstance(reply, Written | Refused):
-                raise Unavailable(
-                    "the queue could not be registered: the store gave no answer. Repeat the call."
-                )
+                reply = yield register(self.queue)
+            if not isinstance(reply, Written | Refused):
+                raise unavailable(reply, "room for the queue's registration")
         self.known = True
 
     def next_shard(self) -> QueueFlow[int]:

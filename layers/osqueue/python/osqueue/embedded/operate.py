@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import limits, listing, validation
 from ..core.ops import Cancel, Code, Configure, Redrive, Sweep
-from ..core.state import FAILED, State
+from ..core.state import FAILED, Settings, State
 from ..errors import Damaged, Rejected, Throttled
 from ..job import Job
 from ..keys import key_of, shard_of
@@ -70,12 +70,12 @@ class Operating(Context):
         self, state: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> QueueFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
-        count = yield from self.shards()
+        count = (yield from self._settings()).shards
         return (yield from listing.page(self.queue, count, state, limit, cursor))
 
     def stats(self) -> QueueFlow[dict[str, Any]]:
         """Numbers over all shards."""
-        count = yield from self.shards()
+        count = (yield from self._settings()).shards
         states = []
         for shard in range(count):
             found = yield from read_state(self.queue, shard)
@@ -87,15 +87,27 @@ class Operating(Context):
         """Change settings on every shard; answers when all have them."""
         op = _configure(wished)
         yield from self.known_queue()
-        count = yield from self.shards()
-        if op.shards is not None and op.shards < count:
+        settings = yield from self._settings()
+        if op.shards is not None and op.shards < settings.shards:
             raise Rejected(
-                f"shards: the queue has {count}; their number can only grow, or jobs would be out of reach.",
+                f"shards: the queue has {settings.shards}; their number can only grow, or jobs would be out of reach.",
                 field="shards",
             )
-        # The first shard last: it tells everybody how many there are.
-        for shard in reversed(range(max(count, op.shards or 1))):
-            yield Submit(shard, (op,))
+        done = 0
+        while done < max(
+            settings.shards, op.shards or 1
+        ):  # again, if somebody else has made it grow meanwhile
+            count = done = max(settings.shards, op.shards or 1)
+            # The first shard last: it tells everybody how many there are. New ones get all settings there are.
+            for shard in reversed(range(count)):
+                new = shard >= settings.shards
+                yield Submit(shard, (_copy(settings), op) if new else (op,))
+            settings = yield from self._settings()
+
+    def _settings(self) -> QueueFlow[Settings]:
+        """The queue's settings as they are now."""
+        state = yield from read_state(self.queue, 0)
+        return state.settings if state is not None else Settings()
 
     def redrive(
         self,
@@ -108,7 +120,7 @@ class Operating(Context):
         most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         wanted = validation.kinds(kinds)
         part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
-        count = yield from self.shards()
+        count = (yield from self._settings()).shards
         moved = 0
         for shard in range(count):
             left = None if most is None else most - moved
@@ -137,7 +149,7 @@ class Operating(Context):
             if code == Code.UNREADABLE:
                 raise Damaged(
                     f"{moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
-                    " newer format. Restore it, or run osqueue doctor."
+                    " newer format. See docs/operations.md."
                 )
             if not looked:
                 break
@@ -145,10 +157,14 @@ class Operating(Context):
 
     def sweep(self, flush: bool = False) -> QueueFlow[None]:
         """Do what time demands, in every shard."""
-        count = yield from self.shards()
+        count = (yield from self._settings()).shards
         for shard in range(count):
             if (yield from self._state(shard)) is not None:
                 yield Submit(shard, (Sweep(flush),))
+
+
+def _copy(settings: Settings) -> Configure:
+    return Configure(**{field: getattr(settings, field) for field in Configure.__struct_fields__})
 
 
 _SETTINGS = {

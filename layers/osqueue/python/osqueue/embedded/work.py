@@ -24,13 +24,14 @@ from ..core.ops import (
     Release,
 )
 from ..core.state import Lease
-from ..errors import Damaged, LeaseLost, OsqueueError, Rejected
+from ..errors import Damaged, LeaseLost, OsqueueError
 from ..job import Done
 from ..keys import job_id
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit
 from .context import Context
 
+STALE_TRIES = 3  # times a result is staged again when the collector overtook it
 POLL_SECONDS_FIRST = 0.05  # between two looks of a waiting claim, doubled up to …
 POLL_SECONDS_MAX = 1.0
 
@@ -88,6 +89,7 @@ class Working(Context):
         count = yield from self.shards()
         first = int(self.machine.uniform() * count)
         reason = "empty"
+        damaged = False
         for at in range(count):
             shard = (first + at) % count
             asked = self.machine.monotonic()
@@ -104,12 +106,14 @@ class Working(Context):
                     None,
                 )
             if outcome.code == Code.UNREADABLE:
-                raise Damaged(
-                    "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go"
-                    " on. Restore it, or run osqueue doctor."
-                )
+                damaged = True  # the other shards may have work that can be read
             if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
                 reason = outcome.code.name.lower()
+        if damaged:
+            raise Damaged(
+                "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on."
+                " See docs/operations.md."
+            )
         return Claimed((), reason)
 
     # ── What a worker says ───────────────────────────────────────────────────
@@ -179,11 +183,18 @@ class Working(Context):
         return [results[at] for at in range(len(items))]
 
     def _send(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
-        if shard >= limits.SHARDS_MAX:
-            raise Rejected("job_id: it was not drawn by this queue.", field="job_id")
-        op = yield from make(shard, items)
-        answer = yield Submit(shard, (op,))
-        return [_done(item.key, code) for item, code in zip(items, answer.outcomes[0].codes, strict=True)]
+        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
+            return [_done(item.key, Code.LEASE_LOST) for item in items]
+        codes: list[Code] = [Code.STALE] * len(items)
+        for _ in range(STALE_TRIES):
+            again = [at for at, code in enumerate(codes) if code == Code.STALE]
+            op = yield from make(shard, [items[at] for at in again])
+            answer = yield Submit(shard, (op,))
+            for at, code in zip(again, answer.outcomes[0].codes, strict=True):
+                codes[at] = code
+            if Code.STALE not in codes:
+                break
+        return [_done(item.key, code) for item, code in zip(items, codes, strict=True)]
 
 
 def _op(op: Op) -> QueueFlow[Op]:

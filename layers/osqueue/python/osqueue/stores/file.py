@@ -68,6 +68,7 @@ class FileStore(Store):
 
     def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
         self.root = os.path.abspath(root)  # a later chdir must not move the store
+        self._given = os.fspath(root)
         self._fsync = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
@@ -85,7 +86,7 @@ class FileStore(Store):
         try:
             descriptor = os.open(self._path(request.key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno in _NOT_THERE:
+            if self._is_nothing(error):
                 return Missing()
             self._fail("read", request.key, error)
         try:
@@ -319,7 +320,7 @@ class FileStore(Store):
                     if not entry.name.startswith(".") and _may_hold(name, prefix, after):
                         names.append(name)
         except OSError as error:
-            if error.errno in _NOT_THERE:  # gone while we looked, or never there
+            if self._is_nothing(error):  # gone while we looked, or never there
                 return
             self._fail("list", folder, error)
         names.sort()
@@ -329,7 +330,27 @@ class FileStore(Store):
             else:
                 yield name
 
+    def _is_nothing(self, error: OSError) -> bool:
+        """Does the error say that there is no such object or folder (in a store that is a folder)?"""
+        if error.errno == errno.ENOTDIR and self._no_folder() is not None:
+            return False
+        return error.errno in _NOT_THERE
+
+    def _no_folder(self) -> str | None:
+        """The file that stands where the store's folder should be, or where one above it should."""
+        place = self.root
+        while not os.path.lexists(place) and place != os.path.dirname(place):
+            place = os.path.dirname(place)
+        if os.path.isdir(place) or not os.path.exists(place):
+            return None
+        return self._given if place == self.root else place
+
     def _fail(self, verb: str, key: str, error: OSError) -> NoReturn:
+        if error.errno in (errno.ENOTDIR, errno.EEXIST) and (file := self._no_folder()) is not None:
+            raise Rejected(
+                f"{file!r} is not a folder. Name a folder in the address: file:///var/lib/jobs.",
+                field="address",
+            ) from error
         raise explained(verb, os.path.join(self.root, key), error) from error
 
 

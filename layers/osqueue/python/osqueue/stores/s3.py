@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Generator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import NotSupported, OsqueueError, Unavailable
+from ..errors import NotInstalled, NotSupported, OsqueueError
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -73,6 +73,10 @@ _STATUS_OF = {
     "AlreadyExistsError": 409,
     "PreconditionError": 412,
 }
+# Without credentials obstore asks the machine's metadata for a role, and boto3's provider has nothing to give.
+_UNIDENTIFIED = re.compile(
+    r"169\.254\.169\.254|Missing (?:AccessKeyId|SecretAccessKey)|Received None from session\.get_credentials"
+)
 _HIGHEST = "\U0010ffff"
 
 
@@ -93,7 +97,10 @@ class S3Store(PerformingStore):
         self, bucket: str, prefix: str = "", endpoint: str | None = None, region: str | None = None
     ) -> None:
         if find_spec("obstore") is None:
-            raise Unavailable("S3 needs a package that is not installed. Remedy: pip install 'osqueue[s3]'.")
+            raise NotInstalled(
+                "s3:// needs obstore, which this Python does not have. Remedy: pip install 'osqueue[s3]'",
+                field="address",
+            )
         if bucket.endswith("--x-s3"):
             raise NotSupported(
                 "S3 Express directory buckets list their keys in no order, which this release relies on; "
@@ -343,6 +350,10 @@ def _fault(error: Exception) -> Fault:
     if isinstance(error, OsqueueError):
         raise error
     text = str(error)
+    if _UNIDENTIFIED.search(text):
+        return Fault(unidentified=True)
+    if "incorrectly configured region" in text:  # a redirect without an aim
+        return Fault(301, "PermanentRedirect")
     status = re.search(r"status code: (\d{3})", text)
     code = re.search(r"<Code>(\w+)</Code>", text)
     return Fault(

@@ -237,11 +237,19 @@ class _Faulty(Exception):
 
 
 def _fault(error: Exception) -> Fault:
-    from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
+    from botocore.exceptions import (
+        ClientError,
+        ConnectTimeoutError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        ReadTimeoutError,
+    )
 
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         code = str(error.response.get("Error", {}).get("Code", ""))
         return Fault(status, "" if code.isdigit() else code)
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return Fault(unidentified=True)
     timed_out = isinstance(error, (ConnectTimeoutError, ReadTimeoutError))
     return Fault(timed_out=timed_out, detail=presentable(f"{type(error).__name__}: {error}"))

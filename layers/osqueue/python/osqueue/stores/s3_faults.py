@@ -26,6 +26,7 @@ class Fault(Struct, frozen=True):
     status: int | None = None  # of the HTTP answer; None when none arrived
     code: str = ""  # S3's word for it, such as NoSuchBucket
     timed_out: bool = False
+    unidentified: bool = False  # the client found no credentials to sign with
     detail: str = ""  # what the client says, for faults that no S3 answer explains
 
     @property
@@ -43,6 +44,11 @@ _CREDENTIALS = (
     "check the credentials in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) "
     "or the role, and the machine's clock"
 )
+NO_CREDENTIALS = (
+    "no AWS credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "or a profile with osqueue[boto3]"
+)
+_REGION = "name the bucket's region: ?region=… or AWS_REGION"
 _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the address",
     "AccessDenied": "allow s3:GetObject, s3:PutObject, s3:DeleteObject on the prefix and s3:ListBucket on "
@@ -52,10 +58,14 @@ _REMEDIES = {
     "ExpiredToken": _CREDENTIALS,
     "InvalidToken": _CREDENTIALS,
     "RequestTimeTooSkewed": _CREDENTIALS,
-    "AuthorizationHeaderMalformed": "name the bucket's region: ?region=… or AWS_REGION",
-    "PermanentRedirect": "name the bucket's region: ?region=… or AWS_REGION",
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "PermanentRedirect": _REGION,
     "SlowDown": "fewer requests a second; S3 gives a prefix more as its load lasts",
 }
+# Until somebody changes something, S3 will go on answering these.
+_PERMANENT_CODES = frozenset(_REMEDIES) - {"SlowDown"}
+_PERMANENT_STATUS = frozenset({301, 401, 403})
 _BY_STATUS = {
     301: _REMEDIES["PermanentRedirect"],
     307: _REMEDIES["PermanentRedirect"],
@@ -71,6 +81,8 @@ _BY_STATUS = {
 def explained(fault: Fault, bucket: str) -> OsqueueError:
     """The error for a fault that is no answer of the port: what happened and what to do."""
     where = f"S3 bucket {bucket!r}"
+    if fault.unidentified:
+        return Unavailable(f"{where}: {NO_CREDENTIALS}.", permanent=True)
     if fault.timed_out:
         return Timeout(
             f"{where}: no answer in time (connect {CONNECT_TIMEOUT_S:g} s, request {REQUEST_TIMEOUT_S:g} s). "
@@ -80,7 +92,8 @@ def explained(fault: Fault, bucket: str) -> OsqueueError:
         return Unavailable(f"{where}: {fault.detail}. Remedy: check endpoint, network and credentials.")
     remedy = _REMEDIES.get(fault.code) or _BY_STATUS.get(fault.status, "try again later")
     said = f"{fault.status} {fault.code}".rstrip()
-    return Unavailable(f"{where}: S3 answered {said}. Remedy: {remedy}.")
+    permanent = fault.code in _PERMANENT_CODES or fault.status in _PERMANENT_STATUS
+    return Unavailable(f"{where}: S3 answered {said}. Remedy: {remedy}.", permanent=permanent)
 
 
 def presentable(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import limits, validation
 from ..embedded import Claimed, Granted
-from ..errors import OsqueueError, Rejected
+from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..shards import QueueFlow
 from .desk import Answered, Desk, Ended, became
 from .endings import Ending, Failed, Released, Tally, describe, short
@@ -37,6 +37,7 @@ POLL_SECONDS_LEAST = 0.01
 POLL_SECONDS_MOST = 3_600.0
 DRAIN_SECONDS_DEFAULT = 30.0  # how long running handlers may go on after a stop
 DRAIN_SECONDS_MAX = 86_400.0
+GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is tried again
 GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
 ERROR_PAUSE_SECONDS_FIRST = 0.1  # after a call that failed, doubled up to …
 ERROR_PAUSE_SECONDS_MAX = 10.0
@@ -324,6 +325,9 @@ class Worker:
         codec = self.queue.codec
         try:
             job.payload = codec.decode_payload(granted.payload, granted.lease.job.codec)
+        except (Unavailable, Timeout):  # the store's trouble, not the job's: no attempt is used
+            self._ended.append((job, Released(GIVE_BACK_DELAY_SECONDS)))
+            return
         except OsqueueError as error:
             self._ended.append((job, Failed(describe(error))))
             return
