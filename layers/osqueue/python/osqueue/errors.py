@@ -81,7 +81,7 @@ class Unavailable(OsqueueError):
 class Unknown(Unavailable):
     """Nobody can tell any more whether the operation was applied.
 
-    An enqueue is safe to repeat under the same job key; a claim's leases, if any were granted,
+    Look at the queue before repeating an enqueue; a claim's leases, if any were granted,
     run out by themselves.
     """
 

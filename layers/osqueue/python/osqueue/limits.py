@@ -14,7 +14,6 @@ PAYLOAD_BYTES_MAX = 5 * 1024 * 1024 * KB  # what a store takes in one PUT
 ITEMS_PER_CALL_MAX = 1_000_000  # jobs in one library call
 ITEMS_PER_REQUEST_MAX = 1_000  # operations of one commit vector before bulk staging takes over
 CLAIM_LIMIT_MAX = 1_000  # jobs in one claim
-ID_CHARS_MAX = 256  # a client's own id
 KIND_CHARS_MAX = 64
 WORKER_CHARS_MAX = 128
 TOKEN_CHARS_MAX = 64
@@ -39,7 +38,7 @@ BACKOFF_CAP_MS = 1 * HOUR_MS
 # ── How large the head may grow, in encoded bytes ────────────────────────────
 READY_BYTES_MAX = 40 * KB  # the next jobs, over all lanes
 TAIL_BYTES_MAX = 24 * KB  # the newest jobs, over all lanes
-LEASES_BYTES_MAX = 96 * KB  # about 1,000 jobs in flight
+LEASES_BYTES_MAX = 96 * KB  # some hundreds of jobs in flight, fewer with long payloads
 SESSIONS_BYTES_MAX = 64 * KB
 DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
@@ -56,9 +55,8 @@ FANOUT = 16  # pointers folded into one index object
 BORN_AGE_MAX_MS = 60 * SECOND_MS  # a head validated this recently may date an operation
 CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than this is not trusted
 CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
-SESSION_IDLE_MS_MIN = (
-    2 * MINUTE_MS
-)  # a session row younger than this is never dropped; no request lasts as long
+# No call of the default timeout lasts as long as a writer must have been idle before its row is dropped.
+SESSION_IDLE_MS_MIN = 2 * MINUTE_MS
 HOT_COMMITS = 8  # commits for which a contended head sends writers to announce
 COMBINERS_TARGET = 4  # writers of a crowd that should try to combine at once
 INTENTS_PER_COMMIT_MAX = 1_000

@@ -221,7 +221,7 @@ class _Commit:
     def must_look(self, state: State, now: int) -> bool:
         """A run of direct commits could shut announced requests out: from time to time, take them along.
 
-        Every few commits when others have been here lately, once a second when nobody has.
+        Every few commits when others have been here lately, every half second when nobody has.
         """
         if state.direct < limits.HOT_COMMITS:
             return False
@@ -234,8 +234,8 @@ class _Commit:
     def created(self, request: Request) -> Flow[Answer | None]:
         """The head's creation brought no definite answer. Whose head is it now?
 
-        The same bytes are created again while there is none, so a late first try does no harm. Once another
-        writer's head is there, this one's can never appear.
+        It is tried again under the same epoch and identity while there is none, so a late first try does no harm.
+        Once another writer's head is there, this one's can never appear.
         """
         while True:
             head = yield from self.reread()
@@ -349,7 +349,7 @@ class _Commit:
                     raise _Again
                 raise Unknown(
                     "nobody can tell any more whether this operation was applied: its writer was silent for too"
-                    " long. Look at the job before you repeat it; an enqueue is safe to repeat under its job key."
+                    " long. Look at the queue before you repeat it."
                 )
 
     def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:

@@ -306,8 +306,3 @@ def born_of(name: str) -> int:
         return int(name.rpartition("/")[2].partition("-")[0], 16)
     except ValueError:
         return -1
-
-
-def names_bodies(jobs: Iterable[Job]) -> set[str]:
-    """The body objects these jobs refer to."""
-    return {job.payload.name for job in jobs if isinstance(job.payload, Body)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import limits, listing, validation
-from ..core.ops import Cancel, Code, Configure, Redrive, Sweep
+from ..core.ops import Cancel, Code, Configure, Redrive
 from ..core.state import FAILED, Settings, State
 from ..errors import Damaged, Rejected, Throttled
 from ..job import Job
@@ -154,13 +154,6 @@ class Operating(Context):
             if not looked:
                 break
         return moved
-
-    def sweep(self, flush: bool = False) -> QueueFlow[None]:
-        """Do what time demands, in every shard."""
-        count = (yield from self._settings()).shards
-        for shard in range(count):
-            if (yield from self._state(shard)) is not None:
-                yield Submit(shard, (Sweep(flush),))
 
 
 def _copy(settings: Settings) -> Configure:
