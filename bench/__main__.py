@@ -12,7 +12,18 @@ import msgspec
 
 from bench.row import Benchmark, Options, Row, table
 
-NAMES = ("requests", "imports", "cycle", "writers", "contention", "depth", "bulk")
+NAMES = (
+    "requests",
+    "imports",
+    "cycle",
+    "writers",
+    "contention",
+    "depth",
+    "bulk",
+    "waiting",
+    "archive",
+    "lookup",
+)
 
 
 def title(name: str) -> str:

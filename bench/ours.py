@@ -8,3 +8,8 @@ import sys
 def command(*arguments: str | float) -> list[str]:
     """The command line of one of our workers, run from the repository's root."""
     return [sys.executable, "-m", "bench.our_worker", *map(str, arguments)]
+
+
+def finished(*arguments: str | float) -> list[str]:
+    """The same for a worker of jobs that are over."""
+    return [sys.executable, "-m", "bench.finished_worker", *map(str, arguments)]

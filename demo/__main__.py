@@ -13,8 +13,9 @@ import msgspec
 
 from demo import report, screen
 from demo.crew import Crashed
-from demo.plan import LOG, Plan
-from demo.replay import Result, Stuck, replay
+from demo.plan import LOG, Plan, load
+from demo.replay import Stuck, replay
+from demo.stock import Result, recount
 from demo.swf import SwfError, read_jobs
 from osqueue import errors
 
@@ -41,6 +42,9 @@ def main() -> int:
     parser.add_argument(
         "--json", action="store_true", help="the result as one JSON object on standard output"
     )
+    parser.add_argument(
+        "--recount", type=Path, metavar="DIR", help="only count a kept replay again, as it lies there now"
+    )
     options = parser.parse_args()
     if not 1 <= options.workers <= WORKERS_MAX:
         parser.error(f"--workers: from 1 to {WORKERS_MAX}")
@@ -54,9 +58,11 @@ def main() -> int:
         and (not options.dir.is_dir() or any(options.dir.iterdir()))
     ):
         parser.error(f"--dir: {options.dir} is not empty. Name a new folder: a replay starts from nothing.")
+    if options.recount is not None and not (options.recount / "plan.json").is_file():
+        parser.error(f"--recount: {options.recount} is not the folder of a replay.")
     try:
-        return run(options)
-    except (Crashed, Stuck, SwfError, errors.OsqueueError, OSError) as error:
+        return run(options) if options.recount is None else count_again(options)
+    except (Crashed, Stuck, SwfError, errors.OsqueueError, msgspec.MsgspecError, OSError, EOFError) as error:
         print(f"The replay stopped: {error}", file=sys.stderr)
         return 1
 
@@ -74,21 +80,33 @@ def run(options: argparse.Namespace) -> int:
             print(screen.introduction(plan, kill), flush=True)
         with screen.watching(plan, console, sys.stderr if options.json else sys.stdout) as watcher:
             result = replay(plan, kill, watcher)
+        tell(plan, result, options, console)
+        return 1 if result.account.problems else 0
     except KeyboardInterrupt:
         rest = f" The queue stays in {plan.store}." if options.dir else ""
         print(f"\nStopped; every process has ended.{rest}", file=sys.stderr)
         return INTERRUPTED
     finally:
         if options.dir is None:
-            shutil.rmtree(folder, ignore_errors=True)
-    tell(plan, result, options, console)
+            shutil.rmtree(folder, ignore_errors=True)  # last: on some disks it takes seconds
+
+
+def count_again(options: argparse.Namespace) -> int:
+    """Only the counting; answers the exit status."""
+    folder = options.recount.resolve()
+    plan = msgspec.structs.replace(load(folder / "plan.json"), folder=str(folder))
+    result = recount(plan)
+    if options.json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        report.show(plan, result, screen.console_of(sys.stdout))
     return 1 if result.account.problems else 0
 
 
 def tell(plan: Plan, result: Result, options: argparse.Namespace, console: Console | None) -> None:
     """The result, for people or for programs."""
     if options.json:
-        print(msgspec.json.encode(result).decode())
+        print(msgspec.json.encode(result).decode(), flush=True)
         return
     report.show(plan, result, console)
     if options.dir is not None:

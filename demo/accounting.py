@@ -1,168 +1,196 @@
-"""The check: is every job of the log accounted for, exactly once?
+"""The check: is every job of the log accounted for, exactly once, and do all who took part tell the same of it?
 
-It trusts no counter of the queue. Four independent accounts are compared: the log, the ids that the queue gave the
-producer, the queue's own record (archive parts, read here from the files, and whatever is still live) and the
-journals that the workers wrote beside the queue.
+It trusts no counter of the queue. Independent accounts are compared: the log, what the queue answered those who sent
+jobs and waited for them, the archive (once through ``history``, once read here from the files), whatever is still
+live, and the journals that the workers wrote beside the queue.
 """
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
-from demo.journal import Entry
+from demo.books import COMPLETED, FAILED, Books, Record, complaint
+from demo.callers import problems_of_callers
+from demo.journal import End
 
-COMPLETED = "completed"
-EXAMPLES_MAX = 5  # jobs named in a complaint
-
-
-class Attempt(Struct, frozen=True):
-    """One lease of a job, as the archive tells it."""
-
-    run: int
-    worker: str
-    started_ms: int
-    ended_ms: int
-    outcome: str
-
-
-class Record(Struct, frozen=True):
-    """One line of the archive: a job that is over, with its timeline."""
-
-    job_id: str
-    run: int  # leases granted to it
-    state: str
-    enqueued_ms: int
-    finished_ms: int
-    attempts: tuple[Attempt, ...]
+CLOCK_SLACK_MS = 50  # by which the clocks of two processes of one machine may be apart
 
 
 class Account(Struct, frozen=True):
     """The result of the check. It holds when there are no problems."""
 
     jobs: int  # in the log
-    completed: int  # jobs with one completion in the record
+    completed: int  # of these, archived once, as completed
     executions: int  # times that a worker began to run one
     repeats: int  # archive lines that say again, word for word, what another line said
+    log_s: int  # seconds that the completed jobs ran in 1993, by the payloads their workers got
+    held_s: float  # seconds from the claims of the completed runs to their ends, by the archive
     problems: list[str]  # each a sentence for people
 
 
-def read_archive(store: Path) -> tuple[list[Record], int]:
-    """Every line of the archive parts below a store's folder, and the number of parts."""
-    lines = msgspec.json.Decoder(Record)
-    parts = sorted((store / "archive").rglob("*.jsonl.gz"))
-    return [
-        record for part in parts for record in lines.decode_lines(gzip.decompress(part.read_bytes()))
-    ], len(parts)
-
-
-def once(records: Iterable[Record]) -> list[Record]:
-    """The records without identical repeats.
-
-    A commit writes its archive part before it swaps the head. One that loses the race leaves a part that tells
-    of the same finished jobs as the part of the winner; what it says is true, it only says it again.
-    """
-    return list(dict.fromkeys(records))
-
-
-def check(
-    numbers: Sequence[int],
-    enqueued: Sequence[tuple[int, str]],
-    archive: Sequence[Record],
-    live: Iterable[tuple[str, str]],
-    entries: Sequence[Entry],
-) -> Account:
-    """Compare the four accounts.
-
-    ``numbers`` are the log's job numbers, ``enqueued`` pairs them with the job ids that the queue answered,
-    ``archive`` and ``live`` (id and state of the jobs not archived) are the queue's record, ``entries`` the
-    workers' journals.
-    """
-    records = once(archive)
-    endings = Counter(record.job_id for record in records if record.state == COMPLETED)
-    endings.update(job_id for job_id, state in live if state == COMPLETED)
-    others = [
-        *((record.job_id, record.state) for record in records if record.state != COMPLETED),
-        *((job_id, state) for job_id, state in live if state != COMPLETED),
-    ]
-    number_of = {job_id: number for number, job_id in enqueued}
-    starts = [start for entry in entries for start in entry.started]
+def check(books: Books) -> Account:
+    """Compare all accounts."""
+    endings = Counter(record.job_id for record in books.archive if record.state == COMPLETED)
+    number_of = {sent.job_id: sent.number for sent in books.sent}
+    number_of |= _numbers_of_waits(books)
+    starts = [start for entries in books.workers.values() for entry in entries for start in entry.started]
+    last = {(record.job_id, record.run) for record in books.archive if record.state == COMPLETED}
+    log_s = sum(start.run_s for start in starts if (start.job_id, start.attempt) in last)
     problems = [
-        *_problems_of_enqueue(numbers, enqueued),
-        *_problems_of_record(number_of, endings, others),
-        *_problems_of_timelines(number_of, records),
-        *_problems_of_journals(number_of, endings, entries),
+        *_problems_of_enqueue(books),
+        *_problems_of_record(books, number_of, endings),
+        *_problems_of_timelines(books, number_of),
+        *_problems_of_files(books, number_of),
+        *_problems_of_runs(books, number_of),
+        *_problems_of_seconds(books, number_of, log_s),
+        *problems_of_callers(books),
     ]
-    completed = sum(endings[job_id] == 1 for job_id in number_of)
-    return Account(len(numbers), completed, len(starts), len(archive) - len(records), problems)
+    return Account(
+        jobs=len(books.log),
+        completed=sum(endings[job_id] == 1 for job_id in number_of),
+        executions=len(starts),
+        repeats=len(books.lines) - len(dict.fromkeys(books.lines)),
+        log_s=log_s,
+        held_s=sum(_held_ms(record) for record in books.archive if record.state == COMPLETED) / 1000,
+        problems=problems,
+    )
 
 
-def _problems_of_enqueue(numbers: Sequence[int], enqueued: Sequence[tuple[int, str]]) -> Iterable[str]:
-    """The log against what the producer was answered."""
-    times = Counter(number for number, _ in enqueued)
-    yield from _complaint("never enqueued", [number for number in numbers if not times[number]])
-    yield from _complaint("enqueued more than once", [n for n, count in times.items() if count > 1])
-    yield from _complaint("enqueued, but not in the log", sorted(set(times) - set(numbers)))
-    ids = Counter(job_id for _, job_id in enqueued)
-    yield from _complaint("job ids given out twice", [job_id for job_id, count in ids.items() if count > 1])
+def _numbers_of_waits(books: Books) -> dict[str, int]:
+    """The jobs of callers who waited: they know their ids, and the archive the jobs of these."""
+    numbers = {wait.id: wait.number for wait in books.waits}
+    return {record.job_id: numbers[record.id] for record in books.archive if record.id in numbers}
 
 
-def _problems_of_record(
-    number_of: dict[str, int], endings: Counter[str], others: Sequence[tuple[str, str]]
-) -> Iterable[str]:
-    """What was enqueued against the queue's record."""
+def _held_ms(record: Record) -> int:
+    return record.attempts[-1].ended_ms - record.attempts[-1].started_ms if record.attempts else 0
+
+
+def _problems_of_enqueue(books: Books) -> Iterable[str]:
+    """The log against what the senders were answered."""
+    times = Counter(sent.number for sent in books.sent if sent.status == "queued")
+    times.update(dict.fromkeys({wait.number for wait in books.waits} - times.keys(), 1))
+    yield from complaint("never enqueued", [number for number in books.log if not times[number]])
+    yield from complaint("enqueued more than once", [n for n, count in times.items() if count > 1])
+    yield from complaint("enqueued, but not in the log", sorted(set(times) - set(books.log)))
+    ids = Counter(sent.job_id for sent in books.sent if sent.status == "queued")
+    yield from complaint("job ids given out twice", [job_id for job_id, count in ids.items() if count > 1])
+
+
+def _problems_of_record(books: Books, number_of: dict[str, int], endings: Counter[str]) -> Iterable[str]:
+    """What was enqueued against the archive and what is still live."""
+    others = [
+        *((record.job_id, record.state) for record in books.archive if record.state != COMPLETED),
+        *books.live,
+    ]
     elsewhere = {job_id for job_id, _ in others}
     lost = [
         number for job_id, number in number_of.items() if job_id not in endings and job_id not in elsewhere
     ]
-    yield from _complaint("lost: enqueued, but nowhere in the record", lost)
+    yield from complaint("lost: enqueued, but not in the archive", lost)
     doubled = [number_of.get(job_id, job_id) for job_id, count in endings.items() if count > 1]
-    yield from _complaint("completed more than once", doubled)
+    yield from complaint("completed more than once", doubled)
     by_state: defaultdict[str, list[int | str]] = defaultdict(list)
     for job_id, state in others:
         by_state[state].append(number_of.get(job_id, job_id))
     for state, jobs in by_state.items():
-        yield from _complaint(f"{state} instead of completed", jobs)
-    yield from _complaint(
-        "in the record, but never enqueued", sorted((endings.keys() | elsewhere) - number_of.keys())
-    )
+        yield from complaint(f"{state} instead of completed", jobs)
+    strangers = sorted((endings.keys() | elsewhere) - number_of.keys())
+    yield from complaint("in the archive, but never enqueued", strangers)
 
 
-def _problems_of_timelines(number_of: dict[str, int], records: Sequence[Record]) -> Iterable[str]:
-    """Every record within itself: its timeline holds one completion, the last of its attempts."""
+def _problems_of_timelines(books: Books, number_of: dict[str, int]) -> Iterable[str]:
+    """Every record within itself: all its attempts are told, and the last one alone completed it."""
     wrong = [
         number_of.get(record.job_id, record.job_id)
-        for record in records
+        for record in books.archive
         if record.state == COMPLETED
-        and [attempt.outcome == COMPLETED for attempt in record.attempts]
-        != [False] * (len(record.attempts) - 1) + [True]
+        and (
+            [attempt.outcome == COMPLETED for attempt in record.attempts]
+            != [False] * (len(record.attempts) - 1) + [True]
+            or [attempt.run for attempt in record.attempts] != list(range(1, record.attempt + 1))
+        )
     ]
-    yield from _complaint("recorded with a timeline that does not end in its one completion", wrong)
+    yield from complaint("archived with a timeline that does not end in its one completion", wrong)
 
 
-def _problems_of_journals(
-    number_of: dict[str, int], endings: Counter[str], entries: Sequence[Entry]
-) -> Iterable[str]:
-    """What the workers wrote down against the record. A killed worker's last step may be missing, never wrong."""
-    starts = [start for entry in entries for start in entry.started]
-    swapped = [start.number for start in starts if number_of.get(start.job_id) != start.number]
-    yield from _complaint("handed out with the payload of another job", swapped)
-    ran = {start.job_id for start in starts}
-    unseen = [number_of.get(job_id, job_id) for job_id in endings if job_id not in ran]
-    yield from _complaint("completed, but run by no worker", unseen)
-    told = Counter(job_id for entry in entries for job_id in entry.completed)
-    twice = [number_of.get(job_id, job_id) for job_id, count in told.items() if count > 1]
-    yield from _complaint("acknowledged as completed to more than one worker", twice)
-    forgotten = [number_of.get(job_id, job_id) for job_id in told if job_id not in endings]
-    yield from _complaint("acknowledged as completed, but not in the record", forgotten)
+def _problems_of_files(books: Books, number_of: dict[str, int]) -> Iterable[str]:
+    """What ``history`` tells against what the files of the archive say."""
+    told, written = set(books.archive), set(books.lines)
+    for what, records in (
+        ("told by the history, but in no file of the archive", told - written),
+        ("in a file of the archive, but not told by the history", written - told),
+    ):
+        jobs = sorted({number_of.get(record.job_id, record.job_id) for record in records}, key=str)
+        yield from complaint(what, jobs)
 
 
-def _complaint(what: str, jobs: Sequence[int | str]) -> Iterable[str]:
-    if jobs:
-        examples = ", ".join(map(str, jobs[:EXAMPLES_MAX])) + (", …" if len(jobs) > EXAMPLES_MAX else "")
-        yield f"{len(jobs):,} {what}: {examples}"
+def _problems_of_runs(books: Books, number_of: dict[str, int]) -> Iterable[str]:
+    """Each lease in the archive against the journal of its worker. A killed one's may lack the last step."""
+    granted: dict[tuple[str, int], tuple[str, str]] = {}  # job and run → worker and outcome
+    for record in books.archive:
+        for attempt in record.attempts:
+            granted[record.job_id, attempt.run] = attempt.worker, attempt.outcome
+    begun: dict[tuple[str, int], str] = {}
+    ended: dict[tuple[str, int], tuple[str, str]] = {}
+    swapped, twice = [], []
+    for worker, entries in books.workers.items():
+        for entry in entries:
+            for start in entry.started:
+                begun[start.job_id, start.attempt] = worker
+                if number_of.get(start.job_id) != start.number:
+                    swapped.append(start.number)
+            for outcome, ends in ((COMPLETED, entry.completed), (FAILED, entry.failed)):
+                for end in ends:
+                    if (end.job_id, end.attempt) in ended:
+                        twice.append(number_of.get(end.job_id, end.job_id))
+                    ended[end.job_id, end.attempt] = worker, outcome
+
+    def named(runs: Iterable[tuple[str, int]]) -> list[int | str]:
+        return [number_of.get(job_id, job_id) for job_id, _ in runs]
+
+    yield from complaint("handed out with the payload of another job", swapped)
+    unseen = [lease for lease, (worker, _) in granted.items() if begun.get(lease, books.killed) != worker]
+    yield from complaint("leased by the archive to a worker that did not begin it", named(unseen))
+    untold = [lease for lease in begun if lease not in granted]
+    yield from complaint("begun by a worker, but without that lease in the archive", named(untold))
+    yield from complaint("acknowledged to have ended more than once", twice)
+    denied = [lease for lease, end in ended.items() if granted.get(lease) != end]
+    yield from complaint("acknowledged with another end than the archive tells", named(denied))
+    unasked = [
+        lease
+        for lease, (worker, outcome) in granted.items()
+        if outcome in (COMPLETED, FAILED) and lease not in ended and worker != books.killed
+    ]
+    yield from complaint("ended by the archive, but by no worker's report", named(unasked))
+
+
+def _problems_of_seconds(books: Books, number_of: dict[str, int], log_s: int) -> Iterable[str]:
+    """Seconds of running: of the log, of the payloads that the workers got, of the archive, of the workers' clocks."""
+    if log_s != (known := sum(books.log.values())):
+        yield f"the completed runs were for {log_s:,} s of the log's time; the log has {known:,} s"
+    reports: dict[tuple[str, int], End] = {
+        (end.job_id, end.attempt): end
+        for entries in books.workers.values()
+        for entry in entries
+        for end in entry.completed
+    }
+    held = least = most = 0
+    wrong: list[int | str] = []
+    for record in books.archive:
+        report = reports.get((record.job_id, record.run))
+        if record.state != COMPLETED or report is None:
+            continue
+        ms = _held_ms(record)
+        if not report.least_ms - CLOCK_SLACK_MS <= ms <= report.most_ms + CLOCK_SLACK_MS:
+            wrong.append(number_of.get(record.job_id, record.job_id))
+        held, least, most = held + ms, least + report.least_ms, most + report.most_ms
+    yield from complaint("held for another time by the archive than by the worker's clock", wrong)
+    if not least <= held <= most:
+        yield (
+            f"the archive's runs took {held / 1000:,.1f} s in all;"
+            f" by the workers' clocks {least / 1000:,.1f} to {most / 1000:,.1f} s"
+        )

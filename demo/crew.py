@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +21,7 @@ class Crashed(Exception):
 
 
 class Crew:
-    """The producer and the workers of a replay. Leaving the ``with`` block ends every one of them."""
+    """The processes of a replay. Leaving the ``with`` block ends every one of them."""
 
     def __init__(self, plan: Plan, plan_path: Path) -> None:
         self.plan = plan
@@ -48,6 +49,10 @@ class Crew:
             if process.poll() not in (None, 0) and name != self.killed:
                 said = self.plan.output(name).read_text(errors="replace").strip()
                 raise Crashed(f"{name} ended with status {process.returncode}.\n{said[-2000:]}")
+
+    def ended(self, names: Sequence[str]) -> bool:
+        """Have these processes done their work?"""
+        return all(self.processes[name].poll() == 0 for name in names)
 
     def pid(self, name: str) -> int:
         return self.processes[name].pid

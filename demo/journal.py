@@ -15,28 +15,74 @@ import msgspec
 from msgspec import Struct
 
 
+class Answer(Struct, frozen=True):
+    """What a run of a job answers: its result in the queue."""
+
+    n: int  # the job's number in the log
+    attempt: int  # which of its attempts this was
+
+
+class Sent(Struct, frozen=True, omit_defaults=True):
+    """A producer sent a job, and what the queue answered."""
+
+    number: int  # in the log
+    job_id: str
+    status: str  # queued, duplicate or completed
+    state: str | None = None  # in which the job was
+    id: str | None = None  # the id that it was sent under
+    result: Answer | None = None  # completed: what the queue had kept
+
+
+class Wait(Struct, frozen=True, omit_defaults=True):
+    """A caller waited for the result of the job it had sent."""
+
+    number: int
+    id: str
+    seconds: float  # from the call to the result
+    at_ms: int  # when it had the result, Unix time
+    late: bool = False  # its time was up before; it read the result later
+    result: Answer | None = None
+    error: str = ""  # what it got instead
+
+
 class Start(Struct, array_like=True, frozen=True):
     """A worker begins to run a job."""
 
     job_id: str
     number: int  # the job's number in the log, as its payload says
     attempt: int
+    run_s: int  # how long it ran in 1993, as its payload says
+
+
+class End(Struct, array_like=True, frozen=True):
+    """A worker reported the end of a run, and the queue has acknowledged it.
+
+    The queue granted the lease while the claim was under way, and ended it while the report was. So the time between
+    these two, which the archive tells, lies between the worker's two measurements.
+    """
+
+    job_id: str
+    attempt: int
+    least_ms: int  # from the claim's return to the report's call
+    most_ms: int  # from the claim's call to the report's return
 
 
 class Entry(Struct, omit_defaults=True, frozen=True):
     """One step of one process."""
 
     requests: dict[str, int] = {}  # what the process has asked of the store so far, by kind
-    enqueued: list[tuple[int, str]] = []  # number in the log, job id that the queue answered
+    sent: list[Sent] = []
+    waited: list[Wait] = []
     started: list[Start] = []
-    completed: list[str] = []  # ids whose completion the queue has acknowledged
-    failed: list[str] = []  # ids whose failure the queue has acknowledged
+    completed: list[End] = []
+    failed: list[End] = []
     lost: list[str] = []  # ids of jobs that had gone to somebody else
     beaten: int = 0  # leases that a heartbeat extended
+    reaps: int = 0  # passes of the reaper
 
 
 class Journal:
-    """An open journal, to write."""
+    """An open journal, to write. Several threads may do so."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

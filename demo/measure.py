@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from demo.accounting import Record
+from demo.books import Books
 from demo.journal import Entry
+
+REQUESTS = ("get", "put", "list", "delete")
 
 
 class Percentiles(Struct, frozen=True):
@@ -19,6 +22,33 @@ class Percentiles(Struct, frozen=True):
     p50_s: float
     p95_s: float
     p99_s: float
+
+
+class Archive(Struct, frozen=True):
+    """What the parts of the archive take."""
+
+    parts: int
+    records: int  # lines, repeats and all
+    packed_bytes: int  # as they lie there, compressed
+    plain_bytes: int  # unpacked
+
+
+class Ids(Struct, frozen=True):
+    """What those were answered who sent a job under an id that another had sent, or was about to send."""
+
+    ids: int  # each sent twice
+    duplicates: int  # answers: the job was known, and under way
+    cached: int  # answers: the job was over, and its result still there
+
+
+class Waits(Struct, frozen=True):
+    """How callers fared who waited for results."""
+
+    answered: int
+    at_once: int  # of these: the rival's job of the same id was over when they came
+    late: int  # of these: their time was up, and they read the result later
+    median_s: float  # of those who waited in time: from the call to the result
+    median_after_s: float  # and from the job's end to the caller's having the result
 
 
 class Measures(Struct, frozen=True):
@@ -32,27 +62,31 @@ class Measures(Struct, frozen=True):
     failed_attempts: int  # each was retried
     stalled_attempts: int  # leases that ended without a word: each came back
     heartbeats: int  # leases extended
-    requests: dict[str, int]  # asked of the store by producer and workers, by kind
+    ids: Ids
+    waits: Waits
+    archive: Archive
+    reaps: int  # passes of the reaper process
+    requests: dict[str, int]  # asked of the store by all processes but the parent, by kind
     requests_per_job: float
     commits: int
-    archive_parts: int
     disk_bytes: int  # the whole store at the end
 
 
 def measure(
-    records: Sequence[Record], entries: Iterable[Sequence[Entry]], commits: int, parts: int, store: Path
+    books: Books, journals: Mapping[str, Sequence[Entry]], commits: int, archive: Archive, store: Path
 ) -> Measures:
-    """Measure a replay by its records (one per job) and by the journals, one of each process."""
+    """Measure a replay by its records, one of each job, and by the journals of all processes."""
+    records = books.archive
     began_ms = min((record.enqueued_ms for record in records), default=0)
     ended_ms = max((record.finished_ms for record in records), default=0)
     seconds = (ended_ms - began_ms) / 1000
     timed = [record for record in records if record.attempts]
     outcomes = Counter(attempt.outcome for record in records for attempt in record.attempts)
     requests: Counter[str] = Counter()
-    heartbeats = 0
-    for journal in entries:
-        heartbeats += sum(entry.beaten for entry in journal)
-        requests.update(journal[-1].requests if journal else {})  # cumulative, so the last entry has the sum
+    for journal in journals.values():
+        for kind in REQUESTS:  # cumulative: the largest is the sum
+            requests[kind] += max((entry.requests.get(kind, 0) for entry in journal), default=0)
+    entries = [entry for journal in journals.values() for entry in journal]
     return Measures(
         seconds=seconds,
         jobs_per_second=len(records) / seconds if seconds else 0.0,
@@ -61,12 +95,37 @@ def measure(
         leases=sum(record.run for record in records),
         failed_attempts=outcomes["failed"],
         stalled_attempts=outcomes["stalled"],
-        heartbeats=heartbeats,
-        requests={kind: requests[kind] for kind in ("get", "put", "list", "delete")},
+        heartbeats=sum(entry.beaten for entry in entries),
+        ids=ids_of(books),
+        waits=waits_of(books),
+        archive=archive,
+        reaps=sum(entry.reaps for entry in entries),
+        requests=dict(requests),
         requests_per_job=requests.total() / len(records) if records else 0.0,
         commits=commits,
-        archive_parts=parts,
         disk_bytes=sum(path.stat().st_size for path in store.rglob("*") if path.is_file()),
+    )
+
+
+def ids_of(books: Books) -> Ids:
+    """Answers to those who came second. Those who waited were not told whether they came second."""
+    statuses = Counter(sent.status for sent in books.sent)
+    return Ids(len(books.callers), statuses["duplicate"], statuses["completed"])
+
+
+def waits_of(books: Books) -> Waits:
+    """How long callers waited, and how long after the job's end."""
+    finished_ms = {record.id: record.finished_ms for record in books.archive}
+    answered = [wait for wait in books.waits if not wait.error and wait.id in finished_ms]
+    after = {wait.number: (wait.at_ms - finished_ms[wait.id]) / 1000 for wait in answered}
+    waited = [wait for wait in answered if not wait.late and after[wait.number] <= wait.seconds]
+    late = sum(wait.late for wait in answered)
+    return Waits(
+        answered=len(answered),
+        at_once=len(answered) - len(waited) - late,
+        late=late,
+        median_s=statistics.median(wait.seconds for wait in waited) if waited else 0.0,
+        median_after_s=statistics.median(after[wait.number] for wait in waited) if waited else 0.0,
     )
 
 

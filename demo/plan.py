@@ -25,6 +25,12 @@ ATTEMPTS_MAX = 8  # failures and stalls both use attempts; none of the jobs may 
 BACKOFF_BASE_S = 0.2
 BACKOFF_CAP_S = 2.0
 
+ID_PERCENT = 10  # jobs that carry an id and are sent twice
+WAIT_PERCENT = 2  # jobs, with ids as well, whose sender waits for the result
+LAGS_S = (-1.0, -0.1, 0.0, 0.1, 1.0)  # when the rival sends such a job, after (or before) the producer
+PATIENCE_S = 30.0  # of a caller who waits
+HASTY_S = 0.1  # of the one whose job is the longest of all
+
 
 class Plan(Struct, frozen=True):
     """One replay. Its folder holds the store, and apart from it what the processes write down for the check."""
@@ -66,6 +72,14 @@ class Plan(Struct, frozen=True):
         return 1 if chance < FAIL_TWICE_PERCENT + FAIL_ONCE_PERCENT else 0
 
 
+class Caller(Struct, frozen=True):
+    """Who sends a job that carries an id. Such a job is sent by the rival, too."""
+
+    id: str
+    lag_s: float  # when the rival sends it, after the producer
+    timeout_s: float | None = None  # how long the producer's caller waits for the result; None: it does not
+
+
 class Payload(Struct):
     """What the queue carries for each job. Short names: a payload is stored with every step of its job."""
 
@@ -76,6 +90,21 @@ class Payload(Struct):
 def jobs_of(plan: Plan) -> list[SwfJob]:
     """The jobs to replay, in the log's order."""
     return first(read_jobs(LOG), plan.jobs)
+
+
+def callers_of(plan: Plan, jobs: Iterable[SwfJob]) -> dict[int, Caller]:
+    """The jobs that carry ids, by number, decided by number and seed. Somebody waits for the longest in any case."""
+    callers = {}
+    hasty = max(jobs := list(jobs), key=lambda job: job.run_s).number
+    for number in (job.number for job in jobs):
+        chance = zlib.crc32(f"{plan.seed}/caller/{number}".encode())
+        percent, which = chance % 100, chance // 100 % len(LAGS_S)
+        waits = percent < WAIT_PERCENT or number == hasty
+        if waits or percent < WAIT_PERCENT + ID_PERCENT:
+            patience = (HASTY_S if number == hasty else PATIENCE_S) if waits else None
+            lag_s = LAGS_S[-1] if number == hasty else LAGS_S[which]  # else its result might be there at once
+            callers[number] = Caller(f"ipsc-{number}", lag_s, patience)
+    return callers
 
 
 def first(jobs: Iterable[SwfJob], count: int) -> list[SwfJob]:

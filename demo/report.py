@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from demo.measure import Percentiles
 from demo.plan import ARRIVALS_FASTER, RUNS_FASTER, Plan
-from demo.replay import Result
+from demo.stock import Result
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +40,19 @@ def rows(plan: Plan, result: Result) -> Iterator[Row]:
     )
     yield Row("stalls", f"{measures.stalled_attempts:,}", stalls(result))
     yield Row("heartbeats", f"{measures.heartbeats:,}", "leases extended under long jobs")
+    ids = measures.ids
+    yield Row(
+        "ids sent twice",
+        f"{ids.ids:,}",
+        f"answers to the second call: duplicates {ids.duplicates:,}, cached results {ids.cached:,}",
+    )
+    waits = measures.waits
+    yield Row(
+        "waiters",
+        f"{waits.answered:,} answered",
+        f"{waits.at_once:,} at once, {waits.late:,} too late, the others after {waits.median_s * 1000:,.0f} ms"
+        f" (median), {waits.median_after_s * 1000:,.0f} ms after the job's end",
+    )
     yield Row(
         "time",
         f"{measures.seconds:.1f} s",
@@ -58,11 +72,15 @@ def rows(plan: Plan, result: Result) -> Iterator[Row]:
         f"{measures.requests_per_job:.2f}",
         ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in requests.items()),
     )
+    archive = measures.archive
     yield Row(
-        "on disk",
-        size(measures.disk_bytes),
-        f"{measures.archive_parts:,} archive parts and what the queue still holds",
+        "archive",
+        f"{archive.records:,} records",
+        f"{archive.parts:,} parts, {archive.packed_bytes / max(1, archive.records):.0f} bytes a job"
+        f" ({archive.plain_bytes / max(1, archive.records):.0f} unpacked); {measures.reaps:,} passes of the reaper",
     )
+    yield Row("run time", f"{account.log_s:,} s", f"of 1993; {account.held_s:,.1f} s here")
+    yield Row("on disk", size(measures.disk_bytes), "the archive and what the queue still holds")
 
 
 def stalls(result: Result) -> str:
@@ -92,7 +110,7 @@ def verdict(result: Result) -> str:
     if account.problems:
         return f"The accounts do not agree: {len(account.problems)} problem(s)."
     return (
-        f"{account.jobs:,} in, {account.completed:,} completed exactly once. None lost, none doubled"
+        f"{account.jobs:,} in, {account.completed:,} completed and archived exactly once. None lost, none doubled"
         f" ({account.executions:,} executions)."
     )
 
@@ -131,3 +149,4 @@ def _show_plain(plan: Plan, result: Result) -> None:
     print(verdict(result))
     for problem in result.account.problems:
         print(f"  {problem}")
+    sys.stdout.flush()

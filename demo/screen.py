@@ -7,29 +7,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from demo.plan import Plan
+from demo.plan import Plan, callers_of, jobs_of
 from demo.replay import Look, Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-LINE_SHARE = 0.1  # without a terminal: a line each time this share of the jobs is done
+LINES = 10  # without a terminal: a line each time this part of the jobs is done
 
 INTRODUCTION = """\
 A supercomputer's work of late 1993, replayed: the job log of the Intel iPSC/860 at NASA Ames Research Center.
 Acknowledgement: Bill Nitzberg, NASA Ames.
 
 {jobs:,} jobs go through a queue that is a folder, every commit flushed to disk: one producer process,
-{workers} worker processes, leases of {lease:g} s. About 3 % of the jobs fail once or twice and are tried again.{kill}
+{workers} worker processes, leases of {lease:g} s. About 3 % of the jobs fail once or twice and are tried again.
+{twice:,} carry ids, and a second producer sends them, too; for {waits:,} of these somebody waits.
+A reaper process archives what is over.{kill}
 """
-KILL = "\nOne worker dies by kill -9 on the way."
+KILL = " One worker dies by kill -9 on the way."
 
 
 def introduction(plan: Plan, kill: bool) -> str:
     """What is about to happen."""
+    callers = callers_of(plan, jobs_of(plan)).values()
     return INTRODUCTION.format(
-        jobs=plan.jobs, workers=plan.workers, lease=plan.lease_s, kill=KILL if kill else ""
+        jobs=plan.jobs,
+        workers=plan.workers,
+        lease=plan.lease_s,
+        twice=len(callers),
+        waits=sum(caller.timeout_s is not None for caller in callers),
+        kill=KILL if kill else "",
     )
 
 
@@ -49,11 +57,11 @@ class Lines(Watcher):
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.next_share = LINE_SHARE
+        self.next_share = 1 / LINES
 
     def moment(self, look: Look) -> None:
         if look.completed >= look.total * self.next_share:
-            self.next_share = look.completed / look.total // LINE_SHARE * LINE_SHARE + LINE_SHARE
+            self.next_share = (look.completed * LINES // look.total + 1) / LINES
             self._say(
                 f"{look.completed / look.total:4.0%}  {look.completed:,} of {look.total:,} completed, {now(look)}"
             )

@@ -9,15 +9,17 @@ group in one commit.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from typing import Any
 
 from msgspec import Struct
 
 from demo.child import told_to_stop
-from demo.journal import Entry, Journal, Start
+from demo.journal import Answer, End, Entry, Journal, Start
 from demo.plan import QUEUE, RUNS_FASTER, Payload, Plan, load
-from osqueue import Lease, Queue
+from osqueue import Done, Lease, Queue
 
 TICK_S = 0.02  # between two looks when there is nothing to do
 GATHER_S = 0.1  # how long ended jobs may wait for others to end, to be reported together
@@ -30,7 +32,9 @@ class Running(Struct):
     """A job in this worker's hands."""
 
     lease: Lease[Payload]
-    ends: float  # monotonic seconds
+    called: float  # monotonic seconds: when it was claimed …
+    claimed: float  # … and when the claim had returned
+    ends: float
     fails: bool
 
 
@@ -61,6 +65,7 @@ class Worker:
         now = time.monotonic()
         if now < self.look_again or free < self.plan.slots // FREE_SHARE:
             return False
+        called = time.monotonic()
         leases = self.queue.claim(limit=free, worker=self.name, lease=self.plan.lease_s)
         if not leases:
             self.look_again = time.monotonic() + IDLE_S
@@ -68,8 +73,11 @@ class Worker:
         now = time.monotonic()
         for lease in leases:
             fails = lease.attempt <= self.plan.failures(lease.payload.n)
-            self.running[lease.job_id] = Running(lease, now + lease.payload.run / RUNS_FASTER, fails)
-        self.note(started=[Start(each.job_id, each.payload.n, each.attempt) for each in leases])
+            ends = now + lease.payload.run / RUNS_FASTER
+            self.running[lease.job_id] = Running(lease, called, now, ends, fails)
+        self.note(
+            started=[Start(each.job_id, each.payload.n, each.attempt, each.payload.run) for each in leases]
+        )
         return True
 
     def report_ended(self) -> bool:
@@ -82,26 +90,36 @@ class Worker:
         many = free + len(ended) >= self.plan.slots // FREE_SHARE
         if not many and now - min(each.ends for each in ended) < GATHER_S:
             return False
-        good = [each.lease for each in ended if not each.fails]
-        bad = [each.lease for each in ended if each.fails]
+        good = [each for each in ended if not each.fails]
+        bad = [each for each in ended if each.fails]
         if good:
-            answers = self.queue.complete_many(good)
-            done = [each.job_id for each in answers if each.ok]
-            self.note(completed=done, lost=[each.job_id for each in answers if not each.ok])
+            called = time.monotonic()
+            done, lost = self.answered(good, called, self.queue.complete_many(map(completion, good)))
+            self.note(completed=done, lost=lost)
         if bad:
-            answers = self.queue.fail_many(
-                {
-                    "job_id": lease.job_id,
-                    "token": lease.token,
-                    "error": "the demo wanted this attempt to fail",
-                }
-                for lease in bad
-            )
-            failed = [each.job_id for each in answers if each.ok]
-            self.note(failed=failed, lost=[each.job_id for each in answers if not each.ok])
+            called = time.monotonic()
+            done, lost = self.answered(bad, called, self.queue.fail_many(map(failure, bad)))
+            self.note(failed=done, lost=lost)
         for each in ended:
             del self.running[each.lease.job_id]
         return True
+
+    def answered(
+        self, ended: list[Running], called: float, answers: list[Done]
+    ) -> tuple[list[End], list[str]]:
+        """Which ends the queue has acknowledged, and which jobs had gone to somebody else."""
+        now = time.monotonic()
+        ends = [
+            End(
+                each.lease.job_id,
+                each.lease.attempt,
+                math.floor((called - each.claimed) * 1000),
+                math.ceil((now - each.called) * 1000),
+            )
+            for each, answer in zip(ended, answers, strict=True)
+            if answer.ok
+        ]
+        return ends, [answer.job_id for answer in answers if not answer.ok]
 
     def beat(self) -> bool:
         """Extend the leases of which a third is used, and drop the jobs that have gone to somebody else."""
@@ -121,15 +139,35 @@ class Worker:
     def note(
         self,
         started: list[Start] | None = None,
-        completed: list[str] | None = None,
-        failed: list[str] | None = None,
+        completed: list[End] | None = None,
+        failed: list[End] | None = None,
         lost: list[str] | None = None,
         beaten: int = 0,
     ) -> None:
         """A line in the journal."""
         self.journal.write(
-            Entry(self.queue.requests, [], started or [], completed or [], failed or [], lost or [], beaten)
+            Entry(
+                self.queue.requests,
+                started=started or [],
+                completed=completed or [],
+                failed=failed or [],
+                lost=lost or [],
+                beaten=beaten,
+            )
         )
+
+
+def completion(each: Running) -> dict[str, Any]:
+    """A job's end, as the queue takes it: with the result that callers read."""
+    lease = each.lease
+    result = Answer(lease.payload.n, lease.attempt)
+    return {"job_id": lease.job_id, "token": lease.token, "result": result}
+
+
+def failure(each: Running) -> dict[str, Any]:
+    """An attempt's end."""
+    lease = each.lease
+    return {"job_id": lease.job_id, "token": lease.token, "error": "the demo wanted this attempt to fail"}
 
 
 def main() -> None:

@@ -2,99 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from osqueue import AsyncQueue, LeaseLost, Queue
-from osqueue.clock import Machine
-from osqueue.stores.address import open_store
-
-STORES = ("memory", "file", "s3")
-
-
-class Shifted(Machine):
-    """The real machine's clock, moved by a test."""
-
-    def __init__(self) -> None:
-        self.shift_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.shift_ms
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.shift_ms / 1000
-
-
-class Blocking:
-    """An AsyncQueue, its leases and their methods, called as if they blocked."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
-        self._loop = loop
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
-
-        def call(*args: Any, **options: Any) -> Any:
-            plain = [[self._plain(item) for item in arg] if isinstance(arg, list) else arg for arg in args]
-            answer = found(*plain, **options)
-            if inspect.isawaitable(answer):
-                answer = self._loop.run_until_complete(answer)
-            if isinstance(answer, list) and type(answer).__name__ == "Leases":
-                reason = answer.reason  # type: ignore[attr-defined]
-                answer = type(answer)(Blocking(self._loop, each) for each in answer)
-                answer.reason = reason
-            return answer
-
-        return call
-
-    def _plain(self, item: Any) -> Any:
-        return item._inner if isinstance(item, Blocking) else item
-
-
-@pytest.fixture(params=STORES)
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "s3":
-        bucket = request.getfixturevalue("s3_bucket")
-        return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
-    return f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/jobs"
-
-
-@pytest.fixture
-def clock() -> Shifted:
-    return Shifted()
-
-
-@pytest.fixture(params=["Queue", "AsyncQueue"])
-def opened(request: pytest.FixtureRequest, address: str, clock: Shifted) -> Iterator[Callable[..., Any]]:
-    """Opens queue objects on one store."""
-    loop = asyncio.new_event_loop()
-    made: list[Any] = []
-
-    def open_queue(name: str = "mail", **options: Any) -> Any:
-        store = open_store(address, clock)
-        if request.param == "Queue":
-            made.append(Queue(store, name, machine=clock, **options))
-        else:
-            made.append(Blocking(loop, AsyncQueue(store, name, machine=clock, **options)))
-        return made[-1]
-
-    yield open_queue
-    for q in made:
-        q.close()
-    loop.close()
-
-
-@pytest.fixture
-def q(opened: Any) -> Any:
-    return opened()
+from osqueue import LeaseLost
 
 
 def test_a_job_goes_all_the_way(q: Any) -> None:
@@ -141,7 +53,7 @@ def test_a_failed_job_is_tried_again_and_then_is_a_dead_letter(q: Any) -> None:
     assert q.claim()[0].attempt == 1
 
 
-def test_a_stalled_job_comes_back_and_its_first_worker_is_too_late(q: Any, clock: Shifted) -> None:
+def test_a_stalled_job_comes_back_and_its_first_worker_is_too_late(q: Any, clock: Any) -> None:
     done = q.enqueue(1)
     (slow,) = q.claim(lease=5)
     clock.shift_ms += 6_000
@@ -154,7 +66,7 @@ def test_a_stalled_job_comes_back_and_its_first_worker_is_too_late(q: Any, clock
     lease.complete()  # a repeat of the complete that won
 
 
-def test_a_heartbeat_keeps_the_lease(q: Any, clock: Shifted) -> None:
+def test_a_heartbeat_keeps_the_lease(q: Any, clock: Any) -> None:
     q.enqueue(1)
     (lease,) = q.claim(lease=5)
     for _ in range(3):
@@ -163,14 +75,14 @@ def test_a_heartbeat_keeps_the_lease(q: Any, clock: Shifted) -> None:
     lease.complete()
 
 
-def test_a_delayed_job_waits_for_its_time(q: Any, clock: Shifted) -> None:
+def test_a_delayed_job_waits_for_its_time(q: Any, clock: Any) -> None:
     assert q.enqueue(1, delay=60).state == "scheduled"
     assert q.claim() == []
     clock.shift_ms += 61_000
     assert len(q.claim()) == 1
 
 
-def test_released_jobs_come_first_and_use_no_attempt(q: Any, clock: Shifted) -> None:
+def test_released_jobs_come_first_and_use_no_attempt(q: Any, clock: Any) -> None:
     q.enqueue_many([{"payload": at} for at in range(3)])
     first, second = q.claim(2)
     first.release()
@@ -257,7 +169,7 @@ def test_payloads_and_results_of_any_size(q: Any) -> None:
     ]))  # fmt: skip
 
 
-def test_a_bulk_is_one_commit_in_order_with_delays_lanes_and_large_payloads(q: Any, clock: Shifted) -> None:
+def test_a_bulk_is_one_commit_in_order_with_delays_lanes_and_large_payloads(q: Any, clock: Any) -> None:
     items: list[dict[str, Any]] = [{"payload": at} for at in range(2_500)]
     items[7] = {"payload": "late", "delay": 60}
     items[8] = {"payload": "y" * 4_000, "priority": 1}
@@ -318,15 +230,23 @@ def test_shards_share_the_work(q: Any) -> None:
     assert q.stats()["completed"] == 9
 
 
-def test_a_reap_pass_archives_what_is_over(q: Any, clock: Shifted) -> None:
+def test_a_reap_pass_archives_what_is_over(q: Any, clock: Any) -> None:
     q.enqueue_many([{"payload": at} for at in range(3)])
     first, second = q.claim(2, lease=5)
     first.complete()
     clock.shift_ms += 6_000
     report = q.reap()
     assert (report.archived, report.expired) == (1, 1)
-    assert q.status(first.job_id) is None
+    assert q.stats()["counters"]["completed"] == 1
+    assert q.status(first.job_id).state == "completed"  # its result lives on for its TTL
     assert q.status(second.job_id).state == "queued"
+    again = q.reap()
+    assert (again.archived, again.expired) == (0, 0)
+    clock.shift_ms += 3_600_000
+    assert q.status(first.job_id) is None
+    clock.shift_ms += 86_400_000
+    assert q.reap().forgotten == 1
+    assert q.status(first.job_id) is None
 
 
 def test_settings_are_kept(opened: Any) -> None:

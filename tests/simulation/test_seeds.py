@@ -18,6 +18,10 @@ SEEDS = [
     ("forgetful", 0),
     ("forgetful", 1),
     ("upgrade", 0),
+    ("names", 0),
+    ("names", 1),
+    ("names", 2),
+    ("names", 3),
 ]
 
 
@@ -27,6 +31,7 @@ def test_a_seed_violates_nothing_and_loses_no_job(profile: str, seed: int) -> No
     assert report.violation == ""
     assert report.jobs > 100
     assert report.commits > 100
+    assert report.records >= report.jobs
 
 
 def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
@@ -49,9 +54,23 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
     assert reached <= report.codes.keys()
 
 
+def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:
+    report = simulate(8, PROFILES["names"])
+    assert report.violation == ""
+    assert report.ids > 30
+    assert report.freed > 5
+    assert report.passes > 30
+    assert {
+        *("enqueue queued", "enqueue duplicate", "enqueue completed", "enqueue_many answered"),
+        *("enqueue_and_wait answered", "result answered", "result NotFound", "status answered"),
+        *("update_result_ttl answered", "cancel answered"),
+    } <= report.asked.keys()
+
+
 def test_the_same_seed_is_the_same_story() -> None:
-    first, again = (simulate(7, PROFILES["calm"]) for _ in range(2))
-    assert first == again
+    for profile, seed in (("calm", 7), ("names", 7)):
+        first, again = (simulate(seed, PROFILES[profile]) for _ in range(2))
+        assert first == again
 
 
 def test_limits_are_put_back_after_a_run() -> None:

@@ -15,16 +15,22 @@ from osqueue.core.draft import Context
 from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import (
+    ECHO,
+    ENDED,
     FAILED,
     KEYSUM_MASK,
+    LET_GO,
     PROCESSING,
     QUEUED,
+    RECALLED,
     Backlog,
     Event,
+    Finished,
     Job,
     Lease,
     Span,
     State,
+    Table,
     delayed_state,
     finished_weight,
     keysums,
@@ -32,7 +38,16 @@ from osqueue.core.state import (
     session_weight,
     weight,
 )
-from osqueue.core.wire import decode_blocks, decode_head, decode_index, encode_head
+from osqueue.core.tables import decode_index as decode_tables
+from osqueue.core.tables import decode_rows
+from osqueue.core.wire import (
+    Footer,
+    decode_blocks,
+    decode_footer,
+    decode_head,
+    decode_index,
+    encode_head,
+)
 from osqueue.errors import Damaged
 
 NOON_MS = 1_800_000_000_000
@@ -90,6 +105,8 @@ class Shard:
         self.head_bytes = 0
         self.head_bytes_most = 0
         self.reads = 0
+        self.left: dict[bytes, str] = {}  # every job that left the head for a table, and its last state
+        self._tables: set[str] = set()  # those looked into
         self._n: dict[str, int] = {}
         self._drawn = 0
 
@@ -191,7 +208,8 @@ class Shard:
         for job in self.jobs(state.dead, set()):
             yield job.key, FAILED
         for row in state.finished:
-            yield row.job.key, "gone" if row.state == FAILED else row.state
+            if row.mark not in (ECHO, RECALLED):  # those jobs lie elsewhere
+                yield row.job.key, "gone" if row.state == FAILED else row.state
 
     def jobs(self, backlog: Backlog, gone: set[bytes]) -> Iterator[Job]:
         """Every job of a FIFO in order."""
@@ -213,6 +231,38 @@ class Shard:
         assert all(span.first <= job.key <= span.last for job in jobs)
         return jobs
 
+    def rows(self, table: Table) -> list[Finished]:
+        """Every row of one table, or of all below an index, its numbers checked."""
+        data = self.objects[table.name]
+        assert len(data) == table.size
+        if table.level:
+            rows = [row for child in decode_tables(data, table.name) for row in self.rows(child)]
+        else:
+            footer = decode_footer(data, table.name)
+            assert isinstance(footer, Footer)
+            rows = list(decode_rows(data, footer.blocks[0].length, table.name))
+            assert rows == sorted(rows, key=lambda row: row.key)
+        assert len(rows) == table.count
+        assert table.first == min(row.key for row in rows)
+        assert table.last == max(row.key for row in rows)
+        assert table.named == sum(row.job.client_id is not None for row in rows)
+        return rows
+
+    def _shelved(self, tables: tuple[Table, ...]) -> None:
+        """Look into the tables that are new: no job leaves the head twice, and none comes out of nowhere."""
+        for table in tables:
+            if table.name in self._tables:
+                continue
+            self._tables.add(table.name)
+            if table.level:
+                self._shelved(decode_tables(self.objects[table.name], table.name))
+            fresh = {row.key: row.state for row in self.rows(table) if row.mark in (ENDED, LET_GO)}
+            if table.archived or table.level:  # made of tables
+                assert fresh.keys() <= self.left.keys()
+            else:
+                assert not fresh.keys() & self.left.keys()
+                self.left.update(fresh)
+
     def check(self) -> None:
         """The sums kept in the head are the true ones, and no job was lost or doubled."""
         state = self.state
@@ -224,9 +274,13 @@ class Shard:
         assert state.finished_bytes == sum(map(finished_weight, state.finished))
         assert state.sessions_bytes == sum(session_weight(*each) for each in state.sessions.items())
         keys = list(self.places())
+        self._shelved(state.tables)
         live = sum(int.from_bytes(key[8:], "big") for key in keys)
+        gone = sum(int.from_bytes(key[8:], "big") for key in self.left)
         assert (live + state.counters.keysum_out) & KEYSUM_MASK == state.counters.keysum_in
-        assert state.counters.enqueued - state.counters.archived == len(keys)
+        assert gone & KEYSUM_MASK == state.counters.keysum_out
+        assert not self.left.keys() & set(keys)
+        assert state.counters.enqueued - len(self.left) == len(keys)
         assert len(state.tombstones) <= limits.TOMBSTONES_MAX
 
 

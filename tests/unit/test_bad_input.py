@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import LeaseLost, NotSupported, Queue, Rejected, limits
+from osqueue import LeaseLost, NotFound, NotSupported, Queue, Rejected, limits
 from osqueue.stores.memory import MemoryStore
 
 
@@ -100,7 +100,11 @@ WRONG: list[tuple[str, Any]] = [
     *(("priority", value) for value in (-1, 10, 4.5, "5", True, None)),
     *(("kind", value) for value in (5, "a\nb", "k" * 65, "\ud800", b"a", ["a"])),
     *(("max_attempts", value) for value in (0, -1, 1_001, 2.5, "3", True, None)),
-    *(("result_ttl", value) for value in (0, -1, "5", True, float("nan"), None, 30 * 86_400 + 1)),
+    *(
+        ("result_ttl", value)
+        for value in (0, -1, "5", True, float("nan"), float("inf"), None, 30 * 86_400 + 1)
+    ),
+    *(("id", value) for value in ("", "x" * 257, 7, b"x", "a\nb", "\ud800", ["x"], True)),
 ]
 
 
@@ -118,9 +122,11 @@ def test_delay_and_at_exclude_each_other(q: Queue[Any]) -> None:
     refused(q, "at", q.enqueue, 1, delay=5, at=datetime(2030, 1, 1, tzinfo=UTC))
 
 
-def test_an_id_of_ones_own_is_not_supported_yet(q: Queue[Any]) -> None:
-    error = refused(q, "id", q.enqueue, 1, id="order-7")
-    assert isinstance(error, NotSupported)
+def test_any_printable_text_of_up_to_256_characters_is_an_id(q: Queue[Any]) -> None:
+    texts = ["order-7", "x" * 256, "größe 10 €", "0", " ", JOB, "../../etc", "a/b"]
+    done = q.enqueue_many([{"payload": at, "id": text} for at, text in enumerate(texts)])
+    assert [each.status for each in done] == ["queued"] * len(texts)
+    assert [q.status(text).job_id for text in texts] == [each.job_id for each in done]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("field", ["group", "depends_on", "cron", "rate_limit"])
@@ -283,11 +289,24 @@ def test_an_error_of_any_text_is_stored(q: Queue[Any]) -> None:
 
 
 # ── Looking and steering ─────────────────────────────────────────────────────
-@pytest.mark.parametrize("text", ["", "nonsense", 5, None])
-def test_what_is_no_job_id_is_refused(q: Queue[Any], text: Any) -> None:
+@pytest.mark.parametrize("text", ["", 5, None, "x" * 257, b"nonsense", ["nonsense"]], ids=repr)
+def test_what_is_neither_a_job_id_nor_a_clients_own_is_refused(q: Queue[Any], text: Any) -> None:
     q.enqueue(1)
     refused(q, "job_id", q.status, text)
     refused(q, "job_id", q.cancel, text)
+    refused(q, "job_id", q.result, text)
+    refused(q, "job_id", q.update_result_ttl, text, 60)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "x" * 256, JOB[:-1], JOB.upper(), JOB.replace("-", "")])
+def test_a_text_that_is_no_job_id_and_stands_for_no_job_is_not_found(q: Queue[Any], text: str) -> None:
+    q.enqueue(1)
+    assert q.status(text) is None
+    assert q.cancel(text) == "not_found"
+    with pytest.raises(NotFound):
+        q.result(text)
+    with pytest.raises(NotFound):
+        q.update_result_ttl(text, 60)
 
 
 def test_a_job_nobody_knows_is_not_found(q: Queue[Any]) -> None:

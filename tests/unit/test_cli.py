@@ -143,7 +143,8 @@ def test_an_address_given_wins_over_the_environment(address: str, tmp_path: Path
         (("--nonsense",), "usage", "No such option"),
         (("claim", "file://x", "emails", "--lease", "soon"), "usage", "Write seconds, or 250ms"),
         (("claim", "file://x", "emails", "--limit", "0"), "rejected", "1 to 1,000"),
-        (("job", "file://x", "emails", "7"), "rejected", "not a job id"),
+        (("job", "file://x", "emails", ""), "rejected", "1 to 256 printable characters"),
+        (("job", "file://x", "emails", "x" * 257), "rejected", "1 to 256 printable characters"),
         (("queue", "configure", "file://x", "emails"), "usage", "nothing to change"),
     ],
 )
@@ -164,10 +165,14 @@ def test_a_wrong_command_says_in_one_line_what_is_right(args: tuple[str, ...], c
 
 # ── Errors ───────────────────────────────────────────────────────────────────
 def test_every_kind_of_error_has_its_exit_code() -> None:
-    codes = {
-        each.code: exit_code(each("…"))
+    kinds = [
+        each
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, errors.OsqueueError)
+    ]
+    codes = {
+        each.code: exit_code(each("…", job_id="7") if each is errors.WaitTimeout else each("…"))
+        for each in kinds
     }
     assert {name for name, code in codes.items() if code == 2} == {
         "rejected",
@@ -178,6 +183,7 @@ def test_every_kind_of_error_has_its_exit_code() -> None:
         "unavailable",
         "unknown",
         "timeout",
+        "wait_timeout",
         "throttled",
     }
     assert set(codes.values()) == {1, 2, 3}
@@ -225,7 +231,6 @@ def test_a_typing_error_makes_no_queue_and_names_the_right_one(address: str) -> 
         ("pause",),
         ("stats",),
         ("jobs",),
-        ("redrive",),
         ("resume",),
         ("configure", "--shards", "2"),
     ):

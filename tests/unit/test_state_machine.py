@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import limits
+from osqueue.core.history import wants_record
 from osqueue.core.ops import (
     Abort,
     Cancel,
@@ -27,7 +28,17 @@ from osqueue.core.ops import (
     Sweep,
 )
 from osqueue.core.reduce import backoff_ms
-from osqueue.core.state import CANCELLED, COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED
+from osqueue.core.state import (
+    CANCELLED,
+    COMPLETED,
+    ECHO,
+    FAILED,
+    FAILING,
+    LET_GO,
+    PROCESSING,
+    QUEUED,
+    SCHEDULED,
+)
 
 Hold = tuple[bytes, str]  # a job's key and the newest token it ever had
 HOUR_MS = 3_600_000
@@ -293,7 +304,10 @@ def test_a_dead_letter_is_forgotten_after_its_ttl(shard: Any) -> None:
     shard.now += 1
     shard.apply(Sweep())
     assert shard.where(key) == "gone"
-    assert shard.state.finished[0].state == FAILED  # for the archive
+    rows = shard.state.finished
+    assert [row.state for row in rows] == [FAILED, FAILED]
+    assert [row.mark for row in rows] == [ECHO, LET_GO]  # the archive learns of it once, when it fails
+    assert [wants_record(row) for row in rows] == [True, False]
 
 
 def test_a_forgotten_dead_letter_cannot_be_cancelled(shard: Any) -> None:
@@ -347,12 +361,12 @@ def test_a_release_gives_the_attempt_back_but_not_the_run(shard: Any) -> None:
     assert shard.state.counters.released == 10
 
 
-def test_a_redriven_job_has_all_its_attempts_again_and_keeps_its_runs(shard: Any) -> None:
+def test_a_redriven_job_has_all_its_attempts_again_and_its_runs_go_on(shard: Any) -> None:
     key, token = processing(shard, max_attempts=1)
     assert shard.apply(fail(key, token))[0].code == Code.FAILED
     shard.apply(Redrive(10, 10))
     (lease,) = shard.claim()
-    assert (lease.job.key, lease.job.attempt, lease.job.run) == (key, 1, 2)
+    assert (lease.job.key, lease.job.attempt, lease.job.run) == (key, 1, 3)  # one for the redrive, too
     assert shard.state.counters.redriven == 1
 
 

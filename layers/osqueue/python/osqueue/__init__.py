@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .embedded import Purged
 from .errors import (
     Conflict,
     Damaged,
+    Expired,
+    JobCancelled,
+    JobFailed,
     LeaseLost,
     NewerFormat,
+    NotFinished,
     NotFound,
     NotInstalled,
     NotSupported,
@@ -18,10 +23,13 @@ from .errors import (
     Timeout,
     Unavailable,
     Unknown,
+    WaitTimeout,
 )
 from .job import Attempt, Done, Enqueued, Job
 from .lease import AsyncLease, Lease
+from .letters import DeadGroup, DeadLetter
 from .queue import Queue
+from .story import Story
 from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
@@ -52,25 +60,34 @@ __all__ = [
     "Cancel",
     "Conflict",
     "Damaged",
+    "DeadGroup",
+    "DeadLetter",
     "Done",
     "Enqueued",
+    "Expired",
     "Fail",
     "Job",
+    "JobCancelled",
+    "JobFailed",
     "Lease",
     "LeaseLost",
     "NewerFormat",
+    "NotFinished",
     "NotFound",
     "NotInstalled",
     "NotSupported",
     "OsqueueError",
+    "Purged",
     "Queue",
     "Rejected",
     "Retry",
     "Snooze",
+    "Story",
     "Throttled",
     "Timeout",
     "Unavailable",
     "Unknown",
+    "WaitTimeout",
     "WorkerJob",
     "__version__",
 ]

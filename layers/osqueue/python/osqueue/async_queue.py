@@ -11,14 +11,22 @@ for lease in await q.claim(limit=10):
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
+from .archive import History
+from .archive import view as archived_view
 from .commit.asynchronous import AsyncDriver, AsyncGroup
+from .core.state import Event
 from .errors import OsqueueError
+from .job import Job
 from .lease import AsyncLease
 from .methods import awaiting
 from .queue_base import QueueBase
-from .shards import QueueFlow, Submit
+from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
 from .worker.endings import Tally
 
@@ -37,35 +45,71 @@ class AsyncQueue(QueueBase[T]):
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
-        group = self._groups.get(shard)
-        if group is None:
-            group = self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._tell)
-        return group
+        if shard not in self._groups:
+            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._tell_async)
+        return self._groups[shard]
 
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
-        error: OsqueueError | None = None
+        go_on: Callable[[Any], QueueEffect] = flow.send
         while True:
             try:
-                effect = flow.throw(error) if error is not None else flow.send(reply)
+                effect = go_on(reply)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            error = None
+            go_on = flow.send
+            if isinstance(effect, Await):
+                await self._await(effect)
+                reply = None
+                continue
             if not isinstance(effect, Submit):
                 reply = await self._driver.perform(effect)
                 continue
+            group = self._groups.get(effect.shard) or self._group(effect.shard)
+            rider = group.board(effect.ops, self._deadline(effect), effect.look)
             try:
-                reply = await self._group(effect.shard).submit(
-                    effect.ops, self._deadline(effect), look=effect.look
-                )
+                reply = await rider.wake
             except OsqueueError as failure:
-                error = failure
+                go_on, reply = flow.throw, failure
+            except asyncio.CancelledError:
+                group.leave(rider)
+                raise
+
+    def _tell_async(self, events: Sequence[Event]) -> Coroutine[Any, Any, None] | None:
+        """Sinks that wait for another machine are told on a thread: they must not hold up the event loop."""
+        if self._outlet is not None and self._outlet.slow:
+            return asyncio.to_thread(self._tell, events)
+        self._tell(events)
+        return None
+
+    async def _await(self, effect: Await) -> None:
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        with self._flows.board(effect.shard).waking(effect.key, wake), suppress(TimeoutError):
+            await asyncio.wait_for(woken.wait(), effect.seconds)
 
     async def run(self, **options: Any) -> Tally:
         """Work on this event loop; the same as ``Queue.run``."""
         from .worker.loop import Worker
 
         return await Worker(self, **options).serve()
+
+    async def history(
+        self, since: datetime | float | None = None, until: datetime | float | None = None
+    ) -> AsyncIterator[Job]:
+        """Archived jobs that finished between two moments (aware datetimes or Unix seconds), in order of the archive.
+
+        A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
+        that cannot be read.
+        """
+        pages = History(self.name, since, until)
+        while (records := await self._run(pages.page())) is not None:
+            for record in records:
+                yield archived_view(record)
 
     async def close(self) -> None:
         """Release connections. The object may be used again."""
@@ -78,6 +122,7 @@ class AsyncQueue(QueueBase[T]):
         await self.close()
 
     enqueue = awaiting(QueueBase._enqueue)
+    enqueue_and_wait = awaiting(QueueBase._enqueue_and_wait)
     enqueue_many = awaiting(QueueBase._enqueue_many)
     claim = awaiting(QueueBase._claim)
     complete_many = awaiting(QueueBase._complete_many)
@@ -85,6 +130,8 @@ class AsyncQueue(QueueBase[T]):
     fail_many = awaiting(QueueBase._fail_many)
     release_many = awaiting(QueueBase._release_many)
     status = awaiting(QueueBase._status)
+    result = awaiting(QueueBase._result)
+    update_result_ttl = awaiting(QueueBase._update_result_ttl)
     cancel = awaiting(QueueBase._cancel)
     jobs = awaiting(QueueBase._jobs)
     stats = awaiting(QueueBase._stats)
@@ -92,4 +139,9 @@ class AsyncQueue(QueueBase[T]):
     resume = awaiting(QueueBase._resume)
     configure = awaiting(QueueBase._configure)
     redrive = awaiting(QueueBase._redrive)
+    dead_letters = awaiting(QueueBase._dead_letters)
+    dead_letter_groups = awaiting(QueueBase._dead_letter_groups)
+    why = awaiting(QueueBase._why)
+    story = awaiting(QueueBase._story)
+    purge = awaiting(QueueBase._purge)
     reap = awaiting(QueueBase._reap)

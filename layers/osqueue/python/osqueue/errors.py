@@ -94,6 +94,49 @@ class Timeout(OsqueueError):
     code = "timeout"
 
 
+class Expired(OsqueueError):
+    """The job finished and its result is not kept any more; the archive has its record."""
+
+    code = "expired"
+
+
+class NotFinished(Conflict):
+    """The job has no result yet. Ask again later, or wait for it."""
+
+    code = "not_finished"
+
+
+class WaitTimeout(Timeout):
+    """The job was not finished when the caller's patience ended. It goes on; its result can be read later."""
+
+    code = "wait_timeout"
+
+    def __init__(self, message: str, *, job_id: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(OsqueueError):
+    """The job failed for good. It tells the last attempt's error."""
+
+    code = "job_failed"
+
+    def __init__(
+        self, message: str, *, job_id: str = "", type: str = "", error: str = "", traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.type = type  # the exception's class, "" where there was none
+        self.error = error  # its message
+        self.traceback = traceback  # the end of its traceback
+
+
+class JobCancelled(OsqueueError):
+    """The job was cancelled, so there is no result."""
+
+    code = "job_cancelled"
+
+
 class Damaged(OsqueueError):
     """A stored object is not what was written: it fails its checksum or cannot be decoded."""
 

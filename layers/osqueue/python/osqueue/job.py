@@ -15,10 +15,10 @@ from .keys import job_id
 class Enqueued(Struct, frozen=True, gc=False):
     """What became of one job given to enqueue."""
 
-    status: str  # "queued" or "rejected" (an item of enqueue_many that was refused; see error)
-    job_id: str | None
-    state: str | None = None  # "queued" or "scheduled"
-    result: Any = None
+    status: str  # "queued", "duplicate", "completed" or "rejected" (an item of enqueue_many; see error)
+    job_id: str | None  # of the job that now does the work, or did it
+    state: str | None = None  # the state that job is in
+    result: Any = None  # completed: what the job answered
     error: OsqueueError | None = None
 
 
@@ -41,6 +41,8 @@ class Attempt(Struct, frozen=True):
     ended_at: datetime
     outcome: str  # completed, failed, stalled, released or cancelled
     error: str | None
+    error_type: str | None = None  # the exception's class, where there was one
+    heartbeat_at: datetime | None = None  # stalled: the last sign of life
 
 
 class Job(Struct, frozen=True):
@@ -58,11 +60,13 @@ class Job(Struct, frozen=True):
     worker: str | None = None  # processing: who holds the lease
     started_at: datetime | None = None
     heartbeat_at: datetime | None = None
-    expires_at: datetime | None = None  # processing: when the lease ends
+    expires_at: datetime | None = None  # processing: when the lease ends; finished: when the result does
     cancel_requested: bool = False
     finished_at: datetime | None = None
     error: str | None = None  # of the last attempt that failed
     attempts: tuple[Attempt, ...] = ()  # those that ended, the latest few
+    id: str | None = None  # the client's own id, where the job was enqueued under one
+    run: int = 0  # leases ever granted, and redrives: with job_id it tells a repeated record of the archive
 
 
 def moment(ms: int) -> datetime:
@@ -92,9 +96,13 @@ def job_view(state: str, job: stored.Job, **more: Any) -> Job:
                 moment(each.ended_ms),
                 each.outcome,
                 each.error or None,
+                each.error_type or None,
+                moment(each.beat_ms) if each.beat_ms else None,
             )
             for each in job.history
         ),
+        id=job.client_id,
+        run=job.run,
         **more,
     )
 
@@ -114,4 +122,10 @@ def lease_view(lease: stored.Lease) -> Job:
 
 def finished_view(row: stored.Finished) -> Job:
     """The public view of a job that is over."""
-    return job_view(row.state, row.job, finished_at=moment(row.finished_ms), payload_bytes=row.payload_bytes)
+    return job_view(
+        row.state,
+        row.job,
+        finished_at=moment(row.finished_ms),
+        expires_at=moment(row.expires_ms),
+        payload_bytes=row.payload_bytes,
+    )

@@ -7,14 +7,20 @@ The client draws the key, so that a request repeated by a transport is the same 
 
 from __future__ import annotations
 
+import re
+import struct
 import threading
+from collections.abc import Iterator
 
 from .clock import Machine
 from .core.state import key_text
 from .errors import Rejected
 
+_KEY_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _COUNTER_MAX = (1 << 12) - 1
 _RANDOM_BYTES = 7
+_RANDOM_MASK = (1 << 54) - 1
+_LAYOUT = struct.Struct(">QQ").pack
 
 
 class KeySource:
@@ -28,21 +34,26 @@ class KeySource:
 
     def draw(self, shard: int, count: int = 1) -> list[bytes]:
         """``count`` new keys of one shard, in order."""
-        chance = self._machine.bits(_RANDOM_BYTES * 8 * count).to_bytes(_RANDOM_BYTES * count, "big")
-        mask = (1 << 54) - 1
+        chance = self._machine.bits(_RANDOM_BYTES * 8 * count)
         keys = []
         with self._lock:
             now = self._machine.now_ms()
             ms, counter = (now, 0) if now > self._ms else (self._ms, self._counter)
-            for at in range(0, len(chance), _RANDOM_BYTES):
+            for random in (chance,) if count == 1 else _cut(chance, count):
                 if counter > _COUNTER_MAX:  # borrow from the next millisecond
                     ms, counter = ms + 1, 0
-                random = int.from_bytes(chance[at : at + _RANDOM_BYTES], "big") & mask
-                low = (0b10 << 62) | (random << 8) | shard
-                keys.append((((ms << 16 | 7 << 12 | counter) << 64) | low).to_bytes(16, "big"))
+                high = ms << 16 | 7 << 12 | counter
+                keys.append(_LAYOUT(high, 0b10 << 62 | (random & _RANDOM_MASK) << 8 | shard))
                 counter += 1
             self._ms, self._counter = ms, counter
         return keys
+
+
+def _cut(chance: int, count: int) -> Iterator[int]:
+    """``count`` random numbers out of a large one."""
+    data = chance.to_bytes(_RANDOM_BYTES * count, "big")
+    for at in range(0, len(data), _RANDOM_BYTES):
+        yield int.from_bytes(data[at : at + _RANDOM_BYTES], "big")
 
 
 job_id = key_text  # the key as callers see it
@@ -58,6 +69,11 @@ def key_of(text: str) -> bytes:
     raise Rejected(
         f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id"
     )
+
+
+def is_key(text: object) -> bool:
+    """Does this have the form of a job id that this library draws? A client's own id may have it, too."""
+    return isinstance(text, str) and _KEY_TEXT.fullmatch(text) is not None
 
 
 def shard_of(key: bytes) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .embedded import Granted, lease_lost
-from .errors import OsqueueError
 from .job import Done, moment
 from .keys import job_id
 from .methods import awaiting, blocking
@@ -25,42 +25,59 @@ class Leases(list[R]):
 class LeaseBase(Generic[T]):
     """A job in a worker's hands."""
 
-    def __init__(self, queue: Any, granted: Granted, payload: T | OsqueueError) -> None:
+    def __init__(self, queue: Any, granted: Granted) -> None:
         lease = granted.lease
-        job = lease.job
         self._queue = queue
+        self._granted = granted
         self._stored = lease
-        self._claimed = granted.asked
         self._asked = granted.asked
         self._lease_s = lease.lease_ms / 1000
-        self.key: bytes = job.key
-        self._payload = payload
-        self.kind: str | None = job.kind or None
-        self.priority: int = job.priority
-        self.attempt: int = job.attempt
-        self.max_attempts: int = job.max_attempts
-        self.run: int = job.run
+        self.key: bytes = lease.job.key
         self.token: str = lease.token
         self.cancel_requested: bool = lease.cancel
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
 
-    @property
+    @functools.cached_property
     def payload(self) -> T:
         """What enqueue was given. The lease holds even when this raises.
 
         Raises Rejected when it cannot be read as the queue's type, NotFound, Damaged or Unavailable when it was too
         large for the state and its object cannot be read.
         """
-        if isinstance(self._payload, OsqueueError):
-            raise self._payload
-        return self._payload
+        decoded: T = self._queue.codec.decode_payload(self._granted.payload, self._stored.job.codec)
+        return decoded
 
     @property
     def job_id(self) -> str:
         """The id that enqueue answered. Also an idempotency key: the same at every attempt."""
         return job_id(self.key)
+
+    @property
+    def kind(self) -> str | None:
+        """What enqueue was given."""
+        return self._stored.job.kind or None
+
+    @property
+    def priority(self) -> int:
+        """0 to 9, lower first."""
+        return self._stored.job.priority
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._stored.job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """How many there may be."""
+        return self._stored.job.max_attempts
+
+    @property
+    def run(self) -> int:
+        """Counts every lease ever granted to the job, from 1."""
+        return self._stored.job.run
 
     @property
     def enqueued_at(self) -> datetime:
@@ -70,7 +87,7 @@ class LeaseBase(Generic[T]):
     @property
     def expires_at(self) -> datetime:
         """When the lease ends, by the store's clock, unless a heartbeat extends it."""
-        return moment(self._stored.expires_ms + round((self._asked - self._claimed) * 1000))
+        return moment(self._stored.expires_ms + round((self._asked - self._granted.asked) * 1000))
 
     @property
     def seconds_left(self) -> float:
@@ -95,8 +112,8 @@ class LeaseBase(Generic[T]):
 
     def _complete(self, result: Any = None) -> QueueFlow[None]:
         """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
-        (done,) = yield from self._queue._flows.complete_many([(self.key, self.token, result)])
-        self._check(done)
+        if not (yield from self._queue._flows.complete(self.key, self.token, result)):
+            raise lease_lost(self.job_id)
 
     def _fail(
         self, error: str | BaseException, retry_in: float | None = None, retry: bool = True

@@ -18,10 +18,14 @@ KIND_CHARS_MAX = 64
 WORKER_CHARS_MAX = 128
 TOKEN_CHARS_MAX = 64
 ERROR_CHARS_MAX = 2_000  # an error message kept with a job
+ERROR_TYPE_CHARS_MAX = 100
+TRACE_CHARS_MAX = 2_000  # the end of a traceback, kept with a job until it finishes
+ID_CHARS_MAX = 256  # a client's own id of a job
 DELAY_MS_MAX = 10 * 365 * DAY_MS
 AT_MS_MAX = 253_402_300_799_000  # the end of the year 9999
 RESULT_TTL_MS_MAX = 30 * DAY_MS
 RESULT_TTL_MS_DEFAULT = 1 * HOUR_MS
+EXPIRED_KNOWN_MS = DAY_MS  # for which "expired" is told from "not found"
 LEASE_MS_DEFAULT = 30 * SECOND_MS
 LEASE_MS_MIN = 1 * SECOND_MS
 LEASE_MS_MAX = 12 * HOUR_MS
@@ -36,20 +40,23 @@ BACKOFF_BASE_MS = 1 * SECOND_MS
 BACKOFF_CAP_MS = 1 * HOUR_MS
 
 # ── How large the head may grow, in encoded bytes ────────────────────────────
-READY_BYTES_MAX = 40 * KB  # the next jobs, over all lanes
-TAIL_BYTES_MAX = 24 * KB  # the newest jobs, over all lanes
-LEASES_BYTES_MAX = 96 * KB  # some hundreds of jobs in flight, fewer with long payloads
+READY_BYTES_MAX = 64 * KB  # the next jobs, over all lanes
+TAIL_BYTES_MAX = 40 * KB  # the newest jobs, over all lanes
+LEASES_BYTES_MAX = 176 * KB  # some hundreds of jobs in flight, fewer with long payloads
 SESSIONS_BYTES_MAX = 64 * KB
 DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
 DEAD_BYTES_MAX = 8 * KB
 TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
+RESULT_TTLS_MAX = 256  # unfinished jobs whose result's life was changed
 
 # ── Objects beside the head ──────────────────────────────────────────────────
 BLOCK_BYTES_MAX = 32 * KB  # one range GET's worth of queued jobs
 SEGMENT_BYTES_MAX = 8 * 1024 * KB  # one staged segment of a bulk enqueue
 BODY_BYTES_MAX = 8 * 1024 * KB  # several payloads share one body object up to this size
 FANOUT = 16  # pointers folded into one index object
+TABLE_BYTES_MAX = 8 * 1024 * KB  # one table of finished jobs; smaller ones are merged up to this size
+BACKUPS_KEPT_MS = 7 * DAY_MS  # hourly copies of heads
 
 # ── Protocol ─────────────────────────────────────────────────────────────────
 BORN_AGE_MAX_MS = 60 * SECOND_MS  # a head validated this recently may date an operation

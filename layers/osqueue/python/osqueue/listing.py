@@ -1,4 +1,4 @@
-"""Looking at a queue: one job, a page of jobs, the numbers. All from committed state; nothing here changes it."""
+"""Looking at a queue: a page of jobs, the numbers, dead letters. All from committed state; nothing here changes it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, Sta
 from .errors import Rejected
 from .job import Job, finished_view, job_view, lease_view
 from .keys import drawn_ms
-from .segments import find, segments_of, whole
 from .segments import page as segment_page
+from .segments import segments_of, whole
 from .shards import QueueFlow, read_state, root_of
 from .validation import whole as whole_number
 
@@ -26,36 +26,6 @@ def waiting_spans(state: State) -> list[Span]:
     """Every top-level span that holds queued or delayed jobs."""
     spans = [span for lane in state.lanes for span in lane.backlog.spans]
     return [*spans, *state.delayed.spans]
-
-
-def find_job(root: str, state: State, key: bytes) -> QueueFlow[Job | None]:
-    """A job in one state of its shard, in memory or in a segment."""
-    lease = state.leases.get(key)
-    if lease is not None:
-        return lease_view(lease)
-    for place, job in stored.jobs_in_memory(state):
-        if job.key == key:
-            return job_view(place, job)
-    for row in state.finished:
-        if row.job.key == key:
-            return finished_view(row)
-    if key in state.tombstones:
-        return None
-    for spans, place_of in _sections(state):
-        found = yield from find(root, spans, key)
-        if found is not None:
-            return job_view(place_of(found.job), found.job)
-    return None
-
-
-def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job], str]]]:
-    """The spans of each part of a state, and what state a job found there is in."""
-    lanes = [span for lane in state.lanes for span in lane.backlog.spans]
-    return [
-        (lanes, lambda job: QUEUED),
-        (state.delayed.spans, stored.delayed_state),
-        (state.dead.spans, lambda job: FAILED),
-    ]
 
 
 # ── Pages ────────────────────────────────────────────────────────────────────
@@ -70,14 +40,14 @@ def page(
     if wanted is not None and wanted not in STATES:
         raise Rejected(f"state: {wanted!r} is none of {', '.join(STATES)}.", field="state")
     whole_number(limit, "limit", 1, PAGE_MAX)
-    shard, skip = _read_cursor(cursor)
+    shard, skip = read_cursor(cursor)
     found: list[Job] = []
     while shard < shards and len(found) < limit:
         state = yield from read_state(queue, shard)
         if state is not None:
             seen = yield from _Page(found, root_of(queue, shard), wanted, skip, limit).fill(state)
             if len(found) >= limit:
-                return found, _write_cursor(shard, skip + seen)
+                return found, write_cursor(shard, skip + seen)
         shard, skip = shard + 1, 0
     return found, None
 
@@ -107,7 +77,7 @@ class _Page:
         if wanted in (None, FAILED):
             yield from self.backlog(state, state.dead, FAILED)
         if wanted in (None, stored.COMPLETED, stored.CANCELLED):
-            self.take([finished_view(row) for row in state.finished])
+            self.take([finished_view(row) for row in state.finished if row.mark != stored.ECHO])
         return self.passed
 
     def backlog(self, state: State, backlog: stored.Backlog, place: str) -> QueueFlow[None]:
@@ -142,11 +112,13 @@ class _Page:
             self.skip = max(0, self.skip - segment.count)
 
 
-def _write_cursor(shard: int, skip: int) -> str:
+def write_cursor(shard: int, skip: int) -> str:
+    """A place in the order of a listing: ``skip`` positions of a shard."""
     return base64.urlsafe_b64encode(msgspec.json.encode((shard, skip))).decode()
 
 
-def _read_cursor(cursor: str | None) -> tuple[int, int]:
+def read_cursor(cursor: str | None) -> tuple[int, int]:
+    """The inverse; None is the beginning. Raises Rejected."""
     if cursor is None:
         return 0, 0
     try:

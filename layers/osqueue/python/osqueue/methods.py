@@ -18,7 +18,8 @@ def blocking(flow: Callable[Concatenate[S, P], QueueFlow[R]]) -> Callable[Concat
 
     @functools.wraps(flow)
     def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        return cast("R", self._run(flow(self, *args, **kwargs)))
+        found: R = self._run(flow(self, *args, **kwargs))
+        return found
 
     return cast("Callable[Concatenate[S, P], R]", method)
 
@@ -30,6 +31,7 @@ def awaiting(
 
     @functools.wraps(flow)
     def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return cast("Coroutine[Any, Any, R]", self._run(flow(self, *args, **kwargs)))
+        coroutine: Coroutine[Any, Any, R] = self._run(flow(self, *args, **kwargs))
+        return coroutine
 
     return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, R]]", method)

@@ -11,15 +11,21 @@ for lease in q.claim(limit=10):
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 
+from .archive import History
+from .archive import view as archived_view
 from .commit.driver import BlockingDriver
 from .commit.group import BlockingGroup
 from .errors import OsqueueError
+from .job import Job
 from .lease import Lease
 from .methods import blocking
 from .queue_base import QueueBase
-from .shards import QueueFlow, Submit
+from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
 from .worker.endings import Tally
 
@@ -38,28 +44,37 @@ class Queue(QueueBase[T]):
         self._groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
-        group = self._groups.get(shard)
-        if group is None:
+        if shard not in self._groups:
             made = BlockingGroup(self._writers[shard], self._driver, self._tell)
-            group = self._groups.setdefault(shard, made)  # one step, so two threads get the same one
-        return group
+            self._groups.setdefault(shard, made)  # one step, so two threads get the same one
+        return self._groups[shard]
 
     def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
-        error: OsqueueError | None = None
+        go_on: Callable[[Any], QueueEffect] = flow.send
         while True:
             try:
-                effect = flow.throw(error) if error is not None else flow.send(reply)
+                effect = go_on(reply)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            error = None
+            go_on = flow.send
+            if isinstance(effect, Await):
+                self._await(effect)
+                reply = None
+                continue
             if not isinstance(effect, Submit):
                 reply = self._driver.perform(effect)
                 continue
+            group = self._groups.get(effect.shard) or self._group(effect.shard)
             try:
-                reply = self._group(effect.shard).submit(effect.ops, self._deadline(effect), look=effect.look)
+                reply = group.submit(effect.ops, self._deadline(effect), effect.look)
             except OsqueueError as failure:
-                error = failure
+                go_on, reply = flow.throw, failure
+
+    def _await(self, effect: Await) -> None:
+        woken = threading.Event()
+        with self._flows.board(effect.shard).waking(effect.key, woken.set):
+            woken.wait(effect.seconds)
 
     def run(self, **options: Any) -> Tally:
         """Work: claim jobs and run their handlers until SIGTERM or SIGINT; answers what was done.
@@ -70,6 +85,19 @@ class Queue(QueueBase[T]):
         from .worker.loop import Worker
 
         return Worker(self, **options).run()
+
+    def history(
+        self, since: datetime | float | None = None, until: datetime | float | None = None
+    ) -> Iterator[Job]:
+        """Archived jobs that finished between two moments (aware datetimes or Unix seconds), in order of the archive.
+
+        A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
+        that cannot be read.
+        """
+        pages = History(self.name, since, until)
+        while (records := self._run(pages.page())) is not None:
+            for record in records:
+                yield archived_view(record)
 
     def close(self) -> None:
         """Release connections. The object may be used again."""
@@ -82,6 +110,7 @@ class Queue(QueueBase[T]):
         self.close()
 
     enqueue = blocking(QueueBase._enqueue)
+    enqueue_and_wait = blocking(QueueBase._enqueue_and_wait)
     enqueue_many = blocking(QueueBase._enqueue_many)
     claim = blocking(QueueBase._claim)
     complete_many = blocking(QueueBase._complete_many)
@@ -89,6 +118,8 @@ class Queue(QueueBase[T]):
     fail_many = blocking(QueueBase._fail_many)
     release_many = blocking(QueueBase._release_many)
     status = blocking(QueueBase._status)
+    result = blocking(QueueBase._result)
+    update_result_ttl = blocking(QueueBase._update_result_ttl)
     cancel = blocking(QueueBase._cancel)
     jobs = blocking(QueueBase._jobs)
     stats = blocking(QueueBase._stats)
@@ -96,4 +127,9 @@ class Queue(QueueBase[T]):
     resume = blocking(QueueBase._resume)
     configure = blocking(QueueBase._configure)
     redrive = blocking(QueueBase._redrive)
+    dead_letters = blocking(QueueBase._dead_letters)
+    dead_letter_groups = blocking(QueueBase._dead_letter_groups)
+    why = blocking(QueueBase._why)
+    story = blocking(QueueBase._story)
+    purge = blocking(QueueBase._purge)
     reap = blocking(QueueBase._reap)

@@ -9,26 +9,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import limits, validation
 from .clock import MACHINE, Machine
 from .commit.group import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
-from .embedded import Claimed, Embedded, Writers
-from .errors import OsqueueError, Rejected
-from .garbage import Report, reap
+from .embedded import Claimed, Embedded, Purged, Writers
+from .errors import Rejected
 from .job import Done, Enqueued, Job
 from .keys import key_of
 from .lease import LeaseBase, Leases
+from .letters import DeadGroup, DeadLetter
+from .reaper import Reaper, Report
 from .serde import Codec, Serializer, serializer_of
 from .shards import QueueFlow, Submit, root_of
 from .stores.address import open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
+from .story import Story
 from .validation import ITEM_FIELDS, milliseconds, queue_name
+from .waiting import board_of
 from .worker.handlers import Handlers
+
+if TYPE_CHECKING:
+    from .events import Delivery, EventOutlet, Sink
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -57,6 +63,7 @@ class QueueBase(Generic[T]):
         serializer: str | Serializer = "json",
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
+        sinks: Iterable[Sink] = (),
         machine: Machine = MACHINE,
     ) -> None:
         self.name = queue_name(queue)
@@ -65,9 +72,13 @@ class QueueBase(Generic[T]):
         self.codec = Codec(serializer_of(serializer), type)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
         self._observer: OnEvents | None = None
+        self._sinks: list[Sink] = []
+        self._outlet: EventOutlet | None = None
         self._writers = Writers(self._writer)
-        self._flows = Embedded(self.name, self.codec, machine, self._writers)
+        self._flows = Embedded(self.name, self.codec, machine, self._writers, self.store.place)
         self.handlers = Handlers()
+        for sink in sinks:
+            self.add_sink(sink)
 
     @classmethod
     def connect(
@@ -78,15 +89,17 @@ class QueueBase(Generic[T]):
         serializer: str | Serializer = "json",
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
+        sinks: Iterable[Sink] = (),
     ) -> Any:
         """Open a queue by address: ``memory://``, ``file:///path`` or ``s3://bucket/prefix``.
 
         ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
-        converted to; ``timeout`` is how many seconds one call may try. Nothing is sent yet. Raises Rejected for an
-        address or a name that means nothing.
+        converted to; ``timeout`` is how many seconds one call may try; ``sinks`` are told of every transition that
+        this object commits (``osqueue.events``). Nothing is sent yet. Raises Rejected for an address or a name that
+        means nothing.
         """
         name = queue_name(queue)
-        return cls(open_store(address), name, serializer=serializer, type=type, timeout=timeout)
+        return cls(open_store(address), name, serializer=serializer, type=type, timeout=timeout, sinks=sinks)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -101,7 +114,31 @@ class QueueBase(Generic[T]):
         root = root_of(self.name, shard)
         writer = Writer(root, self.name, self.machine, store.clock_ms, store.key_bytes_max)
         writer.observed = self._observer is not None
+        writer.on_head = board_of(self.store.place, root).see
         return writer
+
+    def on_event(self, function: F) -> F:
+        """Call a function with every ``Event`` that this object commits from now on, after the commit.
+
+        On the thread that committed, so keep it short. What it raises is counted and logged, and stops nothing.
+        """
+        from .events import CallbackSink
+
+        self.add_sink(CallbackSink(function, f"{getattr(function, '__name__', 'callback')}-{id(function):x}"))
+        return function
+
+    def add_sink(self, sink: Sink) -> None:
+        """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``."""
+        from .events import EventOutlet
+
+        self._sinks.append(sink)
+        outlet = self._outlet = EventOutlet(self._sinks, self._outlet)
+        self._observe(lambda events: outlet.tell(self.name, events))
+
+    @property
+    def deliveries(self) -> dict[str, Delivery]:
+        """By sink: how many events it took, and how many were lost."""
+        return {} if self._outlet is None else self._outlet.deliveries
 
     def _observe(self, observer: OnEvents) -> None:
         """Tell ``observer`` of every transition that this object commits from now on."""
@@ -144,6 +181,8 @@ class QueueBase(Generic[T]):
     ) -> QueueFlow[Enqueued]:
         """Add a job. It is durable when this returns.
 
+        ``id`` is your own name for the job, 1 to 256 printable characters: whoever enqueues under it while the job is
+        unfinished, or its result kept, gets that job ("duplicate") or its result ("completed") instead of another.
         ``priority`` 0 to 9, lower first; ``delay`` in seconds or ``at`` an aware datetime; ``result_ttl`` in seconds.
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
@@ -151,6 +190,30 @@ class QueueBase(Generic[T]):
         if options == _NO_OPTIONS:
             return self._flows.enqueue(payload, {})
         return self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
+
+    def _enqueue_and_wait(
+        self,
+        payload: T,
+        timeout: float = 30,
+        id: str | None = None,
+        kind: str | None = None,
+        priority: int = limits.PRIORITY_DEFAULT,
+        delay: float | None = None,
+        at: datetime | float | None = None,
+        max_attempts: int = limits.ATTEMPTS_DEFAULT,
+        result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000,
+    ) -> QueueFlow[Any]:
+        """Add a job, or join the one of the same ``id``, and wait up to ``timeout`` seconds for its result.
+
+        A result that is kept under the id answers at once. Raises WaitTimeout (the job goes on; read its result
+        later), JobFailed with the job's error, JobCancelled, and what ``enqueue`` raises.
+        """
+        wait_s = milliseconds(timeout, "timeout", 0, limits.DAY_MS) / 1000
+        options = (id, kind, priority, delay, at, max_attempts, result_ttl)
+        done = yield from self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
+        if done.status == "completed":
+            return done.result
+        return (yield from self._flows.wait(key_of(done.job_id or ""), wait_s))
 
     def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
         """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
@@ -172,15 +235,8 @@ class QueueBase(Generic[T]):
         ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing.
         """
         claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
-        leases: Leases[Any] = Leases()
+        leases: Leases[Any] = Leases(self._lease_class(self, each) for each in claimed.leases)
         leases.reason = claimed.reason
-        for granted in claimed.leases:
-            payload: Any
-            try:
-                payload = self.codec.decode_payload(granted.payload, granted.lease.job.codec)
-            except OsqueueError as error:
-                payload = error  # told to whoever looks at it; the other jobs are fine
-            leases.append(self._lease_class(self, granted, payload))
         return leases
 
     def _complete_many(self, items: Iterable[Any]) -> QueueFlow[list[Done]]:
@@ -209,8 +265,10 @@ class QueueBase(Generic[T]):
     def _fail_many(self, items: Iterable[Any], retry_in: float | None = None) -> QueueFlow[list[Done]]:
         """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
 
-        def read(item: Any) -> tuple[bytes, str, str]:
-            return (*_holder(item), validation.error_text(_field(item, "error") or ""))
+        def read(item: Any) -> tuple[bytes, str, Any]:
+            error = _field(item, "error") or ""
+            validation.error_details(error)  # what cannot be told fails alone
+            return (*_holder(item), error)
 
         return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
 
@@ -219,8 +277,22 @@ class QueueBase(Generic[T]):
         return _item_by_item(items, _holder, lambda found: self._flows.release_many(found, delay))
 
     def _status(self, job_id: str) -> QueueFlow[Job | None]:
-        """A live job with its timeline, or None."""
+        """A job with its timeline, by job id or by the client's own id; None when there is none (any more)."""
         return self._flows.status(job_id)
+
+    def _result(self, job_id: str) -> QueueFlow[Any]:
+        """What a completed job answered, by job id or by the client's own id.
+
+        Raises NotFinished, JobFailed, JobCancelled, Expired (it was there), NotFound.
+        """
+        return self._flows.result(job_id)
+
+    def _update_result_ttl(self, job_id: str, ttl: float) -> QueueFlow[None]:
+        """Keep a job's result for ``ttl`` seconds from now on, or from its end on if it has not finished yet.
+
+        Raises NotFound, Expired, NotFinished (it failed: there is no result), Throttled.
+        """
+        return self._flows.update_result_ttl(job_id, ttl)
 
     def _cancel(self, job_id: str) -> QueueFlow[str]:
         """Cancel a job: "cancelled", "processing" (its worker is told), "completed" or "not_found"."""
@@ -254,17 +326,61 @@ class QueueBase(Generic[T]):
         kinds: Iterable[str] | None = None,
         error: str | None = None,
         dry_run: bool = False,
+        fingerprint: str | None = None,
+        rate: float | None = None,
     ) -> QueueFlow[int]:
         """Queue failed jobs again, their attempts starting anew; answers how many.
 
-        Only those of ``kinds``, and whose last error contains ``error``. ``dry_run`` only counts.
+        Only those of ``kinds``, whose last error contains ``error``, or has this ``fingerprint`` (see
+        ``dead_letter_groups``). ``rate`` is the most jobs a second: the call takes its time, and may be stopped and
+        repeated. ``dry_run`` only counts.
         """
-        return self._flows.redrive(limit, kinds, error, dry_run)
+        return self._flows.redrive(limit, kinds, error, dry_run, fingerprint, rate)
+
+    def _dead_letters(
+        self,
+        limit: int = 100,
+        cursor: str | None = None,
+        kinds: Iterable[str] | None = None,
+        error: str | None = None,
+        fingerprint: str | None = None,
+    ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
+        """One page of failed jobs with what they died of, and the cursor of the next page (None at the end).
+
+        Filtered as in ``redrive``.
+        """
+        return self._flows.dead_letters(limit, cursor, kinds, error, fingerprint)
+
+    def _dead_letter_groups(
+        self, kinds: Iterable[str] | None = None, error: str | None = None
+    ) -> QueueFlow[list[DeadGroup]]:
+        """Failed jobs by the error they died of, the largest group first. Reads every dead letter."""
+        return self._flows.dead_letter_groups(kinds, error)
+
+    def _story(self, job_id: str) -> QueueFlow[Story]:
+        """What happened to a job, why, and what comes next; by job id or by the client's own id.
+
+        Also for jobs that only the archive knows, by their job id. Raises NotFound.
+        """
+        return self._flows.story(job_id)
+
+    def _why(self, job_id: str) -> QueueFlow[str]:
+        """The same as text, a line for each thing that happened."""
+        return str((yield from self._flows.story(job_id)))
+
+    def _purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
+        """Erase one job, or up to 1,000, for good: from the queue, its archive and its backups. There is no way back.
+
+        Waiting jobs are cancelled first. May be repeated, and is to be after any error. Raises Conflict for a job
+        that is being worked on, NotFound for an id that stands for nothing.
+        """
+        return self._flows.purge(jobs)
 
     def _reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
-        count = (yield from self._flows._settings()).shards
-        return (yield from reap(self.name, count))
+        flows = self._flows
+        count = (yield from flows._settings()).shards
+        return (yield from Reaper(self.name, flows.moment, flows.stage).run(count))
 
 
 def _listed(items: Any) -> list[Any]:

@@ -51,35 +51,37 @@ def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | Osq
 
 def _checked(body: Body, reply: object) -> bytes | OsqueueError:
     if not isinstance(reply, Found):
-        return _unread(reply, body.name)
+        return unread(reply, body.name)
     if len(reply.body) != body.length or crc32(reply.body) != body.crc:
         return Damaged(f"{body.name} is not what was written there: it fails its checksum.")
     return reply.body
 
 
-def _unread(reply: object, name: str) -> OsqueueError:
+def unread(reply: object, name: str) -> OsqueueError:
+    """Why an object could not be read."""
     if isinstance(reply, Missing):
         return NotFound(f"{name} is not there any more: the job has moved on. Look it up again.")
     return unavailable(reply, name)
 
 
-def _read(root: str, name: str, start: int | None, length: int | None) -> Flow[bytes]:
+def read_range(root: str, name: str, start: int, length: int) -> Flow[bytes]:
+    """Part of an object. Raises NotFound when the object is gone, Unavailable when the store gave no answer."""
     reply = yield Get(root + name, start=start, length=length)
     if not isinstance(reply, Found):
-        raise _unread(reply, name)
+        raise unread(reply, name)
     return reply.body
 
 
 def children(root: str, span: Span) -> Flow[tuple[Span, ...]]:
     """The spans inside an index."""
-    return decode_index((yield from _read(root, span.name, 0, span.size)), span.name)
+    return decode_index((yield from read_range(root, span.name, 0, span.size)), span.name)
 
 
 def footer(root: str, span: Span) -> Flow[Footer]:
     """A segment's footer."""
     guess = min(FOOTER_BYTES_GUESS, span.size)
     while True:
-        data = yield from _read(root, span.name, span.size - guess, guess)
+        data = yield from read_range(root, span.name, span.size - guess, guess)
         found = decode_footer(data, span.name)
         if isinstance(found, Footer):
             return found
@@ -90,7 +92,7 @@ def footer(root: str, span: Span) -> Flow[Footer]:
 
 def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
     """One block of a segment."""
-    data = yield from _read(root, span.name, info.offset, info.length)
+    data = yield from read_range(root, span.name, info.offset, info.length)
     for _, found in decode_blocks(data, info.length, span.name):
         return found
     raise Damaged(f"{span.name} is shorter than its footer says. See docs/operations.md.")
@@ -109,7 +111,7 @@ def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
 
 def whole(root: str, span: Span) -> Flow[list[Job]]:
     """Every job still to come in one segment, in order."""
-    data = yield from _read(root, span.name, span.offset, span.size - span.offset)
+    data = yield from read_range(root, span.name, span.offset, span.size - span.offset)
     jobs = [job for _, each in decode_blocks(data, span.length, span.name) for job in each.jobs]
     if len(jobs) - span.skip != span.count:
         raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")

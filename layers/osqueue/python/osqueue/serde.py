@@ -96,19 +96,19 @@ class Codec:
             raise Rejected(f"{field}: serializer {self.name!r} must answer bytes.", field=field)
         return data
 
-    def decode(self, data: bytes, name: str, type: Any = Any) -> Any:
+    def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> Any:
         """Deserialise what the serialiser called ``name`` wrote; raises Rejected when that cannot be done here."""
         serializer = self.serializer if name == self.name else _KNOWN.get(name)
         if serializer is None:
             raise Rejected(
-                f"payload: it was written by serializer {name!r}, which this queue object does not have. Connect"
+                f"{field}: it was written by serializer {name!r}, which this queue object does not have. Connect"
                 " with it.",
-                field="payload",
+                field=field,
             )
         try:
             return serializer.loads(data, type)
         except Exception as error:
-            raise Rejected(f"payload: it does not decode as {name} ({error}).", field="payload") from error
+            raise Rejected(f"{field}: it does not decode as {name} ({error}).", field=field) from error
 
     def decode_payload(self, payload: bytes | OsqueueError, name: str) -> Any:
         """A claimed job's payload as the queue's type; raises what kept it from being read."""

@@ -36,7 +36,15 @@ class Submit(Struct, frozen=True):
     look: bool = False  # take announced requests along, contended or not
 
 
-QueueEffect = Effect | Submit
+class Await(Struct, frozen=True):
+    """An effect of the library's flows: let time pass until this process sees that a job is over."""
+
+    shard: int
+    key: bytes
+    seconds: float  # at most
+
+
+QueueEffect = Effect | Submit | Await
 T = TypeVar("T")
 QueueFlow = Generator[QueueEffect, Any, T]
 

@@ -99,6 +99,8 @@ class Bulk:
                 new.result_ttl_ms,
                 new.codec,
                 due_ms=due if due > self._now_ms else 0,
+                client_id=new.client_id,
+                scheduled_ms=due if due > self._now_ms else 0,
             )
             if job.due_ms:
                 self._delayed.append(job)

@@ -19,17 +19,18 @@ from .staging import Stage
 
 def rewrite(root: str, state: State, stage: Stage) -> QueueFlow[tuple[Op, ...]]:
     """Write the replacements of every span that holds a tombstone; answers the operations that swap them in."""
+    stage.born = max(stage.born, state.seq)  # they must not seem older than what they tell of
     dead = set(state.tombstones)
     ops: list[Op] = []
     for span in waiting_spans(state):
         dropped: set[bytes] = set()
-        replacement = yield from _without(root, span, dead, dropped, stage)
+        replacement = yield from without(root, span, dead, dropped, stage)
         if dropped:
             ops.append(Rewrite(span, replacement, tuple(sorted(dropped))))
     return tuple(ops)
 
 
-def _without(
+def without(
     root: str, span: Span, dead: set[bytes], dropped: set[bytes], stage: Stage
 ) -> QueueFlow[Span | None]:
     """The span without the dead jobs: the same one when it holds none, None when nothing is left."""
@@ -39,7 +40,7 @@ def _without(
         before = yield from children(root, span)
         after = []
         for child in before:
-            kept = yield from _without(root, child, dead, dropped, stage)
+            kept = yield from without(root, child, dead, dropped, stage)
             if kept is not None:
                 after.append(kept)
         if tuple(after) == before:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from . import limits
 from .errors import NotSupported, Rejected
@@ -41,12 +44,14 @@ def item_fields(item: Any) -> Mapping[str, Any]:
     return item
 
 
-def client_id(value: Any) -> None:
-    """A client's own id, which this release does not take yet."""
-    if value is not None:
-        raise NotSupported(
-            "id: deduplication by id is not supported in this release. Leave it out.", field="id"
-        )
+def client_id(value: Any) -> str | None:
+    """A client's own id of a job."""
+    return None if value is None else text(value, "id", limits.ID_CHARS_MAX, 1)
+
+
+def job_name(value: Any) -> str:
+    """What a job is asked for by: a job id, or a client's own id."""
+    return text(value, "job_id", limits.ID_CHARS_MAX, 1)
 
 
 def whole(value: Any, field: str, least: int, most: int) -> int:
@@ -131,11 +136,48 @@ def priority(value: Any) -> int:
     return whole(value, "priority", 0, limits.PRIORITY_MAX)
 
 
-def error_text(value: Any) -> str:
-    """An error as stored: an exception becomes its type and message; long text is cut."""
+class ErrorDetails(Struct, frozen=True):
+    """An error as stored."""
+
+    text: str  # "Type: message", or the message alone
+    type: str = ""  # the exception's class
+    trace: str = ""  # the end of its traceback
+
+
+def error_details(value: Any) -> ErrorDetails:
+    """An exception, text, or a mapping of ``type``, ``message`` and ``traceback``; long ones are cut."""
     if isinstance(value, BaseException):
-        value = f"{type(value).__name__}: {value}"
+        kind = type(value).__name__
+        trace = "".join(traceback.format_exception(value)) if value.__traceback__ is not None else ""
+        return _details(f"{kind}: {value}", kind, trace)
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            if name not in ("type", "message", "traceback") or not isinstance(each, str):
+                raise Rejected(
+                    f"error: {name!r:.80} does not belong there. It is text, or a mapping of the texts type, message"
+                    " and traceback.",
+                    field="error",
+                )
+        kind, message = value.get("type", ""), value.get("message", "")
+        return _details(f"{kind}: {message}" if kind else message, kind, value.get("traceback", ""))
     if not isinstance(value, str):
         raise Rejected(f"error: {type(value).__name__} is neither text nor an exception.", field="error")
-    # Half a surrogate pair, as in the name of a file that is no UTF-8, cannot be stored.
-    return value[: limits.ERROR_CHARS_MAX].encode(errors="replace").decode()
+    return _details(value, "", "")
+
+
+def _details(text: str, kind: str, trace: str) -> ErrorDetails:
+    return ErrorDetails(
+        _storable(text[: limits.ERROR_CHARS_MAX]),
+        _storable(kind[: limits.ERROR_TYPE_CHARS_MAX]),
+        _storable(trace[-limits.TRACE_CHARS_MAX :]),
+    )
+
+
+def _storable(text: str) -> str:
+    """Half a surrogate pair, as in the name of a file that is no UTF-8, cannot be stored."""
+    return text.encode(errors="replace").decode()
+
+
+def error_text(value: Any) -> str:
+    """The text alone of an error."""
+    return error_details(value).text

@@ -8,18 +8,23 @@ import click
 
 from .. import __version__
 from ..errors import OsqueueError
+from .archive import archive
 from .bench import bench
 from .claim import claim, complete
+from .dlq import dlq
+from .doctor import doctor
 from .enqueue import enqueue
 from .exits import ended
 from .job import job
 from .output import Output
-from .queues import queue, reap
+from .queues import queue
+from .reap import reap
+from .why import why
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Jobs": (enqueue, claim, complete, job),
-    "Queues": (queue, reap),
+    "Jobs": (enqueue, claim, complete, job, why),
+    "Queues": (queue, dlq, archive, reap, doctor),
     "Workers": (worker,),
     "Measure": (bench,),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
@@ -174,6 +175,17 @@ def known(queue: Queue[Any]) -> Queue[Any]:
     if not is_known(queue):
         no_such_queue(queue)
     return queue
+
+
+@contextmanager
+def known_if_missing(queue: Queue[Any]) -> Iterator[None]:
+    """When something is not found: is it the queue that does not exist? Costs nothing otherwise."""
+    try:
+        yield
+    except NotFound:
+        if not is_known(queue):
+            no_such_queue(queue)
+        raise
 
 
 def no_such_queue(queue: Queue[Any]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""``osqueue queue …`` and ``osqueue reap``: what an operator does with whole queues."""
+"""``osqueue queue …``: what an operator does with whole queues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from .. import validation
 from ..core.state import STATES
 from ..errors import OsqueueError
 from ..queue import Queue
@@ -16,7 +15,6 @@ from .exits import exit_code
 from .options import (
     StoreCommand,
     duration,
-    json_option,
     known,
     open_at,
     open_queue,
@@ -27,27 +25,26 @@ from .output import Output, error_fields
 
 LS_COLUMNS = ("queue", "paused", "queued", "processing", "scheduled", "failing", "failed", "oldest_seconds")
 JOB_COLUMNS = ("job_id", "state", "kind", "attempt", "enqueued_at", "worker", "error")
-REAP_COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
 
 EPILOG = """\b
 Examples:
   osqueue queue ls s3://bucket/prefix
   osqueue queue stats s3://bucket/prefix emails
   osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
-  osqueue queue redrive s3://bucket/prefix emails --error timeout --dry-run
+  osqueue queue pause s3://bucket/prefix emails
 """
 
 
 @click.group("queue", epilog=EPILOG)
 def queue() -> None:
-    """Look at queues, pause and resume them, change settings, redrive."""
+    """Look at queues, pause and resume them, change settings."""
 
 
 def _row_or_error(name: str, row: dict[str, Any] | OsqueueError) -> dict[str, Any]:
     return {"queue": name, "error": error_fields(row)} if isinstance(row, OsqueueError) else row
 
 
-def _each(
+def each_queue(
     output: Output, found: Iterator[tuple[str, dict[str, Any] | OsqueueError]], columns: Sequence[str]
 ) -> None:
     """Print one row for each queue; those that gave an error do not keep the others from being shown."""
@@ -90,7 +87,7 @@ def ls(output: Output, address: str, names: bool, timeout: float) -> None:
             except OsqueueError as error:
                 yield name, error
 
-    _each(output, each(), LS_COLUMNS)
+    each_queue(output, each(), LS_COLUMNS)
 
 
 @queue.command("stats", cls=StoreCommand)
@@ -179,64 +176,3 @@ def configure(
             known(q)
         q.configure(**wished)
     output.record({"queue": queue, **wished})
-
-
-@queue.command("redrive", cls=StoreCommand)
-@store_arguments()
-@click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
-@click.option("--error", help="Only jobs whose last error contains this.")
-@click.option("--limit", type=int, help="Most jobs to redrive, the oldest first.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.pass_obj
-def redrive(
-    output: Output,
-    address: str,
-    queue: str,
-    kinds: Sequence[str],
-    error: str | None,
-    limit: int | None,
-    dry_run: bool,
-    timeout: float,
-) -> None:
-    """Queue dead jobs again, their attempts starting anew."""
-    with open_queue(address, queue, timeout) as q:
-        count = known(q).redrive(limit=limit, kinds=list(kinds) or None, error=error, dry_run=dry_run)
-    output.record({"queue": queue, "would_redrive" if dry_run else "redriven": count})
-
-
-REAP_EPILOG = """\b
-Examples:
-  osqueue reap s3://bucket/prefix            (every queue there)
-  osqueue reap s3://bucket/prefix emails
-"""
-
-
-@click.command(
-    "reap", short_help="One pass of upkeep over one queue or all.", cls=StoreCommand, epilog=REAP_EPILOG
-)
-@click.argument("address")
-@click.argument("queue", required=False)
-@click.option("--timeout", type=duration, default=60, help="How long one request may try.  [default: 60s]")
-@json_option
-@click.pass_obj
-def reap(output: Output, address: str, queue: str | None, timeout: float) -> None:
-    """One pass of upkeep over one queue or all: ended leases, due jobs, the archive, unreferenced objects.
-
-    Safe at any time and from any number of machines. Run it by a schedule where nobody else writes to the queues.
-    """
-    if queue is not None:
-        validation.queue_name(queue)
-        with open_queue(address, queue, timeout) as q:
-            output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
-        return
-    store = open_at(address)
-
-    def each() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
-        for name in queues_at(store):
-            try:
-                report = Queue[Any](store, name, timeout=timeout).reap()
-                yield name, {"queue": name, **msgspec.structs.asdict(report)}
-            except OsqueueError as error:
-                yield name, error
-
-    _each(output, each(), REAP_COLUMNS)

@@ -6,19 +6,23 @@ A module of its own, so that a program without coroutines never loads asyncio.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Machine
 from ..core.ops import Op
+from ..core.state import Event
 from ..errors import Unavailable
 from ..stores.base import Store
 from .effects import All, Effect, Flow, Sleep
-from .group import Flight, OnEvents, Rider, boarding, give_back
+from .group import Flight, Rider, boarding, give_back
 from .protocol import Answer
 from .writer import Writer
 
 T = TypeVar("T")
+
+
+OnEventsAsync = Callable[[Sequence[Event]], Awaitable[None] | None]
 
 
 class AsyncDriver:
@@ -51,28 +55,27 @@ class AsyncDriver:
 class AsyncGroup:
     """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
 
-    def __init__(self, writer: Writer, driver: AsyncDriver, on_events: OnEvents | None = None) -> None:
+    def __init__(self, writer: Writer, driver: AsyncDriver, on_events: OnEventsAsync | None = None) -> None:
         self.writer = writer
         self.driver = driver
         self.on_events = on_events
         self._waiting: list[Rider] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
-        """Commit operations together with those of other callers; answers this caller's part."""
-        rider = Rider(ops, deadline, asyncio.get_running_loop().create_future(), look)
+    def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> Rider:
+        """Commit operations together with those of other callers; the rider's ``wake`` brings this caller's answer.
+
+        A caller that is cancelled while it awaits that has to ``leave``.
+        """
+        rider = Rider(ops, deadline, asyncio.Future(), look)
         self._board(rider)
-        try:
-            await rider.wake
-        except asyncio.CancelledError:
-            rider.gone = True
-            if rider.answer is not None and (chores := give_back(rider.answer)):
-                self._board(Rider(chores, deadline, None))  # cancelled when the answer had just arrived
-            raise
-        if rider.error is not None:
-            raise rider.error
-        assert rider.answer is not None
-        return rider.answer
+        return rider
+
+    def leave(self, rider: Rider) -> None:
+        """Nobody waits for this rider any more; leases that just arrived for it are given back."""
+        rider.gone = True
+        if rider.answer is not None and (chores := give_back(rider.answer)):
+            self._board(Rider(tuple(chores), rider.deadline, None))
 
     def _board(self, rider: Rider) -> None:
         self._waiting.append(rider)
@@ -97,15 +100,21 @@ class AsyncGroup:
             else:
                 chores = flight.land(answer)
                 if chores:
-                    self._waiting.append(Rider(chores, riders[0].deadline, None))
+                    self._waiting.append(Rider(tuple(chores), riders[0].deadline, None))
             _wake(flight.riders)
             if answer is not None and answer.events and self.on_events is not None:
-                self.on_events(answer.events)
+                told = self.on_events(answer.events)
+                if told is not None:
+                    await told  # before the next flight, so that events keep their order
             # Let those who just landed speak first: their next requests then share the next flight.
             await asyncio.sleep(0)
 
 
 def _wake(riders: Sequence[Rider]) -> None:
     for rider in riders:
-        if rider.wake is not None and not rider.wake.done():
-            rider.wake.set_result(None)
+        if rider.wake is None or rider.wake.done():
+            continue
+        if rider.error is not None:
+            rider.wake.set_exception(rider.error)
+        else:
+            rider.wake.set_result(rider.answer)

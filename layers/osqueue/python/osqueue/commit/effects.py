@@ -7,7 +7,7 @@ driver and the simulator run exactly the same code.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -29,4 +29,46 @@ class Sleep(Struct, frozen=True):
 
 Effect = Request | All | Sleep
 T = TypeVar("T")
+R = TypeVar("R")
 Flow = Generator[Effect, Any, T]
+
+
+AT_ONCE = 32  # flows that go on together
+
+
+def together(flows: Sequence[Flow[R]]) -> Flow[list[R]]:
+    """Run flows that only read in step with one another: what they ask for at the same time is asked at once.
+
+    The first error ends all of them.
+    """
+    results: dict[int, R] = {}
+    for start in range(0, len(flows), AT_ONCE):
+        replies: dict[int, Any] = dict.fromkeys(range(start, min(start + AT_ONCE, len(flows))))
+        while replies:
+            asked: dict[int, Effect] = {}
+            for at, reply in replies.items():
+                try:
+                    asked[at] = flows[at].send(reply)
+                except StopIteration as stop:
+                    results[at] = stop.value
+            replies = yield from _answers(asked)
+    return [results[at] for at in range(len(flows))]
+
+
+def _answers(asked: dict[int, Effect]) -> Flow[dict[int, Any]]:
+    """The replies to several effects, by who asked."""
+    pauses = [effect.seconds for effect in asked.values() if isinstance(effect, Sleep)]
+    if pauses:
+        yield Sleep(max(pauses))
+    requests: list[Request] = []
+    for effect in asked.values():
+        if not isinstance(effect, Sleep):
+            requests.extend(effect.requests if isinstance(effect, All) else (effect,))
+    found = iter((yield All(tuple(requests)))) if requests else iter(())
+    replies: dict[int, Any] = {}
+    for at, effect in asked.items():
+        if isinstance(effect, All):
+            replies[at] = tuple(next(found) for _ in effect.requests)
+        else:
+            replies[at] = None if isinstance(effect, Sleep) else next(found)
+    return replies

@@ -38,17 +38,16 @@ OnEvents = Callable[[Sequence[Event]], None]
 class Rider:
     """One caller's operations on their way."""
 
-    __slots__ = ("answer", "deadline", "error", "gone", "lead", "look", "ops", "wake")
+    answer: Answer | None = None
+    error: BaseException | None = None
+    gone = False
+    lead = False  # woken to fly, not because it has arrived
 
-    def __init__(self, ops: Sequence[Op], deadline: float, wake: Any, look: bool = False) -> None:
-        self.ops = tuple(ops)
+    def __init__(self, ops: tuple[Op, ...], deadline: float, wake: Any, look: bool = False) -> None:
+        self.ops = ops
         self.look = look
         self.deadline = deadline
-        self.wake = wake  # a threading.Event or an asyncio.Future; None: nobody waits for this one
-        self.answer: Answer | None = None
-        self.error: BaseException | None = None
-        self.gone = False
-        self.lead = False  # woken to fly, not because it has arrived
+        self.wake = wake  # a threading.Lock, held, or an asyncio.Future; None: nobody waits for this one
 
     def waits(self) -> bool:
         """Is there still somebody behind it? A chore, done for one who left, has nobody."""
@@ -56,21 +55,17 @@ class Rider:
 
     def items(self) -> int:
         """How much work it brings."""
-        return sum(map(_items, self.ops))
+        return sum([_ITEMS[type(op)](op) if type(op) in _ITEMS else 1 for op in self.ops])
 
 
-def _items(op: Op) -> int:
-    match op:
-        case Enqueue():
-            return len(op.jobs)
-        case Complete() | Fail():
-            return len(op.items)
-        case Heartbeat() | Release():
-            return len(op.held)
-        case Claim():
-            return op.limit
-        case _:
-            return 1
+_ITEMS: dict[type, Callable[[Any], int]] = {
+    Enqueue: lambda op: len(op.jobs),
+    Claim: lambda op: int(op.limit),
+    Complete: lambda op: len(op.items),
+    Fail: lambda op: len(op.items),
+    Heartbeat: lambda op: len(op.held),
+    Release: lambda op: len(op.held),
+}
 
 
 class Flight:
@@ -78,9 +73,10 @@ class Flight:
 
     def __init__(self, writer: Writer, riders: list[Rider]) -> None:
         self.riders = riders
-        ops = [op for rider in riders for op in rider.ops]
+        ops = tuple([op for rider in riders for op in rider.ops])
         look = any(rider.look for rider in riders)
-        self.flow: Flow[Answer] = commit(writer, ops, max(rider.deadline for rider in riders), look)
+        deadline = max([rider.deadline for rider in riders])
+        self.flow: Flow[Answer] = commit(writer, ops, deadline, look)
         self.pending: Effect | None = None
         self.torn = False  # interrupted between two effects, inside the protocol: nobody can resume it
 
@@ -100,10 +96,11 @@ class Flight:
         """Hand every rider its outcomes; answers what has to be done for those who left."""
         at = 0
         chores: list[Op] = []
+        outcomes, now_ms = answer.outcomes, answer.now_ms
         for rider in self.riders:
-            outcomes = answer.outcomes[at : at + len(rider.ops)]
-            at += len(rider.ops)
-            rider.answer = Answer(outcomes, answer.now_ms)
+            end = at + len(rider.ops)
+            rider.answer = Answer(outcomes[at:end], now_ms)
+            at = end
             if rider.gone:
                 chores.extend(give_back(rider.answer))
         return chores
@@ -121,9 +118,10 @@ def give_back(answer: Answer) -> list[Op]:
 
 
 def _signal(riders: Sequence[Rider]) -> None:
+    """Let each go on. Its lock is what it waits for: an Event would take three of them, and be made for every call."""
     for rider in riders:
-        if rider.wake is not None:
-            rider.wake.set()
+        if rider.wake is not None and rider.wake.locked():
+            rider.wake.release()
 
 
 def _lost(effect: Effect | None) -> Any:
@@ -135,15 +133,16 @@ def _lost(effect: Effect | None) -> Any:
 
 def boarding(waiting: list[Rider]) -> list[Rider]:
     """The riders of the next flight: all who wait, up to a limit, those who left excepted."""
-    riders: list[Rider] = []
+    waiting[:] = [rider for rider in waiting if not rider.gone]
     items = 0
-    while waiting:
-        items += waiting[0].items()
-        if riders and items > ITEMS_PER_FLIGHT_MAX:
+    count = 0
+    for rider in waiting:
+        items += rider.items()
+        if count and items > ITEMS_PER_FLIGHT_MAX:
             break
-        rider = waiting.pop(0)
-        if not rider.gone:
-            riders.append(rider)
+        count += 1
+    riders = waiting[:count]
+    del waiting[:count]
     return riders
 
 
@@ -152,6 +151,7 @@ class BlockingGroup:
 
     _flying: bool
     _expected: int
+    _lingering: Rider | None
 
     def __init__(self, writer: Writer, driver: BlockingDriver, on_events: OnEvents | None = None) -> None:
         self.writer = writer
@@ -159,7 +159,7 @@ class BlockingGroup:
         self.on_events = on_events
         self._start_afresh(driver.machine)
 
-    def submit(self, ops: Sequence[Op], deadline: float, look: bool = False) -> Answer:
+    def submit(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> Answer:
         """Commit operations together with those of other callers; answers this caller's part.
 
         ``look`` takes announced requests along even when nobody seems to collide.
@@ -167,13 +167,15 @@ class BlockingGroup:
         machine = self.driver.machine
         if machine.process() != self._process:
             self._start_afresh(machine)
-        rider = Rider(ops, deadline, threading.Event(), look)
+        rider = Rider(ops, deadline, threading.Lock(), look)
+        rider.wake.acquire()
         with self._lock:
             self._waiting.append(rider)
             rider.lead = not self._flying
             self._flying = True
-            if len(self._waiting) == self._expected:
-                self._boarded.notify()
+            if len(self._waiting) == self._expected and self._lingering is not None:
+                _signal((self._lingering,))
+                self._lingering = None
         while rider.answer is None and rider.error is None:
             if rider.lead:
                 rider.lead = False
@@ -189,7 +191,7 @@ class BlockingGroup:
         """At first, and in a fork's child, where what was in the air belongs to the parent."""
         self._process = machine.process()
         self._lock = threading.Lock()
-        self._boarded = threading.Condition(self._lock)
+        self._lingering = None  # the leader, while it waits for others to come along
         self._waiting: list[Rider] = []
         self._flying = False
         self._interrupted: Flight | None = None
@@ -198,11 +200,11 @@ class BlockingGroup:
 
     def _wait(self, rider: Rider, machine: Machine) -> None:
         try:
-            woken = rider.wake.wait(max(0.0, rider.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS)
+            patience = max(0.0, rider.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS
+            woken = rider.wake.acquire(timeout=patience)
         except BaseException:
             self._leave(rider)
             raise
-        rider.wake.clear()
         if not woken and rider.answer is None and not rider.lead:
             self._leave(rider)
             raise Timeout("the queue was too busy to answer this operation in time. It may still be applied.")
@@ -219,12 +221,13 @@ class BlockingGroup:
         began = self.driver.machine.monotonic()
         answer: Answer | None = None
         try:
+            if self._expected > len(self._waiting):
+                self._await_others(leader)
             with self._lock:
+                self._lingering = None
                 flight = self._interrupted
                 self._interrupted = None
                 if flight is None:
-                    if self._expected > len(self._waiting):
-                        self._boarded.wait_for(self._is_full, self._linger)
                     flight = Flight(self.writer, boarding(self._waiting))
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
@@ -249,7 +252,7 @@ class BlockingGroup:
         chores = flight.land(answer)
         if chores:
             with self._lock:
-                self._waiting.insert(0, Rider(chores, leader.deadline, None))
+                self._waiting.insert(0, Rider(tuple(chores), leader.deadline, None))
         if answer.events and self.on_events is not None:
             self.on_events(answer.events)
 
@@ -262,19 +265,25 @@ class BlockingGroup:
                 Unavailable("the thread that flew this operation was interrupted. It may still be applied.")
             )
         with self._lock:
+            self._lingering = None
             self._interrupted = None if torn else flight
             self._pass_on(flight.riders if flight is not None else ())
         if flight is not None and torn:
             _signal(flight.riders)
 
-    def _is_full(self) -> bool:
-        return len(self._waiting) >= self._expected
+    def _await_others(self, leader: Rider) -> None:
+        """Wait a moment for as many as came last time."""
+        with self._lock:
+            if self._interrupted is not None or self._expected <= len(self._waiting):
+                return
+            self._lingering = leader
+        leader.wake.acquire(timeout=self._linger)
 
     def _pass_on(self, riders: Sequence[Rider] = ()) -> None:
         """Give the controls to a caller that still waits, if there is one. Called with the lock held."""
         for rider in (*riders, *self._waiting):
             if rider.waits():
                 rider.lead = True
-                rider.wake.set()
+                _signal((rider,))
                 return
         self._flying = False

@@ -74,9 +74,7 @@ from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
 
-LOAD_ROUNDS_MAX = (
-    12 + limits.TOMBSTONES_MAX
-)  # reads of segments that one reduction may ask for, one after the other
+LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 COMPANY_MS = 10_000  # a writer seen this recently may be waiting
 # How long an announced request waits before it looks again, as shares of what a combiner's round takes. Chosen in
@@ -107,7 +105,7 @@ def commit(writer: Writer, ops: Sequence[Op], deadline: float, look: bool = Fals
     Raises Throttled (not applied), Timeout or Unavailable (perhaps applied, now or later), Unknown (nobody can
     tell any more), Damaged or NewerFormat (the head is not ours to touch).
     """
-    return (yield from _Commit(writer, tuple(ops), deadline, look).run())
+    return _Commit(writer, tuple(ops), deadline, look).run()
 
 
 class _Again(Exception):
@@ -127,6 +125,7 @@ class _Commit:
         self.reader = Reader(writer)
         self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
+        self.unsure: dict[bytes, tuple[Event, ...]] = {}  # of swaps whose answer was lost, by commit
         self.sent = False  # has anything been written that could apply the request?
 
     def run(self) -> Flow[Answer]:
@@ -163,8 +162,8 @@ class _Commit:
     def contended(self, head: Head) -> bool:
         """Do writers collide on this head?"""
         state = head.state
-        now = self.writer.now_ms(state)
-        return state.hot > 0 and head.version is not None and now - state.now_ms < CONTENTION_MS
+        hot = state.hot > 0 and head.version is not None
+        return hot and self.writer.now_ms(state) - state.now_ms < CONTENTION_MS
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[Answer | None]:
@@ -337,7 +336,11 @@ class _Commit:
             case Verdict.PENDING:
                 return None
             case Verdict.APPLIED:
-                return Answer(outcomes_of(head.state, request), head.state.now_ms)
+                return Answer(
+                    outcomes_of(head.state, request),
+                    head.state.now_ms,
+                    self.unsure.get(head.state.commit, ()),
+                )
             case Verdict.CLONED:
                 self.writer.redraw()
                 raise _Again
@@ -438,6 +441,7 @@ class _Commit:
             reply = yield put
         if not isinstance(reply, Written):
             self.lost = True
+            self.unsure[reduction.state.commit] = reduction.events
             writer.shared = True
             self.complain(reply)
             return None

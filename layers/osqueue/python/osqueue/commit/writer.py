@@ -30,6 +30,13 @@ CLOCKS_APART_MS_MAX = (
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
+OnHead = Callable[[State, str], None]  # told of every head that is newly read or written, and its version
+
+
+def _unheard(state: State, version: str) -> None:
+    """Nobody listens."""
+
+
 class Head(Struct, frozen=True):
     """The head as this writer last saw it."""
 
@@ -55,6 +62,7 @@ class Writer:
         self.key_bytes_max = key_bytes_max - len(root.encode())
         self.store_clock = store_clock
         self.observed = True  # does anybody want to know the transitions of its commits?
+        self.on_head: OnHead = _unheard
         self.env = ""
         self.n = 0
         self.process = machine.process()
@@ -107,6 +115,7 @@ class Writer:
         elif isinstance(reply, Found):
             self.head = Head(decode_head(reply.body), reply.version, began)
             self.shared = True
+            self.on_head(self.head.state, reply.version)
         elif isinstance(reply, Missing):
             # A creation that brought no answer may still land: try again with the same epoch.
             known = self.head if self.head is not None and self.head.version is None else None
@@ -122,6 +131,7 @@ class Writer:
     def won(self, state: State, version: str, began: float) -> None:
         """This writer's own commit is the head now."""
         self.head = Head(state, version, began)
+        self.on_head(state, version)
         self.shared = False
         self.commit_seconds += 0.2 * (self.machine.monotonic() - began - self.commit_seconds)
 

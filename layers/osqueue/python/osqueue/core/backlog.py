@@ -151,6 +151,21 @@ class Rope:
         self.ready_bytes -= weight(job)
         return job
 
+    def take(self, count: int, room: int, more: int) -> tuple[list[Job], int]:
+        """Take up to ``count`` of the first jobs in ready, until they fill ``room``; answers also the bytes filled.
+
+        Each fills its weight and ``more``.
+        """
+        self._changed = True
+        jobs: list[Job] = []
+        filled = 0
+        while filled < room and len(jobs) < count and self.ready:
+            job = self.ready.popleft()
+            jobs.append(job)
+            filled += weight(job) + more
+        self.ready_bytes -= filled - more * len(jobs)
+        return jobs, filled
+
     def remove(self, key: bytes) -> Job | None:
         """Take a job out of ready or tail, wherever it stands."""
         for job in self.ready:

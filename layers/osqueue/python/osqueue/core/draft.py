@@ -7,7 +7,8 @@ in one place.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,13 +19,20 @@ from .backlog import Blocks, Need, Rope
 from .state import (
     CANCELLED,
     COMPLETED,
+    ECHO,
+    ENDED,
+    FAILED,
     HISTORY_ERROR_CHARS,
     HISTORY_MAX,
     KEYSUM_MASK,
+    LEASE_WEIGHT,
+    LET_GO,
     PROCESSING,
     QUEUED,
+    SCHEDULED,
     Attempt,
     Backlog,
+    Body,
     Content,
     Counters,
     Delayed,
@@ -38,12 +46,15 @@ from .state import (
     State,
     content_bytes,
     finished_weight,
-    keysum,
+    jobs_in_memory,
+    keysums,
     lease_weight,
     session_weight,
     weight,
 )
 from .wire import decode_blocks, staged_name
+
+Pointer = TypeVar("Pointer")
 
 
 class Context(Struct, frozen=True):
@@ -91,7 +102,11 @@ class Draft:
         self.dead = Rope(state.dead)
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
-        self.archivable = len(self.finished)  # the first ones: they were finished in the head that was read
+        self.committed = len(self.finished)  # the first ones: they were finished in the head that was read
+        self.tables = state.tables
+        self.forgotten = state.forgotten
+        self.result_ttls = dict(state.result_ttls)
+        self._known: set[bytes] | None = None
         self.tombstones = set(state.tombstones)
         self.delayed_tombstones = dict(state.delayed_tombstones)
         self.settings = state.settings
@@ -101,7 +116,10 @@ class Draft:
         self.spills: list[Object] = []
         self.blocks = context.blocks
         self.needs: dict[tuple[str, int], Need] = {}
+        self.expired = 0  # leases that had ended when this reduction began
+        self.promoted = 0  # jobs that had become due
         self.blocked = False  # something unreadable stood in the way
+        self.tokens: Iterator[str] = iter(())  # endless, for the leases of the request being applied
 
     # ── Bookkeeping ──────────────────────────────────────────────────────────
     def count(self, name: str, amount: int = 1) -> None:
@@ -112,7 +130,20 @@ class Draft:
         """Note a transition, and with it that something changed."""
         self.changed = True
         if self.observed:
-            self.events.append(Event(job.key, self.now, origin, target, cause, job.attempt, job.run, worker))
+            self.events.append(
+                Event(
+                    job.key,
+                    self.now,
+                    origin,
+                    target,
+                    cause,
+                    job.attempt,
+                    job.run,
+                    worker,
+                    job.client_id,
+                    job.kind,
+                )
+            )
 
     def need(self, need: Need) -> None:
         """Ask for bytes of a segment. What is known to be unreadable is not asked for again."""
@@ -121,7 +152,7 @@ class Draft:
         else:
             self.needs[need.place] = need
 
-    def spill(self, folder: str, encode: Callable[[str], tuple[bytes, Span]]) -> Span:
+    def spill(self, folder: str, encode: Callable[[str], tuple[bytes, Pointer]]) -> Pointer:
         """Name, encode and keep an object to be written before the commit."""
         name = staged_name(folder, self.state.seq, self.context.chance, len(self.spills))
         body, span = encode(name)
@@ -133,11 +164,27 @@ class Draft:
         found = decode_blocks(self.spills[-1].body, span.length, span.name)
         self.blocks = {**self.blocks, **{(span.name, offset): block for offset, block in found}}
 
-    def accept(self, job: Job) -> None:
-        """Count a new job into the conservation sums."""
+    def accept(self, jobs: Sequence[Job]) -> None:
+        """Count new jobs, which have been put in their places, into the conservation sums."""
         counts = self.counts
-        counts["enqueued"] += 1
-        counts["keysum_in"] = (counts["keysum_in"] + keysum(job.key)) & KEYSUM_MASK
+        counts["enqueued"] += len(jobs)
+        counts["keysum_in"] = (counts["keysum_in"] + keysums(jobs)) & KEYSUM_MASK
+        self.changed |= bool(jobs)
+        if self.observed:
+            for job in jobs:
+                self.event(job, "", SCHEDULED if job.due_ms else QUEUED, "enqueue")
+
+    def knows(self, key: bytes) -> bool:
+        """Is a job with this key in the head itself?"""
+        if self._known is None:
+            self._known = {job.key for _, job in jobs_in_memory(self.state)}
+            self._known.update(row.key for row in self.state.finished)
+        return key in self._known
+
+    def learn(self, key: bytes) -> None:
+        """A job with this key has just been accepted."""
+        if self._known is not None:
+            self._known.add(key)
 
     # ── Places ───────────────────────────────────────────────────────────────
     def lane(self, job_priority: int, kind: str, *, must: bool) -> Rope | None:
@@ -157,10 +204,12 @@ class Draft:
 
     def queue(self, job: Job) -> bool:
         """Put a job at the back of its lane; False when that would be one lane too many."""
-        rope = self.lane(job.priority, job.kind, must=False)
+        rope = self.lanes.get((job.priority, job.kind))
         if rope is None:
-            return False
-        rope.push(job, limits.READY_BYTES_MAX // max(1, len(self.lanes)))
+            rope = self.lane(job.priority, job.kind, must=False)
+            if rope is None:
+                return False
+        rope.push(job, limits.READY_BYTES_MAX // len(self.lanes))
         return True
 
     def queue_front(self, job: Job) -> None:
@@ -183,15 +232,26 @@ class Draft:
                 return job
         return None
 
-    def grant(self, job: Job, token: str, worker: str, lease_ms: int) -> Lease:
-        """Lease a job: one more attempt, one more run, a token of its own."""
-        job = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
-        lease = Lease(job, token, worker, self.now, self.now, self.now + lease_ms, lease_ms)
-        self.leases[job.key] = lease
-        self.leases_bytes += lease_weight(lease)
-        self.counts["claimed"] += 1
-        self.event(job, QUEUED, PROCESSING, "claim", worker)
-        return lease
+    def grant(self, rope: Rope, count: int, worker: str, lease_ms: int) -> list[Lease]:
+        """Lease up to ``count`` ready jobs of a lane, and no more than may be in flight.
+
+        Each gets one more attempt, one more run and a token of its own.
+        """
+        room = limits.LEASES_BYTES_MAX - self.leases_bytes
+        jobs, filled = rope.take(count, room, LEASE_WEIGHT + len(worker.encode()))
+        now, until = self.now, self.now + lease_ms
+        granted: list[Lease] = []
+        for job, token in zip(jobs, self.tokens, strict=False):
+            leased = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
+            lease = self.leases[job.key] = Lease(leased, token, worker, now, now, until, lease_ms)
+            granted.append(lease)
+        self.leases_bytes += filled
+        self.counts["claimed"] += len(granted)
+        self.changed = True
+        if self.observed:
+            for lease in granted:
+                self.event(lease.job, QUEUED, PROCESSING, "claim", worker)
+        return granted
 
     def revise(self, lease: Lease) -> None:
         """Replace a lease by a changed one of the same job."""
@@ -199,19 +259,26 @@ class Draft:
         self.leases_bytes += lease_weight(lease) - lease_weight(self.leases[lease.job.key])
         self.leases[lease.job.key] = lease
 
-    def end(self, lease: Lease, how: str, error: str = "") -> Job:
+    def end(
+        self, lease: Lease, how: str, error: str = "", error_type: str = "", trace: str | None = None
+    ) -> Job:
         """End a lease; the job, with the attempt in its history, is nowhere until it is put somewhere."""
         del self.leases[lease.job.key]
         self.leases_bytes -= lease_weight(lease)
         job = lease.job
         ended = min(self.now, lease.expires_ms) if how == "stalled" else self.now
-        attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, error[:HISTORY_ERROR_CHARS])
-        return replace(job, history=(*job.history, attempt)[-HISTORY_MAX:])
+        error = error[:HISTORY_ERROR_CHARS]
+        beat = lease.beat_ms if how == "stalled" else 0
+        attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, error, error_type, beat)
+        history = (*job.history[1 - HISTORY_MAX :], attempt)
+        return replace(job, history=history, trace=job.trace if trace is None else trace)
 
     def bury(self, job: Job) -> None:
-        """Make a job a dead letter."""
+        """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
         self.dead.push(job, 0)
+        size = content_bytes(job.payload)
+        self._keep(Finished(replace(job, payload=b""), FAILED, self.now, payload_bytes=size, mark=ECHO))
 
     def finish(
         self,
@@ -220,19 +287,38 @@ class Draft:
         *,
         token: str = "",
         result: Content = b"",
+        codec: str = "",
         why: str = "",
         origin: str,
         cause: str,
     ) -> None:
         """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty."""
+        ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
+        expires = self.now if state == FAILED else self.now + ttl
         row = Finished(
-            replace(job, payload=b""), state, self.now, token, result, content_bytes(job.payload), why
+            replace(job, payload=b""),
+            state,
+            self.now,
+            token,
+            result,
+            content_bytes(job.payload),
+            why,
+            expires,
+            0,
+            codec,
+            LET_GO if origin == FAILED else ENDED,
+            job.payload if isinstance(job.payload, Body) else None,
         )
-        self.finished.append(row)
-        self.finished_bytes += finished_weight(row)
+        self._keep(row)
         if state in (COMPLETED, CANCELLED):
             self.counts[state] += 1
-        self.event(job, origin, state, cause, job.history[-1].worker if job.history else "")
+        self.changed = True
+        if self.observed:
+            self.event(job, origin, state, cause, job.history[-1].worker if job.history else "")
+
+    def _keep(self, row: Finished) -> None:
+        self.finished.append(row)
+        self.finished_bytes += finished_weight(row)
 
     # ── The end ──────────────────────────────────────────────────────────────
     def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
@@ -283,4 +369,7 @@ class Draft:
             },
             settings=self.settings,
             counters=Counters(**self.counts),
+            tables=self.tables,
+            forgotten=self.forgotten,
+            result_ttls=self.result_ttls,
         )

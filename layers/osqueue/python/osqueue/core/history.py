@@ -1,18 +1,22 @@
 """Finished jobs as archive records: one JSON line each, whole timeline included, compressed with gzip.
 
-JSON lines because every tool reads them and Spark does so natively; gzip because it is in every reader.
-The bytes depend on the rows alone (no file name, no time stamp inside), so writing a part again is harmless.
+JSON lines because every tool reads them and Spark does so natively; gzip because it is in every reader. What has its
+default value is left out. The bytes depend on the rows alone (no file name, no time stamp inside), so writing a part
+again is harmless.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
-from .state import Attempt, Body, Finished, content_bytes, key_text
+from .. import limits
+from ..errors import Damaged, NewerFormat
+from .state import ECHO, ENDED, Attempt, Body, Finished, content_bytes, key_text
 
 RECORD_FORMAT = 1
 _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
@@ -20,7 +24,7 @@ _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
-class AttemptRecord(Struct, frozen=True):
+class AttemptRecord(Struct, frozen=True, omit_defaults=True):
     """One lease that ended."""
 
     run: int
@@ -28,50 +32,63 @@ class AttemptRecord(Struct, frozen=True):
     started_ms: int
     ended_ms: int
     outcome: str
-    error: str
+    error: str = ""
+    error_type: str = ""
+    beat_ms: int = 0  # stalled: the last heartbeat, or the claim
 
 
-class Record(Struct, frozen=True):
-    """What the archive tells of one job. Fields may be added, never renamed."""
+class Record(Struct, frozen=True, omit_defaults=True):
+    """What the archive tells of one job. Fields may be added, never renamed.
+
+    A job that failed, was redriven and finished again has a record for each ending, told apart by ``run``; by
+    ``state`` as well, for it may be cancelled before it is claimed again.
+    """
 
     format: int
-    queue: str
     job_id: str
-    run: int  # leases ever granted; with job_id it tells a repeated record from another one
+    run: int  # leases ever granted; with job_id and state it tells a repeated record from another one
     state: str
-    kind: str
-    priority: int
     enqueued_ms: int
     finished_ms: int
     attempt: int
-    max_attempts: int
-    result_ttl_ms: int
-    codec: str
     payload_bytes: int
-    result_bytes: int
-    result_body: str | None
-    why: str
-    attempts: tuple[AttemptRecord, ...]
+    id: str | None = None  # the client's own
+    kind: str = ""
+    priority: int = limits.PRIORITY_DEFAULT
+    scheduled_ms: int = 0  # when it was to become claimable; 0: at once
+    max_attempts: int = limits.ATTEMPTS_DEFAULT
+    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
+    codec: str = "json"
+    result_bytes: int = 0
+    result_body: str | None = (
+        None  # the object that holds the result, below the shard's prefix, until it expires
+    )
+    why: str = ""
+    attempts: tuple[AttemptRecord, ...] = ()
 
 
-def record(row: Finished, queue: str) -> Record:
+_decode_lines = msgspec.json.Decoder(Record).decode_lines
+
+
+def record(row: Finished) -> Record:
     """The record of one finished job."""
     job = row.job
     return Record(
         RECORD_FORMAT,
-        queue,
         key_text(job.key),
         job.run,
         row.state,
-        job.kind,
-        job.priority,
         job.enqueued_ms,
         row.finished_ms,
         job.attempt,
+        row.payload_bytes,
+        job.client_id,
+        job.kind,
+        job.priority,
+        job.scheduled_ms,
         job.max_attempts,
         job.result_ttl_ms,
         job.codec,
-        row.payload_bytes,
         content_bytes(row.result),
         row.result.name if isinstance(row.result, Body) else None,
         row.why,
@@ -80,9 +97,36 @@ def record(row: Finished, queue: str) -> Record:
 
 
 def _attempt(each: Attempt) -> AttemptRecord:
-    return AttemptRecord(each.run, each.worker, each.started_ms, each.ended_ms, each.outcome, each.error)
+    return AttemptRecord(
+        each.run,
+        each.worker,
+        each.started_ms,
+        each.ended_ms,
+        each.outcome,
+        each.error,
+        each.error_type,
+        each.beat_ms,
+    )
 
 
-def encode_part(rows: Sequence[Finished], queue: str) -> bytes:
+def wants_record(row: Finished) -> bool:
+    """Does the archive still have to get this row's record?"""
+    return row.mark in (ENDED, ECHO)
+
+
+def encode_part(records: Iterable[Record]) -> bytes:
     """An archive part."""
-    return gzip.compress(_encode_lines([record(row, queue) for row in rows]), _GZIP_LEVEL, mtime=0)
+    return gzip.compress(_encode_lines(list(records)), _GZIP_LEVEL, mtime=0)
+
+
+def decode_part(data: bytes, name: str) -> list[Record]:
+    """The inverse. Raises Damaged or NewerFormat."""
+    if not data:
+        raise Damaged(f"{name} is no archive part: it is empty.")
+    try:
+        records = _decode_lines(gzip.decompress(data))
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
+        raise Damaged(f"{name} is no archive part: {error}") from error
+    if any(each.format > RECORD_FORMAT for each in records):
+        raise NewerFormat(f"{name} was written by a newer release. Upgrade osqueue.")
+    return records

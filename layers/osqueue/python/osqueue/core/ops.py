@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from .state import Content, Job, Lease, Span
+from .state import Content, Finished, Job, Lease, Span, Table
 
 
 class Code(IntEnum):
@@ -40,12 +40,14 @@ class Code(IntEnum):
     DELAYED_LIMIT = 18  # too many delayed jobs
     DUPLICATE = 19
     UNREADABLE = 20  # the next jobs lie in an object that is damaged, missing or of a newer format
+    EXPIRED = 21  # the job's result is not kept any more
+    CROWDED = 22  # no room in the head for one more of these
 
 
 _CODES = {int(code): code for code in Code}
 
 
-class New(Struct, frozen=True, array_like=True):
+class New(Struct, frozen=True, array_like=True, gc=False):
     """One job to enqueue."""
 
     key: bytes
@@ -57,24 +59,29 @@ class New(Struct, frozen=True, array_like=True):
     result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
     delay_ms: int = 0  # from the commit's time
     at_ms: int = 0  # or an absolute time
+    client_id: str | None = None
+    seen: int = (
+        -1
+    )  # with an id: seq of a head in which the key was nowhere; others may enqueue under it as well
 
 
-class Held(Struct, frozen=True, array_like=True):
+class Held(Struct, frozen=True, array_like=True, gc=False):
     """A job and the lease token its worker holds."""
 
     key: bytes
     token: str
 
 
-class Completion(Struct, frozen=True, array_like=True):
+class Completion(Struct, frozen=True, array_like=True, gc=False):
     """A job done, and its result, serialised."""
 
     key: bytes
     token: str
     result: Content = b""
+    codec: str = ""  # that serialised the result; "": the payload's
 
 
-class Failure(Struct, frozen=True, array_like=True):
+class Failure(Struct, frozen=True, array_like=True, gc=False):
     """An attempt that failed."""
 
     key: bytes
@@ -83,6 +90,8 @@ class Failure(Struct, frozen=True, array_like=True):
     retry_ms: int = -1  # wait this long; -1 leaves it to the queue's back-off
     jitter: float = 1.0  # in [0, 1), drawn by the caller: the share of the full back-off to wait
     final: bool = False  # do not retry
+    error_type: str = ""  # the exception's class, where there was one
+    trace: str = ""  # the end of its traceback
 
 
 class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
@@ -160,6 +169,32 @@ class Cancel(Operation, frozen=True, tag="cancel"):
     index: int = 0  # of the job in its block
 
 
+class Amend(Operation, frozen=True, tag="amend"):
+    """Let a job's result live for ``ttl_ms``: from now on if it is there, else from the job's end on.
+
+    A job in a table or a segment cannot be seen by the reducer: as for ``Cancel``, the caller sends what it read
+    and the name of the outermost pointer it found it under; if that has moved on: RETRY.
+    """
+
+    key: bytes
+    ttl_ms: int
+    row: Finished | None = None  # of a finished job
+    table: str = ""  # the outermost table's name
+    span: str = ""  # of a waiting job: as in Cancel
+    offset: int = 0
+    index: int = 0
+    seen: int = -1  # with a row: seq of the head in which it was looked for
+
+
+class Merge(Operation, frozen=True, tag="merge"):
+    """Exchange neighbouring tables for others that hold the same rows but those that may be forgotten."""
+
+    taken: tuple[Table, ...]  # as they stand in the head
+    put: tuple[Table, ...]
+    archived: int = 0  # rows whose records have just been written to the archive
+    forgets: bool = False  # some rows were left out
+
+
 class Configure(Operation, frozen=True, tag="configure"):
     """Change settings; None leaves one as it is."""
 
@@ -177,6 +212,8 @@ class Redrive(Operation, frozen=True, tag="redrive"):
     scan: int
     kinds: tuple[str, ...] | None = None
     error: str = ""  # part of the last error's text
+    keys: tuple[bytes, ...] | None = None  # only these, as chosen by a caller who has read the first ``scan``
+    first: bytes = b""  # then: the first of them; if another one is first by now, RETRY
 
 
 class Sweep(Operation, frozen=True, tag="sweep"):
@@ -199,6 +236,20 @@ class Rewrite(Operation, frozen=True, tag="rewrite"):
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 
 
+class Swap(Struct, frozen=True, array_like=True):
+    """A span of dead letters, and the one that takes its place."""
+
+    span: Span  # as it stands in the head
+    replacement: Span | None  # None when nothing is left
+
+
+class Erase(Operation, frozen=True, tag="erase"):
+    """Forget jobs that are over as if they had never been: from the head, and from spans of dead letters."""
+
+    keys: tuple[bytes, ...]
+    swaps: tuple[Swap, ...] = ()  # spans rewritten without them
+
+
 Op = (
     Enqueue
     | Attach
@@ -209,11 +260,14 @@ Op = (
     | Release
     | Abort
     | Cancel
+    | Amend
+    | Merge
     | Configure
     | Redrive
     | Sweep
     | RaiseGcFloor
     | Rewrite
+    | Erase
 )
 
 
@@ -236,7 +290,7 @@ class Request(Struct, frozen=True, array_like=True):
         return (self.env, self.n, self.nonce)
 
 
-class Outcome(Struct, frozen=True, array_like=True):
+class Outcome(Struct, frozen=True, array_like=True, gc=False):
     """What became of one operation: runs of (code, items), and the leases it was granted.
 
     The leases travel only to a caller that made the commit itself; another finds them in the head by its nonce.

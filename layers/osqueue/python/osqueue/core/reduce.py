@@ -12,17 +12,20 @@ every writer, and ``floor`` refuses whatever is older than a forgotten row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import settle, sweep
+from . import erase as erasing
+from . import settle, steer, sweep
 from .backlog import Need, Rope, needs_for
 from .draft import Context, Draft, Object
 from .ops import (
     Abort,
+    Amend,
     Attach,
     Cancel,
     Claim,
@@ -31,13 +34,14 @@ from .ops import (
     Completion,
     Configure,
     Enqueue,
+    Erase,
     Fail,
     Failure,
     Heartbeat,
     Held,
     Identity,
+    Merge,
     New,
-    Op,
     Outcome,
     RaiseGcFloor,
     Redrive,
@@ -55,6 +59,7 @@ from .state import (
     FAILED,
     FAILING,
     KEYSUM_MASK,
+    LEASE_WEIGHT_MIN,
     PROCESSING,
     QUEUED,
     RELEASED,
@@ -65,11 +70,9 @@ from .state import (
     Lease,
     Span,
     State,
-    delayed_state,
+    Table,
 )
 from .wire import born_of
-
-LEASE_BYTES_LEAST = 140  # no lease weighs less
 
 
 class Reduction(Struct, frozen=True):
@@ -96,8 +99,8 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
         if not settle.room_for_session(draft, request):
             crowded = True
             continue
-        grants = iter(range(limits.CLAIM_LIMIT_MAX * len(request.ops)))
-        answers = tuple(_apply(draft, op, request, grants) for op in request.ops)
+        draft.tokens = _tokens(request.nonce)
+        answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
         outcomes[request.identity] = answers
     settle.settle(draft)
@@ -119,49 +122,31 @@ def applicable(draft: Draft | State, request: Request) -> bool:
     return request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
 
 
-def _apply(draft: Draft, op: Op, request: Request, grants: Iterator[int]) -> Outcome:
-    match op:
-        case Enqueue():
-            return outcome([_enqueue(draft, new) for new in op.jobs])
-        case Attach():
-            return _attach(draft, op)
-        case Claim():
-            return _claim(draft, op, request.nonce, grants)
-        case Heartbeat():
-            return outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held])
-        case Complete():
-            return outcome([_complete(draft, item) for item in op.items])
-        case Fail():
-            return outcome([_fail(draft, item) for item in op.items])
-        case Release():
-            # Going back to the front one by one would turn their order round.
-            codes = [_release(draft, held, op.delay_ms) for held in reversed(op.held)]
-            return outcome(reversed(codes))
-        case Abort():
-            return outcome([_abort(draft, held, op.why) for held in op.held])
-        case Cancel():
-            return outcome([_cancel(draft, op)])
-        case Configure():
-            return _configure(draft, op)
-        case Redrive():
-            return _redrive(draft, op)
-        case Sweep():
-            return _sweep(draft, op)
-        case RaiseGcFloor():
-            return _raise_gc_floor(draft, op)
-        case Rewrite():
-            return _rewrite(draft, op)
+def _tokens(nonce: int) -> Iterator[str]:
+    """The lease tokens of one request, in the order in which it is granted jobs: see ``token_of``."""
+    stem = token_of(nonce, 0)[:-1]
+    for position in count():
+        yield f"{stem}{position:x}"
 
 
 # ── Into the queue ───────────────────────────────────────────────────────────
-def _enqueue(draft: Draft, new: New) -> Code:
+def _enqueue(draft: Draft, op: Enqueue) -> Outcome:
+    accepted: list[Job] = []
+    codes = [_accept(draft, new, accepted) for new in op.jobs]
+    draft.accept(accepted)
+    return outcome(codes)
+
+
+def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     payload = new.payload
     if type(payload) is not bytes and born_of(payload.name) < draft.gc_floor:  # type: ignore[union-attr]
         return Code.STALE
     if new.key in draft.leases:
         return Code.DUPLICATE
+    if new.client_id is not None and (code := _seen_before(draft, new)) is not None:
+        return code
     now = draft.now
-    due = max(new.at_ms, now + new.delay_ms)
+    due = max(new.at_ms, now + new.delay_ms) if new.at_ms or new.delay_ms else 0
     if due <= now:
         due = 0
     job = Job(
@@ -176,23 +161,41 @@ def _enqueue(draft: Draft, new: New) -> Code:
         0,
         0,
         due,
+        new.client_id,
+        scheduled_ms=due,
     )
     if due:
         if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
         draft.delay(job)
-        draft.accept(job)
-        draft.event(job, "", SCHEDULED, "enqueue")
-        return Code.SCHEDULED
-    if not draft.queue(job):
+    elif not draft.queue(job):
         return Code.LANES
-    draft.accept(job)
-    draft.event(job, "", QUEUED, "enqueue")
-    return Code.QUEUED
+    accepted.append(job)
+    if new.client_id is not None:
+        draft.learn(new.key)
+    return Code.SCHEDULED if due else Code.QUEUED
+
+
+def _seen_before(draft: Draft, new: New) -> Code | None:
+    """Has a job with this key been accepted already? Several callers may enqueue one under its client's id.
+
+    The caller saw it nowhere at ``seen``. If the head does not hold it now, it may still have passed through into
+    an object written since, or have been finished and forgotten: RETRY, and the caller looks again.
+    """
+    if draft.knows(new.key):
+        return Code.DUPLICATE
+    if draft.forgotten > new.seen:
+        return Code.RETRY
+    pointers: list[Span | Table] = [span for rope in draft.lanes.values() for span in rope.spans]
+    pointers += [*draft.delayed_spans, *draft.dead.spans, *draft.tables]
+    for each in pointers:
+        if each.first <= new.key <= each.last and born_of(each.name) >= new.seen:
+            return Code.RETRY
+    return None
 
 
 def _attach(draft: Draft, op: Attach) -> Outcome:
-    """A bulk joins as a whole or not at all. Its jobs' events are the segments themselves."""
+    """A bulk joins as a whole or not at all, and is told as one event."""
     if any(born_of(span.name) < draft.gc_floor for span in op.spans):
         return outcome([Code.STALE])
     if op.delayed:
@@ -210,11 +213,14 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
     keys = sum(span.keysum for span in op.spans)
     draft.counts["keysum_in"] = (draft.counts["keysum_in"] + keys) & KEYSUM_MASK
     draft.changed = True
+    if draft.observed:
+        target, count = SCHEDULED if op.delayed else QUEUED, sum(span.count for span in op.spans)
+        draft.events.append(Event(b"", draft.now, "", target, "enqueue", kind=op.kind, count=count))
     return outcome([Code.SCHEDULED if op.delayed else Code.QUEUED])
 
 
 # ── To the workers ───────────────────────────────────────────────────────────
-def _claim(draft: Draft, op: Claim, nonce: int, grants: Iterator[int]) -> Outcome:
+def _claim(draft: Draft, op: Claim) -> Outcome:
     if draft.settings.paused:
         return Outcome(((Code.PAUSED, 0),))
     granted: list[Lease] = []
@@ -224,49 +230,52 @@ def _claim(draft: Draft, op: Claim, nonce: int, grants: Iterator[int]) -> Outcom
             reason = Code.IN_FLIGHT_LIMIT
             break
         draft.blocked = False
-        job = _next_job(draft, op.kinds)
-        if job is None:
+        rope, alone = _next_lane(draft, op.kinds)
+        if rope is None:
             if draft.blocked:
                 reason = Code.UNREADABLE
             break
-        granted.append(draft.grant(job, token_of(nonce, next(grants)), op.worker, op.lease_ms))
+        most = op.limit - len(granted) if alone else 1
+        granted.extend(draft.grant(rope, most, op.worker, op.lease_ms))
     if not granted:
         return Outcome(((reason, 0),))
     return Outcome(((Code.GRANTED, len(granted)),), tuple(granted))
 
 
-def _next_job(draft: Draft, kinds: tuple[str, ...] | None) -> Job | None:
-    """The first job of the most urgent lane; among kinds of one priority, the one that came first.
+def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[Rope | None, bool]:
+    """The most urgent lane, its next job ready; among kinds of one priority, the one whose job came first.
 
-    When that lane's next jobs lie in a segment that has not been read, there is no next job yet: taking a less
-    urgent one instead would break the order.
+    Also whether it is alone in its priority: then it stays the most urgent for as long as jobs are ready in it.
+    When its next jobs lie in a segment that has not been read, there is no next job yet: taking a less urgent one
+    instead would break the order.
     """
-    while (rope := _most_urgent(draft, kinds)) is not None:
+    while lanes := _most_urgent(draft, kinds):
+        rope = min(lanes, key=Rope.head_key) if len(lanes) > 1 else lanes[0]
         if rope.ready:
-            return rope.pop()
+            return rope, len(lanes) == 1
         need = rope.refill(draft.blocks, draft.tombstones)
         if need is not None:
             draft.need(need)
-            return None
+            break
         # Now its first key is known, not only a lower bound of it (or it was empty): look again.
-    return None
+    return None, True
 
 
-def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> Rope | None:
-    lanes = [
-        (priority, rope)
-        for (priority, kind), rope in draft.lanes.items()
-        if (rope.ready or rope) and (kinds is None or kind in kinds)
-    ]
-    if len(lanes) < 2:
-        return lanes[0][1] if lanes else None
-    return min(lanes, key=lambda lane: (lane[0], lane[1].head_key()))[1]
+def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[Rope]:
+    """The lanes of the most urgent priority in which jobs wait."""
+    lanes: list[Rope] = []
+    first = 0
+    for (priority, kind), rope in draft.lanes.items():
+        if (not lanes or priority <= first) and rope and (kinds is None or kind in kinds):
+            lanes = [*lanes, rope] if lanes and priority == first else [rope]
+            first = priority
+    return lanes
 
 
 def foresee(state: State, requests: Sequence[Request]) -> list[Need]:
     """What these requests' claims will want to read, so that it can be read before the first reduction."""
     wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, Claim))
-    room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_BYTES_LEAST
+    room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
     needs: list[Need] = []
     for lane in state.lanes:  # sorted by priority
@@ -299,7 +308,15 @@ def _complete(draft: Draft, item: Completion) -> Code:
     if isinstance(item.result, Body) and born_of(item.result.name) < draft.gc_floor:
         return Code.STALE
     job = draft.end(lease, COMPLETED)
-    draft.finish(job, COMPLETED, token=item.token, result=item.result, origin=PROCESSING, cause="complete")
+    draft.finish(
+        job,
+        COMPLETED,
+        token=item.token,
+        result=item.result,
+        codec=item.codec if item.result and item.codec != job.codec else "",
+        origin=PROCESSING,
+        cause="complete",
+    )
     return Code.OK
 
 
@@ -317,7 +334,7 @@ def _fail(draft: Draft, item: Failure) -> Code:
         return Code.LEASE_LOST
     if lease.cancel:
         return _cancel_leased(draft, lease, item.error)
-    job = draft.end(lease, FAILED, item.error)
+    job = draft.end(lease, FAILED, item.error, item.error_type, item.trace)
     if item.final or job.attempt >= job.max_attempts:
         draft.bury(job)
         draft.event(job, PROCESSING, FAILED, "fail", lease.worker)
@@ -371,133 +388,30 @@ def _cancel_leased(draft: Draft, lease: Lease, why: str) -> Code:
     return Code.CANCELLED
 
 
-# ── Out of the queue ─────────────────────────────────────────────────────────
-def _cancel(draft: Draft, op: Cancel) -> Code:
-    lease = draft.leases.get(op.key)
-    if lease is not None:
-        if not lease.cancel:
-            draft.revise(replace(lease, cancel=True))
-        return Code.PROCESSING
-    job = draft.undelay(op.key)
-    if job is not None:
-        draft.finish(job, CANCELLED, origin=delayed_state(job), cause="cancel")
-        return Code.CANCELLED
-    for rope in draft.lanes.values():
-        job = rope.remove(op.key)
-        if job is not None:
-            draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
-            return Code.CANCELLED
-    for row in draft.finished:
-        if row.job.key == op.key:
-            return _OVER[row.state]
-    if op.job is None:
-        return Code.NOT_FOUND
-    return _cancel_in_segment(draft, op, op.job)
+# ── Which operation is whose ─────────────────────────────────────────────────
+def _release_each(draft: Draft, op: Release) -> Outcome:
+    # Going back to the front one by one would turn their order round.
+    codes = [_release(draft, held, op.delay_ms) for held in reversed(op.held)]
+    return outcome(reversed(codes))
 
 
-_OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_FOUND}
-
-
-def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
-    if op.key in draft.tombstones:
-        return Code.NOT_FOUND
-    queued = any(_still_holds(span, op) for rope in draft.lanes.values() for span in rope.spans)
-    delayed = any(_still_holds(span, op) for span in draft.delayed_spans)
-    if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
-        return Code.RETRY
-    draft.tombstones.add(op.key)
-    if delayed:
-        draft.delayed_tombstones[op.key] = delayed_state(job)
-    draft.finish(job, CANCELLED, origin=delayed_state(job) if delayed else QUEUED, cause="cancel")
-    return Code.CANCELLED
-
-
-def _still_holds(span: Span, op: Cancel) -> bool:
-    """Is the job still to come in this span? Blocks and jobs leave it in order."""
-    return span.name == op.span and (span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip))
-
-
-def _rewrite(draft: Draft, op: Rewrite) -> Outcome:
-    if op.replacement is not None and born_of(op.replacement.name) < draft.gc_floor:
-        return outcome([Code.STALE])
-    if not draft.tombstones.issuperset(op.dropped):
-        return outcome([Code.RETRY])
-    exchanged = any(
-        rope.exchange(rope.spans.index(op.span), op.replacement)
-        for rope in draft.lanes.values()
-        if op.span in rope.spans
-    )
-    if op.span in draft.delayed_spans:
-        at = draft.delayed_spans.index(op.span)
-        draft.delayed_spans[at : at + 1] = [] if op.replacement is None else [op.replacement]
-        exchanged = True
-    if not exchanged:
-        return outcome([Code.RETRY])
-    draft.tombstones.difference_update(op.dropped)
-    draft.changed = True
-    return outcome([Code.OK])
-
-
-# ── Settings and upkeep ──────────────────────────────────────────────────────
-def _configure(draft: Draft, op: Configure) -> Outcome:
-    wished: dict[str, Any] = {
-        name: value for name in op.__struct_fields__ if (value := getattr(op, name)) is not None
-    }
-    if "shards" in wished:  # their number only grows, whatever a caller believed it was
-        wished["shards"] = max(wished["shards"], draft.settings.shards)
-    settings = replace(draft.settings, **wished)
-    if settings != draft.settings:
-        draft.settings = settings
-        draft.changed = True
-    return outcome([Code.OK])
-
-
-def _redrive(draft: Draft, op: Redrive) -> Outcome:
-    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at); UNREADABLE when it got no further."""
-    draft.blocked = False
-    moved = looked = 0
-    kept: list[Job] = []
-    while moved < op.limit and looked < op.scan:
-        need = draft.dead.refill(draft.blocks, set())
-        if need is not None:
-            draft.need(need)
-            break
-        if not draft.dead.ready:
-            break
-        job = draft.dead.pop()
-        looked += 1
-        again = replace(job, attempt=0)
-        if not _matches(job, op) or not draft.queue(again):
-            kept.append(job)
-            continue
-        moved += 1
-        draft.count("redriven")
-        draft.event(again, FAILED, QUEUED, "redrive")
-    keep: Callable[[Job], None] = draft.dead.push_front
-    if looked < op.scan:
-        for job in reversed(kept):
-            keep(job)
-    else:  # the caller will look at the rest next, so what was looked at goes to the back
-        for job in kept:
-            draft.dead.push(job, 0)
-    draft.changed |= moved > 0 or (bool(kept) and looked >= op.scan)
-    return Outcome(((Code.OK, moved), (Code.UNREADABLE if draft.blocked else Code.EMPTY, looked)))
-
-
-def _matches(job: Job, op: Redrive) -> bool:
-    error = job.history[-1].error if job.history else ""
-    return (op.kinds is None or job.kind in op.kinds) and op.error in error
-
-
-def _sweep(draft: Draft, op: Sweep) -> Outcome:
-    sweep.forget_dead(draft)
-    if op.flush:
-        settle.archive(draft)
-    return outcome([Code.OK])
-
-
-def _raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
-    if op.floor > draft.gc_floor:
-        draft.gc_floor = min(op.floor, draft.state.seq)
-        draft.changed = True
-    return outcome([Code.OK])
+# Lambdas where the answer is one code an item, or one in all.
+_APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
+    Enqueue: _enqueue,
+    Attach: _attach,
+    Claim: _claim,
+    Heartbeat: lambda draft, op: outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held]),
+    Complete: lambda draft, op: outcome([_complete(draft, item) for item in op.items]),
+    Fail: lambda draft, op: outcome([_fail(draft, item) for item in op.items]),
+    Release: _release_each,
+    Abort: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
+    Cancel: lambda draft, op: outcome([steer.cancel(draft, op)]),
+    Amend: lambda draft, op: outcome([steer.amend(draft, op)]),
+    Merge: steer.merge,
+    Configure: steer.configure,
+    Redrive: steer.redrive,
+    Sweep: steer.upkeep,
+    RaiseGcFloor: steer.raise_gc_floor,
+    Rewrite: steer.rewrite,
+    Erase: erasing.erase,
+}

@@ -1,14 +1,13 @@
 """Keeping the head small: the last step of every reduction moves whatever exceeds its byte budget.
 
 Queued, delayed and dead jobs spill into segments, inline payloads of leased jobs and results into bodies,
-finished jobs into the archive, writers' session rows behind ``floor``. What is spilled is written before the
+finished jobs into tables, writers' session rows behind ``floor``. What is spilled is written before the
 commit that refers to it, so a crash in between leaves an object that nobody names, never a reference to nothing.
 """
 
 from __future__ import annotations
 
 import heapq
-from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, takewhile
 from zlib import crc32
@@ -16,12 +15,16 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from .. import limits
+from . import tables
 from .backlog import Need
 from .draft import Draft, Object, due_order
-from .history import encode_part
 from .ops import Request, outcomes_bytes_max
 from .state import (
+    ENDED,
+    FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
+    LEASE_WEIGHT_MIN,
+    LET_GO,
     Body,
     Content,
     Finished,
@@ -36,7 +39,7 @@ from .state import (
 )
 from .wire import Block, encode_segment, staged_name
 
-INLINE_LEASED_BYTES_MAX = 48 * limits.KB  # payloads of leased jobs, and results, kept in the head
+INLINE_LEASED_BYTES_MAX = 64 * limits.KB  # payloads of leased jobs, and results, kept in the head
 INLINE_ROW_BYTES = 64  # a payload smaller than this is not worth a body
 DELAYED_SPANS_SOFT = 16  # more delayed segments than this are merged
 DELAYED_SPANS_MAX = 64  # more are refused
@@ -53,8 +56,10 @@ def settle(draft: Draft) -> None:
             draft.dead.spill_tail(draft.spill)
         draft.dead.fold(draft.spill)
     if draft.finished_bytes > limits.FINISHED_BYTES_MAX:
-        archive(draft)
-    if draft.leases_bytes + draft.finished_bytes > INLINE_LEASED_BYTES_MAX:
+        shelve(draft)
+    # No more than this can be payloads and results; looking at each would cost more.
+    rest = LEASE_WEIGHT_MIN * len(draft.leases) + FINISHED_WEIGHT_MIN * len(draft.finished)
+    if draft.leases_bytes + draft.finished_bytes - rest > INLINE_LEASED_BYTES_MAX:
         _spill_contents(draft)
 
 
@@ -152,37 +157,34 @@ def _spill_contents(draft: Draft) -> None:
             moved = replace(row, result=body)
             draft.finished[draft.finished.index(row)] = moved
             draft.finished_bytes += finished_weight(moved) - finished_weight(row)
-    draft.spills.append(Object(name, bytes(data)))
+    if data:
+        draft.spills.append(Object(name, bytes(data)))
 
 
 def _inline(content: Content) -> int:
     return len(content) if isinstance(content, bytes) else 0
 
 
-# ── The archive ──────────────────────────────────────────────────────────────
-def archive(draft: Draft) -> None:
-    """Move finished jobs into an archive part.
+# ── Finished jobs ────────────────────────────────────────────────────────────
+def shelve(draft: Draft) -> None:
+    """Move finished jobs out of the head, into a table.
 
-    Only those that were finished in the head that was read: a commit that loses its race must not leave a part
-    that tells of transitions that never happened. The part is named by that head: writers who race from one head
-    write the same bytes under the same name, not a copy each.
+    Only those that were finished in the head that was read: whoever finished one finds it in the head for at least
+    one commit, and so does whoever waits for it.
     """
-    committed = draft.finished[: draft.archivable]
-    if not committed:
+    rows = draft.finished[: draft.committed]
+    if not rows:
         return
-    draft.archivable = 0
-    draft.finished_bytes -= sum(map(finished_weight, committed))
-    gone = keysums(row.job for row in committed)
-    draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
-    del draft.finished[: len(committed)]
-    draft.count("archived", len(committed))
+    draft.committed = 0
     draft.changed = True
-    hour = datetime.fromtimestamp(draft.now / 1000, UTC)
-    stem = f"{draft.state.seq + 1:012x}-{draft.state.commit.hex()[:16]}"
-    folder = f"queue={draft.context.queue}/date={hour:%Y-%m-%d}/hour={hour:%H}"
-    draft.spills.append(
-        Object(f"archive/{folder}/{stem}.jsonl.gz", encode_part(committed, draft.context.queue))
-    )
+    del draft.finished[: len(rows)]
+    draft.finished_bytes = sum(map(finished_weight, draft.finished))
+    gone = keysums(row.job for row in rows if row.mark in (ENDED, LET_GO))
+    draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
+    rows.sort(key=lambda row: row.key)
+    shelf = [*draft.tables, draft.spill(tables.FOLDER, partial(tables.encode_table, rows, False))]
+    tables.fold(shelf, draft.spill)
+    draft.tables = tuple(shelf)
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────

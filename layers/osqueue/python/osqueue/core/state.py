@@ -11,7 +11,7 @@ A job's life. Where a job's record lies *is* its state; no job is ever in two pl
                         ▲                                due ─▶ queued ◀──────┘   │
                         └──cancel── queued, failing                               ▼
 
-    queued      lanes (ready window, segments, tail)        completed, cancelled   finished
+    queued      lanes (ready window, segments, tail)        completed, cancelled   finished, tables
     processing  leases                                      failed                 dead
     scheduled, failing   delayed (window, segments)
 
@@ -44,8 +44,8 @@ HISTORY_MAX = 8  # attempts remembered with a job that has not finished; `run` s
 HISTORY_ERROR_CHARS = 300  # of each error
 
 
-class Row(Struct, frozen=True, array_like=True):
-    """Base of everything that is stored many times."""
+class Row(Struct, frozen=True, array_like=True, gc=False):
+    """Base of everything that is stored many times. Frozen data has no cycles to look for."""
 
 
 class Body(Row, frozen=True):
@@ -68,7 +68,9 @@ class Attempt(Row, frozen=True):
     started_ms: int
     ended_ms: int
     outcome: str  # failed, stalled, released, completed or cancelled
-    error: str = ""
+    error: str = ""  # what went wrong
+    error_type: str = ""  # the exception's class, where there was one
+    beat_ms: int = 0  # stalled: the last heartbeat, or the claim
 
 
 class Job(Row, frozen=True):
@@ -83,10 +85,12 @@ class Job(Row, frozen=True):
     result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
     codec: str = "json"
     attempt: int = 0  # attempts used; a release gives one back, a redrive starts again
-    run: int = 0  # leases ever granted; never reset
+    run: int = 0  # leases ever granted, and redrives; never reset
     due_ms: int = 0  # when a delayed job becomes claimable
     client_id: str | None = None
     history: tuple[Attempt, ...] = ()  # the latest HISTORY_MAX
+    trace: str = ""  # the end of the traceback of the latest failure
+    scheduled_ms: int = 0  # when it was to become claimable; 0: at once
 
 
 class Lease(Row, frozen=True):
@@ -102,8 +106,15 @@ class Lease(Row, frozen=True):
     cancel: bool = False  # somebody asked for the job to be cancelled
 
 
+# What a finished row is, besides the end of a job whose record the archive still has to get.
+ENDED = 0
+ECHO = 1  # only for the archive: the job failed, and lies among the dead letters
+RECALLED = 2  # a row that had left the head already, back with a change
+LET_GO = 3  # a dead letter let go of: the archive had its record when it failed
+
+
 class Finished(Row, frozen=True):
-    """A completed, cancelled or expired-dead job, waiting to be archived."""
+    """A completed, cancelled or forgotten dead job: first in the head, then in a table, then forgotten."""
 
     job: Job  # its payload dropped
     state: str
@@ -112,6 +123,40 @@ class Finished(Row, frozen=True):
     result: Content = b""
     payload_bytes: int = 0
     why: str = ""  # who cancelled it, or why
+    expires_ms: int = 0  # from when on the result is not given out any more
+    kept_ms: int = (
+        0  # the latest time it was ever to expire at: older versions of the row must not outlive this one
+    )
+    codec: str = ""  # that serialised the result; "": the payload's
+    mark: int = ENDED
+    spent: Body | None = (
+        None  # where its payload lay: no reference, the object may be gone; a purge looks there
+    )
+
+    @property
+    def key(self) -> bytes:
+        """The job's."""
+        return self.job.key
+
+
+class Table(Row, frozen=True):
+    """A pointer to finished jobs sorted by key (level 0), or to an index of such pointers, oldest first (level > 0).
+
+    Tables are what log-structured merge trees call sorted runs: the newest that knows a key is right.
+    """
+
+    name: str  # the object's key below the shard's prefix
+    level: int
+    count: int  # rows
+    size: int  # the object's bytes
+    first: bytes  # no key in it is smaller
+    last: bytes  # nor larger
+    until_ms: int  # from when on none of its rows has to be remembered
+    half_ms: int  # from when on at least half of them need not be
+    named: int = 0  # rows that were enqueued under a client's id
+    bodies: bool = False  # some results are kept in body objects
+    archived: bool = False  # the archive has every record in it
+    recalled: int = 0  # rows that may stand, older, in an older table as well
 
 
 class Span(Row, frozen=True):
@@ -192,7 +237,7 @@ class Counters(Row, frozen=True):
     redriven: int = 0
     archived: int = 0
     keysum_in: int = 0  # sum of the keys of every job accepted, modulo 2^64
-    keysum_out: int = 0  # and of every job archived
+    keysum_out: int = 0  # and of every job that left the head for a table
 
 
 class State(Struct, frozen=True, omit_defaults=True):
@@ -222,12 +267,17 @@ class State(Struct, frozen=True, omit_defaults=True):
     delayed_tombstones: dict[bytes, str] = {}  # those of them in delayed segments: scheduled or failing
     settings: Settings = Settings()
     counters: Counters = Counters()
+    tables: tuple[Table, ...] = ()  # finished jobs that have left the head, oldest first
+    forgotten: int = 0  # seq of the last commit that let finished jobs be forgotten
+    result_ttls: dict[
+        bytes, int
+    ] = {}  # ms, asked for while a job is unfinished; its own stands in an immutable place
 
 
 class Event(Struct, frozen=True):
     """One committed transition."""
 
-    key: bytes
+    key: bytes  # empty for a bulk
     at_ms: int
     origin: str  # the state before; "" for a new job
     target: str
@@ -235,6 +285,9 @@ class Event(Struct, frozen=True):
     attempt: int = 0
     run: int = 0
     worker: str = ""
+    client_id: str | None = None
+    kind: str = ""
+    count: int = 1  # more for a bulk, which is told as a whole and without a key
 
 
 KEYSUM_MASK = (1 << 64) - 1
@@ -253,7 +306,7 @@ def key_text(key: bytes) -> str:
 
 def keysums(jobs: Iterable[Job]) -> int:
     """The share of several jobs."""
-    return sum(keysum(job.key) for job in jobs) & KEYSUM_MASK
+    return sum([int.from_bytes(job.key[8:], "big") for job in jobs]) & KEYSUM_MASK
 
 
 def content_bytes(content: Content) -> int:
@@ -262,33 +315,39 @@ def content_bytes(content: Content) -> int:
 
 
 BODY_WEIGHT = 60  # a reference to a body, encoded
+JOB_WEIGHT = 70  # the rest of a job, but for its texts
+LEASE_WEIGHT = 70  # what a lease adds to its job, but for its texts
+LEASE_WEIGHT_MIN = JOB_WEIGHT + LEASE_WEIGHT
+FINISHED_WEIGHT = 90  # what the end adds to a job, but for the result and texts
+FINISHED_WEIGHT_MIN = JOB_WEIGHT + FINISHED_WEIGHT
 
 
 def weight(job: Job) -> int:
-    """An upper estimate of a job's encoded bytes."""
+    """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
-    total = 70 + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
+    total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
     if job.kind:
-        total += _text_bytes(job.kind)
+        total += len(job.kind.encode())
+    if job.client_id:
+        total += 3 + len(job.client_id.encode())
+    if job.trace:
+        total += 3 + len(job.trace.encode())
     for attempt in job.history:
-        total += 60 + _text_bytes(attempt.worker) + _text_bytes(attempt.error)
+        total += 60 + len(attempt.worker.encode()) + len(attempt.error.encode()) + len(attempt.error_type)
     return total
-
-
-def _text_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def lease_weight(lease: Lease) -> int:
     """An upper estimate of a lease's encoded bytes."""
-    return weight(lease.job) + 70 + _text_bytes(lease.worker)
+    return weight(lease.job) + LEASE_WEIGHT + len(lease.worker.encode())
 
 
 def finished_weight(row: Finished) -> int:
     """An upper estimate of a finished row's encoded bytes."""
     result = row.result
     inline = len(result) if type(result) is bytes else BODY_WEIGHT
-    return weight(row.job) + 70 + inline + _text_bytes(row.why)
+    spent = BODY_WEIGHT if row.spent is not None else 0
+    return weight(row.job) + FINISHED_WEIGHT + inline + len(row.why.encode()) + spent
 
 
 OUTCOMES_FREE = (

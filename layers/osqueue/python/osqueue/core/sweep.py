@@ -51,14 +51,16 @@ def advance(draft: Draft) -> None:
     """Expire stale leases, then promote due jobs."""
     now = draft.now
     stale = [lease for lease in draft.leases.values() if lease.expires_ms <= now]
-    # Each goes to the front of its lane: the youngest first, so that the oldest ends up first.
-    for lease in sorted(stale, key=lambda each: each.job.key, reverse=True):
-        _stall(draft, lease)
+    if stale:
+        # Each goes to the front of its lane: the youngest first, so that the oldest ends up first.
+        for lease in sorted(stale, key=lambda each: each.job.key, reverse=True):
+            _stall(draft, lease)
     if _is_due(draft.delayed, draft.delayed_spans, now):
         _promote(draft)
 
 
 def _stall(draft: Draft, lease: Lease) -> None:
+    draft.expired += 1
     if lease.cancel:
         job = draft.end(lease, CANCELLED)
         draft.finish(
@@ -90,6 +92,7 @@ def _promote(draft: Draft) -> None:
 def _queue_due(draft: Draft, job: Job) -> bool:
     if not draft.queue(replace(job, due_ms=0)):
         return False
+    draft.promoted += 1
     draft.event(job, delayed_state(job), QUEUED, "due")
     return True
 

@@ -6,6 +6,7 @@ a newer one and neither is ever mistaken for state.
     head      commit (16 bytes) | frame "OSQH" | MessagePack of State
     block     frame "OSQB" | length of the next block (4 bytes, 0 after the last) | MessagePack of jobs
     segment   block … block | frame "OSQF" of the footer | length of the footer frame (4 bytes)
+    table     the same, of finished jobs: see ``tables``
     index     frame "OSQX" | MessagePack of spans
     intent    frame "OSQI" | MessagePack of a Request
     frame     magic (4) | format (2) | CRC-32 of the rest (4) | the rest            (integers big-endian)
@@ -17,6 +18,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +26,7 @@ from msgspec import Struct
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
 from .ops import Abort, Cancel, Claim, Complete, Configure, Heartbeat, Op, Release, Request, Sweep
-from .state import FAILING, KEYSUM_MASK, Body, Job, Span, State, delayed_state, keysums
+from .state import FAILING, KEYSUM_MASK, Body, Job, Row, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
@@ -32,13 +34,17 @@ FORMATS_READ = (1,)  # what it reads
 _HEADER = struct.Struct(">4sHI")
 _LENGTH = struct.Struct(">I")
 _COMMIT_BYTES = 16
+FRAME_BYTES = _HEADER.size  # what a frame adds
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(State).decode
 _decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
 _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
 _decode_request = msgspec.msgpack.Decoder(Request).decode
 _decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
+
+
+R = TypeVar("R", bound=Row)
 
 
 class Block(Struct, frozen=True):
@@ -68,11 +74,21 @@ class Footer(Struct, frozen=True, array_like=True):
 _decode_footer = msgspec.msgpack.Decoder(Footer).decode
 
 
-def _frame(magic: bytes, rest: bytes) -> bytes:
+def pack_length(number: int) -> bytes:
+    """A length as it stands in an object."""
+    return _LENGTH.pack(number)
+
+
+def unpack_length(data: bytes) -> int:
+    """The inverse, of the first four bytes."""
+    return int(_LENGTH.unpack_from(data)[0])
+
+
+def frame(magic: bytes, rest: bytes) -> bytes:
     return _HEADER.pack(magic, FORMAT, zlib.crc32(rest)) + rest
 
 
-def _unframe(magic: bytes, data: bytes, name: str) -> bytes:
+def unframe(magic: bytes, data: bytes, name: str) -> bytes:
     if len(data) < _HEADER.size:
         raise Damaged(f"{name} is cut short ({len(data)} bytes). See docs/operations.md.")
     found, form, crc = _HEADER.unpack_from(data)
@@ -90,13 +106,13 @@ def _unframe(magic: bytes, data: bytes, name: str) -> bytes:
 
 def encode_head(state: State) -> bytes:
     """The head object. It begins with the random commit id, so no two heads are ever the same bytes."""
-    return state.commit + _frame(b"OSQH", _encode(state))
+    return state.commit + frame(b"OSQH", encode(state))
 
 
 def decode_head(data: bytes) -> State:
     """The inverse; raises Damaged or NewerFormat."""
     try:
-        state = _decode_state(_unframe(b"OSQH", data[_COMMIT_BYTES:], "the head"))
+        state = _decode_state(unframe(b"OSQH", data[_COMMIT_BYTES:], "the head"))
     except msgspec.MsgspecError as error:
         raise Damaged(f"the head cannot be decoded: {error}") from error
     if state.commit != data[:_COMMIT_BYTES]:
@@ -106,16 +122,16 @@ def decode_head(data: bytes) -> State:
 
 def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
     """A segment of these jobs, in this order, and the span that points to it."""
-    runs = list(_runs(jobs))
+    runs = list(cut_rows(jobs))
     lengths = [_HEADER.size + _LENGTH.size + len(body) for _, body in runs] + [0]
     out, infos, offset = [], [], 0
     for index, (run, body) in enumerate(runs):
-        out.append(_frame(b"OSQB", _LENGTH.pack(lengths[index + 1]) + body))
+        out.append(frame(b"OSQB", _LENGTH.pack(lengths[index + 1]) + body))
         keys = [job.key for job in run]
         infos.append(BlockInfo(offset, lengths[index], len(run), min(keys), max(keys)))
         offset += lengths[index]
     names = sorted({job.payload.name for job in jobs if isinstance(job.payload, Body)})
-    footer = _frame(b"OSQF", _encode(Footer(tuple(infos), tuple(names))))
+    footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names))))
     out.extend((footer, _LENGTH.pack(len(footer))))
     data = b"".join(out)
     span = Span(
@@ -135,13 +151,13 @@ def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
     return data, span
 
 
-def _runs(jobs: Iterable[Job]) -> Iterator[tuple[list[Job], bytes]]:
-    """Cut jobs into runs whose encoding fits a block (a single larger job is a block of its own)."""
-    run: list[Job] = []
+def cut_rows(jobs: Iterable[R]) -> Iterator[tuple[list[R], bytes]]:
+    """Cut rows into runs whose encoding fits a block (a single larger one is a block of its own)."""
+    run: list[R] = []
     rows: list[bytes] = []
     room = BLOCK_BYTES_MAX - _HEADER.size - 2 * _LENGTH.size - 1
     for job in jobs:
-        row = _encode(job)
+        row = encode(job)
         if run and len(row) > room:
             yield run, _array(rows)
             run, rows = [], []
@@ -162,7 +178,7 @@ def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Bl
     """Every whole block in ``data``, whose first is ``length`` bytes long, with its offset in ``data``."""
     offset = 0
     while length and offset + length <= len(data):
-        rest = _unframe(b"OSQB", data[offset : offset + length], name)
+        rest = unframe(b"OSQB", data[offset : offset + length], name)
         (following,) = _LENGTH.unpack_from(rest)
         try:
             block = Block(_decode_jobs(memoryview(rest)[_LENGTH.size :]), following)
@@ -180,7 +196,7 @@ def decode_footer(data: bytes, name: str) -> Footer | int:
     (length,) = _LENGTH.unpack(data[-_LENGTH.size :])
     if length + _LENGTH.size > len(data):
         return int(length + _LENGTH.size)
-    rest = _unframe(b"OSQF", data[-_LENGTH.size - length : -_LENGTH.size], name)
+    rest = unframe(b"OSQF", data[-_LENGTH.size - length : -_LENGTH.size], name)
     try:
         return _decode_footer(rest)
     except msgspec.MsgspecError as error:
@@ -189,7 +205,7 @@ def decode_footer(data: bytes, name: str) -> Footer | int:
 
 def encode_index(spans: Sequence[Span], name: str) -> tuple[bytes, Span]:
     """An index of these spans, in this order, and the span that points to it."""
-    data = _frame(b"OSQX", _encode(tuple(spans)))
+    data = frame(b"OSQX", encode(tuple(spans)))
     return data, Span(
         name=name,
         level=max(span.level for span in spans) + 1,
@@ -208,7 +224,7 @@ def encode_index(spans: Sequence[Span], name: str) -> tuple[bytes, Span]:
 def decode_index(data: bytes, name: str) -> tuple[Span, ...]:
     """The inverse of ``encode_index``."""
     try:
-        return _decode_spans(_unframe(b"OSQX", data, name))
+        return _decode_spans(unframe(b"OSQX", data, name))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
 
@@ -225,7 +241,7 @@ def intent_key(request: Request, key_bytes_max: int) -> str:
         f".{request.epoch:x}.{FORMAT:x}"
     )
     if all(map(_is_control, request.ops)):
-        inline = f"{stem}k{base64.urlsafe_b64encode(_encode(request.ops)).decode().rstrip('=')}"
+        inline = f"{stem}k{base64.urlsafe_b64encode(encode(request.ops)).decode().rstrip('=')}"
         if len(inline) <= key_bytes_max:
             return inline
     return f"{stem}b"
@@ -248,13 +264,13 @@ def _is_control(op: Op) -> bool:
 
 def intent_body(request: Request) -> bytes:
     """The object under the intent's key."""
-    return _frame(b"OSQI", _encode(request))
+    return frame(b"OSQI", encode(request))
 
 
 def decode_intent(data: bytes, key: str) -> Request:
     """The inverse of ``intent_body``."""
     try:
-        return _decode_request(_unframe(b"OSQI", data, key))
+        return _decode_request(unframe(b"OSQI", data, key))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{key} cannot be decoded: {error}") from error
 

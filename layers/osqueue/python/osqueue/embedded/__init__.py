@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from .context import Writers
 from .enqueue import Enqueuing
-from .operate import Operating
+from .purging import Purged, Purging
+from .telling import Telling
 from .work import Claimed, Granted, Working, lease_lost
 
 
-class Embedded(Enqueuing, Working, Operating):
+class Embedded(Enqueuing, Working, Purging, Telling):
     """All flows of one queue."""
 
 
-__all__ = ["Claimed", "Embedded", "Granted", "Writers", "lease_lost"]
+__all__ = ["Claimed", "Embedded", "Granted", "Purged", "Writers", "lease_lost"]

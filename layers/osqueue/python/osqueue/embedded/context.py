@@ -27,20 +27,20 @@ class Writers(dict[int, Writer]):
 class Context:
     """One queue, embedded. Holds what does not change; the state is in the store."""
 
-    def __init__(self, queue: str, codec: Codec, machine: Machine, writers: Writers) -> None:
+    def __init__(
+        self, queue: str, codec: Codec, machine: Machine, writers: Writers, place: object = None
+    ) -> None:
         self.queue = queue
         self.codec = codec
         self.machine = machine
         self.writers = writers
+        self.place = place  # tells the store from others of this process
         self.turn = 0
         self.known = False  # the queue is registered
 
     def shards(self) -> QueueFlow[int]:
         """How many shards the queue has, by the head of the first as this process last saw it."""
-        writer = self.writers[0]
-        if writer.head is not None:
-            return writer.head.state.settings.shards
-        return (yield from self._seen(0)).settings.shards
+        return self.shards_seen() or (yield from self._seen(0)).settings.shards
 
     def _seen(self, shard: int) -> QueueFlow[State]:
         """The shard's state as this process last saw it; an empty submit sees to it that it has."""
@@ -61,11 +61,15 @@ class Context:
                 raise unavailable(reply, "room for the queue's registration")
         self.known = True
 
-    def next_shard(self) -> QueueFlow[int]:
+    def shards_seen(self) -> int:
+        """The same without a request: 0 when this process has not seen the queue yet."""
+        head = self.writers[0].head
+        return 0 if head is None else head.state.settings.shards
+
+    def next_of(self, shards: int) -> int:
         """New jobs go to the shards in turn."""
-        count = yield from self.shards()
         self.turn += 1
-        return self.turn % count
+        return self.turn % shards
 
     def stage(self, shard: int) -> QueueFlow[Stage]:
         """A place for staged objects, born with the head this process knows."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from .. import limits, validation
 from ..commit.protocol import Answer
 from ..core.ops import Attach, Code, Enqueue, New
@@ -14,13 +16,13 @@ from ..job import Enqueued
 from ..keys import KeySource, job_id
 from ..shards import QueueFlow, Submit
 from ..staging import Bulk
-from .context import Context
+from .identified import Identifying
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
 
 
-class Enqueuing(Context):
+class Enqueuing(Identifying):
     """The flows that bring jobs in."""
 
     def __init__(self, *context: Any) -> None:
@@ -29,13 +31,21 @@ class Enqueuing(Context):
 
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
         """One job; ``options`` holds those that differ from their defaults."""
-        shard = yield from self.next_shard()
+        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         (key,) = self.keys.draw(shard)
-        (code,) = yield from self._enqueue([self._new({"payload": payload, **options}, key)], shard)
-        done = _enqueued(key, code)
-        if done.error is not None:
-            raise done.error
-        return done
+        if options:
+            new = self._new({"payload": payload, **options}, key)
+            if new.client_id is not None:
+                (done,) = yield from self.fulfil([new], shard)
+                return _accepted(done)
+        else:
+            new = New(key, self._payload(payload), self.codec.name)
+        if self.known and len(new.payload) <= limits.INLINE_BYTES_MAX:  # type: ignore[arg-type]
+            answer = yield Submit(shard, (Enqueue((new,)),))  # the common case: nothing to stage or to repeat
+            code = answer.outcomes[0].code
+        else:
+            (code,) = yield from self._enqueue([new], shard)
+        return _accepted(_enqueued(key, code))
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
         """Many jobs in one commit; a bad one fails alone."""
@@ -49,8 +59,10 @@ class Enqueuing(Context):
             )
         if not batch:
             return []
-        shard = yield from self.next_shard()
+        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         keys = self.keys.draw(shard, len(batch))
+        if any(isinstance(item, Mapping) and item.get("id") is not None for item in batch):
+            return (yield from self._enqueue_named(batch, keys, shard))
         if len(batch) > limits.ITEMS_PER_REQUEST_MAX:
             return (yield from self._enqueue_bulk(batch, keys, shard))
         news: list[New] = []
@@ -72,7 +84,6 @@ class Enqueuing(Context):
         if len(fields) == 1:  # the common case, a million times over
             return New(key, self._payload(fields["payload"]), self.codec.name)
         get = fields.get
-        validation.client_id(get("id"))
         delay_ms, at_ms = validation.when(get("delay"), get("at"))
         return New(
             key,
@@ -84,6 +95,7 @@ class Enqueuing(Context):
             validation.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
             delay_ms,
             at_ms,
+            validation.client_id(get("id")),
         )
 
     def _payload(self, value: Any) -> bytes:
@@ -96,6 +108,37 @@ class Enqueuing(Context):
             )
         return data
 
+    # ── Under clients' ids ───────────────────────────────────────────────────
+    def _enqueue_named(self, batch: list[Any], keys: list[bytes], shard: int) -> QueueFlow[list[Enqueued]]:
+        """Jobs some of which have ids: a request's worth to a commit."""
+        results: list[Enqueued | None] = [None] * len(batch)
+        for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
+            news: list[New] = []
+            places: list[int] = []
+            for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
+                try:
+                    news.append(self._new(batch[at], keys[at]))
+                    places.append(at)
+                except Rejected as error:
+                    results[at] = Enqueued("rejected", None, error=error)
+            for at, done in zip(places, (yield from self.fulfil(news, shard)), strict=True):
+                results[at] = done
+        return [each for each in results if each is not None]
+
+    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+        """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY where it has an id."""
+        codes = yield from self._enqueue(news, shard)
+        again = (Code.DUPLICATE, Code.RETRY)
+        return [
+            code if new.client_id is not None and code in again else _enqueued(new.key, code)
+            for new, code in zip(news, codes, strict=True)
+        ]
+
+    def draw(self, shard: int) -> bytes:
+        """A new key."""
+        return self.keys.draw(shard)[0]
+
+    # ── In one commit ────────────────────────────────────────────────────────
     def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
         if not self.known:
             yield from self.known_queue()
@@ -157,18 +200,15 @@ class Enqueuing(Context):
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
 
 
+def _accepted(done: Enqueued) -> Enqueued:
+    """The answer of a call for one job: what keeps it out is raised."""
+    if done.error is not None:
+        raise done.error
+    return done
+
+
 def _with_payload(new: New, payload: Any) -> New:
-    return New(
-        new.key,
-        payload,
-        new.codec,
-        new.kind,
-        new.priority,
-        new.max_attempts,
-        new.result_ttl_ms,
-        new.delay_ms,
-        new.at_ms,
-    )
+    return replace(new, payload=payload)
 
 
 def _refusal(code: Code) -> OsqueueError | None:

@@ -1,4 +1,4 @@
-"""Looking at a queue and steering it: status, listing, cancel, settings, dead letters."""
+"""Looking at a queue and steering it: listing, cancel, settings, dead letters."""
 
 from __future__ import annotations
 
@@ -7,63 +7,44 @@ from typing import Any
 
 from .. import limits, listing, validation
 from ..core.ops import Cancel, Code, Configure, Redrive
-from ..core.state import FAILED, Settings, State
+from ..core.state import FAILED, Settings
 from ..errors import Damaged, Rejected, Throttled
 from ..job import Job
-from ..keys import key_of, shard_of
-from ..segments import find
+from ..keys import shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of
 from ..tombstones import rewrite
-from .context import Context
+from .asking import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
 
 
-class Operating(Context):
-    """The flows of operators, and of callers who ask about their jobs."""
-
-    def status(self, text: str) -> QueueFlow[Job | None]:
-        """The job as the committed state shows it, or None."""
-        key = key_of(text)
-        state = yield from self._state(shard_of(key))
-        if state is None:
-            return None
-        return (yield from listing.find_job(root_of(self.queue, shard_of(key)), state, key))
-
-    def _state(self, shard: int) -> QueueFlow[State | None]:
-        if shard >= limits.SHARDS_MAX:
-            return None
-        return (yield from read_state(self.queue, shard))
+class Operating(Asking):
+    """The flows of operators."""
 
     def cancel(self, text: str) -> QueueFlow[str]:
         """Cancel a waiting job, ask the worker of a running one."""
-        key = key_of(text)
-        shard = shard_of(key)
-        root = root_of(self.queue, shard)
-        op = Cancel(key)
         for _ in range(CANCEL_TRIES):
-            state = yield from self._state(shard)
-            if state is None:
+            found = yield from self.locate(text)
+            if found is None:
                 return "not_found"
+            shard, at = shard_of(found.key), found.sighting
+            if at.row is not None and not at.expired((yield from self.moment(shard, found.state))):
+                return at.state if at.state != FAILED else "not_found"
+            if at.row is not None or at.state == FAILED:
+                return "not_found"
+            op = Cancel(found.key)
+            if at.place is not None:
+                if len(found.state.tombstones) >= limits.TOMBSTONES_MAX:
+                    stage = yield from self.stage(shard)
+                    settle = yield from rewrite(root_of(self.queue, shard), found.state, stage)
+                    yield Submit(shard, settle)
+                    continue
+                place = at.place  # the reducer cannot see it there: this is the evidence
+                op = Cancel(found.key, place.job, place.top.name, place.offset, place.index)
             answer = yield Submit(shard, (op,))
             code = answer.outcomes[0].code
             if code not in (Code.NOT_FOUND, Code.RETRY):
                 return str(code.name.lower())
-            # Not in the head itself: find the record in the backlog, and cancel it there by its evidence.
-            state = yield from read_state(self.queue, shard)
-            assert state is not None
-            if len(state.tombstones) >= limits.TOMBSTONES_MAX:
-                settle = yield from rewrite(root, state, (yield from self.stage(shard)))
-                yield Submit(shard, settle)
-                continue
-            place = yield from find(root, listing.waiting_spans(state), key)
-            if place is not None and key not in state.tombstones:
-                op = Cancel(key, place.job, place.top.name, place.offset, place.index)
-                continue
-            found = yield from listing.find_job(root, state, key)
-            if found is None or found.state == FAILED:
-                return "not_found"
-            op = Cancel(key)
         raise Throttled("the queue moves too fast to cancel this job just now. Repeat it.")
 
     def jobs(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from msgspec import Struct
@@ -23,10 +25,11 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import Lease
+from ..core.state import COMPLETED, Lease
 from ..errors import Damaged, LeaseLost, OsqueueError
 from ..job import Done
-from ..keys import job_id
+from ..keys import job_id, shard_of
+from ..lookup import seek
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit
 from .context import Context
@@ -35,6 +38,7 @@ STALE_TRIES = 3  # times a result is staged again when the collector overtook it
 POLL_SECONDS_FIRST = 0.05  # between two looks of a waiting claim, doubled up to …
 POLL_SECONDS_MAX = 1.0
 
+_LOST = (Code.LEASE_LOST, Code.STALE)
 
 Make = Callable[[int, Sequence[Any]], QueueFlow[Op]]
 
@@ -66,16 +70,11 @@ class Working(Context):
         kinds: Iterable[str] | None = None,
     ) -> QueueFlow[Claimed]:
         """Lease jobs, waiting up to ``wait`` seconds for the first."""
-        name = validation.text(
-            self.machine.name() if worker is None else worker, "worker", limits.WORKER_CHARS_MAX, 1
-        )
-        op = Claim(
-            validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
-            name,
-            validation.lease_ms(lease),
-            validation.kinds(kinds),
-        )
-        until = self.machine.monotonic() + validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+        name = self.machine.name() if worker is None else worker
+        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else validation.kinds(kinds))
+        if not wait_s:
+            return (yield from self._claim(op))
+        until = self.machine.monotonic() + wait_s
         pause = POLL_SECONDS_FIRST
         while True:
             claimed = yield from self._claim(op)
@@ -86,8 +85,8 @@ class Working(Context):
             pause = min(pause * 2, POLL_SECONDS_MAX)
 
     def _claim(self, op: Claim) -> QueueFlow[Claimed]:
-        count = yield from self.shards()
-        first = int(self.machine.uniform() * count)
+        count = self.shards_seen() or (yield from self.shards())
+        first = int(self.machine.uniform() * count) if count > 1 else 0
         reason = "empty"
         damaged = False
         for at in range(count):
@@ -96,15 +95,10 @@ class Working(Context):
             answer = yield Submit(shard, (op,))
             outcome: Outcome = answer.outcomes[0]
             if outcome.leases:
-                contents = [lease.job.payload for lease in outcome.leases]
-                payloads = yield from read_bodies(self.writers[shard].root, contents)
-                return Claimed(
-                    tuple(
-                        Granted(each, data, asked)
-                        for each, data in zip(outcome.leases, payloads, strict=True)
-                    ),
-                    None,
-                )
+                payloads: list[Any] = [lease.job.payload for lease in outcome.leases]
+                if any(type(each) is not bytes for each in payloads):
+                    payloads = yield from read_bodies(self.writers[shard].root, payloads)
+                return Claimed(tuple(map(Granted, outcome.leases, payloads, repeat(asked))), None)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
             if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
@@ -117,6 +111,16 @@ class Working(Context):
         return Claimed((), reason)
 
     # ── What a worker says ───────────────────────────────────────────────────
+    def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
+        """One job; answers whether its lease was still the newest."""
+        data = self.encode_result(value)
+        if key[15] < limits.SHARDS_MAX and len(data) <= limits.INLINE_BYTES_MAX:  # nothing to stage
+            item = Completion(key, token, data, self.codec.name)
+            answer = yield Submit(key[15], (Complete((item,)),))
+            return answer.outcomes[0].code not in _LOST or (yield from self._won_before(item))
+        (done,) = yield from self.complete_encoded([(key, token, data)])
+        return done.ok
+
     def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> QueueFlow[list[Done]]:
         """(key, token, result) each; one commit per shard. Raises Rejected for a result that cannot be serialised."""
         return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
@@ -127,14 +131,27 @@ class Working(Context):
 
     def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes]]) -> QueueFlow[list[Done]]:
         """The same with results already serialised."""
-        found = [Completion(key, token, data) for key, token, data in items]
-        return (yield from self._held(found, self._complete_ops))
+        found = [Completion(key, token, data, self.codec.name) for key, token, data in items]
+        done = yield from self._held(found, self._complete_ops)
+        for at, item in enumerate(found):
+            if done[at].code == "lease_lost" and (yield from self._won_before(item)):
+                done[at] = Done(done[at].job_id, True)
+        return done
+
+    def _won_before(self, item: Completion) -> QueueFlow[bool]:
+        """Is this a repeat of the complete that won? Its row may have left the head, so the reducer cannot tell."""
+        shard = shard_of(item.key)
+        if shard >= limits.SHARDS_MAX:
+            return False
+        _, sighting = yield from seek(self.queue, shard, item.key)
+        row = None if sighting is None else sighting.row
+        return row is not None and row.state == COMPLETED and row.token == item.token
 
     def _complete_ops(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:
         if any(len(item.result) > limits.INLINE_BYTES_MAX for item in items):
             stage = yield from self.stage(shard)
             placed = yield from stage.bodies([item.result for item in items])
-            items = [Completion(i.key, i.token, r) for i, r in zip(items, placed, strict=True)]
+            items = [Completion(i.key, i.token, r, i.codec) for i, r in zip(items, placed, strict=True)]
         return Complete(tuple(items))
 
     def heartbeat_many(
@@ -151,10 +168,12 @@ class Working(Context):
         wait = (
             -1 if retry_in is None else validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
         )
-        found = [
-            Failure(k, t, validation.error_text(e), wait, self.machine.uniform(), not retry)
-            for k, t, e in items
-        ]
+        found = []
+        for key, token, error in items:
+            told = validation.error_details(error)
+            found.append(
+                Failure(key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace)
+            )
         return (yield from self._held(found, lambda _, items: _op(Fail(tuple(items)))))
 
     def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
@@ -197,6 +216,30 @@ class Working(Context):
         return [_done(item.key, code) for item, code in zip(items, codes, strict=True)]
 
 
+def _asked(
+    limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
+) -> tuple[Claim, float]:
+    """A claim's arguments, checked: the operation, and the seconds to wait."""
+    arguments = (limit, worker, lease, wait, kinds)
+    try:
+        return _remembered(*arguments)
+    except TypeError:  # one that has no hash, which makes no sense here: its check says so
+        return _remembered.__wrapped__(*arguments)
+
+
+@functools.lru_cache(maxsize=64, typed=True)  # callers repeat themselves
+def _remembered(
+    limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
+) -> tuple[Claim, float]:
+    op = Claim(
+        validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+        validation.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
+        validation.lease_ms(lease),
+        kinds,
+    )
+    return op, validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+
+
 def _op(op: Op) -> QueueFlow[Op]:
     """An operation that needs nothing staged, as a flow."""
     yield from ()
@@ -211,7 +254,7 @@ def _done(key: bytes, code: Code) -> Done:
     text = job_id(key)
     if code is Code.OK:
         return Done(text, True)
-    if code in (Code.LEASE_LOST, Code.STALE):
+    if code in _LOST:
         return Done(text, False, code.name.lower())
     if code == Code.CANCEL_REQUESTED:
         return Done(text, True, cancel_requested=True)

@@ -6,9 +6,16 @@
     tight      limits made small, so that every mechanism is at work in a short run
     ledger     everything that was committed and everything a client was told
     invariants what must hold after every commit
-    clients    who uses the queue: producers, workers, cancellers, operators, a collector
+    places     where every job of a head is
+    shelves    what the tables of finished jobs hold, and what a commit may do to them
+    stories    what became of every job and of every client's id, moment by moment
+    clients    who uses the queue: producers, workers, cancellers, operators, reapers
+    callers    who uses the library: few ids, shared by many, and what can be asked of them
+    answers    was a client told the truth of its commit?
+    promises   was a caller told the truth of its job?
     profile    how bad it gets
     run        one seed from start to accounting
+    scenes     interleavings that chance finds too seldom, step by step
     explore    every interleaving of a few clients, with the adversary's moves
     mutations  the protocol with one safety check removed: each must be caught
 

@@ -38,7 +38,7 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
     first = MACHINE.bits(32) if seed is None else seed
     names = [profile] if profile else list(PROFILES)
     began = MACHINE.monotonic()
-    total = Report("all", first, faults=Counter(), codes=Counter())
+    total = Report("all", first, faults=Counter(), codes=Counter(), asked=Counter())
     runs = 0
     while not runs or MACHINE.monotonic() - began < seconds:
         report = simulate(first + runs // len(names), PROFILES[names[runs % len(names)]])
@@ -60,6 +60,12 @@ def add(total: Report, report: Report) -> None:
     total.jobs += report.jobs
     total.calls += report.calls
     total.unheard += report.unheard
+    total.records += report.records
+    total.passes += report.passes
+    total.ids += report.ids
+    total.freed += report.freed
+    total.waits += report.waits
+    total.asked.update(report.asked)
     total.faults.update(report.faults)
     total.codes.update(report.codes)
     total.violation = report.violation
@@ -71,6 +77,11 @@ def tell(total: Report, runs: int, first: int) -> None:
     print(
         f"  {total.jobs:,} jobs accounted for, {total.calls:,} calls, {total.unheard:,} of them without an answer"
     )
+    print(
+        f"  {total.ids:,} jobs under clients' ids, {total.freed:,} ids freed, {total.asked.total():,} questions of"
+        f" callers, {total.waits:,} of them waits"
+    )
+    print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
     print("  injected: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items())))
     print(f"  violations: {1 if total.violation else 0}")
 
@@ -79,7 +90,7 @@ def run_replay(seed: int, profile: str) -> int:
     """One seed again, with everything it did."""
     report = simulate(seed, PROFILES[profile])
     tell(report, 1, seed)
-    for name, count in sorted(report.codes.items()):
+    for name, count in sorted((report.codes + report.asked).items()):
         print(f"    {count:>7,} {name}")
     if report.violation:
         print(f"VIOLATION: {report.violation}")

@@ -23,7 +23,7 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, State
+from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
 from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places
@@ -117,7 +117,7 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
         case Heartbeat() | Release() | Abort():
             return _lost(state, told, ((item.key, item.token) for item in op.held))
         case Cancel():
-            return _cancel_explained(places(state, library.past()), op, told.code)
+            return _cancel_explained(state, places(state, library.past()), op, told.code)
         case Configure():
             wished = {name: getattr(op, name) for name in op.__struct_fields__}
             return all(
@@ -144,7 +144,7 @@ def _claim_explained(state: State, op: Claim, code: Code) -> bool:
     return True
 
 
-def _cancel_explained(found: dict[bytes, Place], op: Cancel, code: Code) -> bool:
+def _cancel_explained(state: State, found: dict[bytes, Place], op: Cancel, code: Code) -> bool:
     place = found.get(op.key)
     match code:
         case Code.PROCESSING:
@@ -153,7 +153,8 @@ def _cancel_explained(found: dict[bytes, Place], op: Cancel, code: Code) -> bool
             waits = place is not None and place.state in (QUEUED, SCHEDULED, FAILING)
             return not waits or op.job is None
         case Code.CANCELLED | Code.COMPLETED:
-            return place is not None and place.state.startswith("finished")
+            back = any(row.key == op.key and row.mark == RECALLED for row in state.finished)
+            return back or (place is not None and place.state.startswith("finished"))
         case _:
             return code == Code.RETRY or (place is not None and place.state == FAILED)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec import json
 
 from .. import limits, segments
 from ..commit import protocol
@@ -23,23 +27,28 @@ from ..core.ops import (
     Held,
     New,
     Op,
-    RaiseGcFloor,
     Redrive,
     Release,
     Rewrite,
     Sweep,
 )
 from ..core.state import Body, Content, Lease, Span, State
-from ..core.wire import born_of, encode_segment
-from ..errors import NewerFormat, OsqueueError
+from ..core.wire import encode_segment
+from ..embedded import Embedded, Writers
+from ..errors import NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable
+from ..reaper import Reaper
+from ..reaper import Report as Reaped
+from ..serde import JSON, Codec
+from ..shards import Await, QueueEffect, QueueFlow, Submit
 from ..staging import Bulk, Stage
-from ..stores.base import Delete, List, Listed
+from ..waiting import board_of
 from . import answers
 from .invariants import Invariants
-from .ledger import Call, Ledger, WatchedWriter
+from .ledger import Call, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
 from .world import World
 
+R = TypeVar("R")
 KINDS = ("", "mail")
 PRIORITIES = (3, 5)
 TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
@@ -55,6 +64,10 @@ class Book:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self.producing = 0  # producers that have not finished
+        self.passes = 0  # of reapers, ended well
+        self.reaped = Reaped()  # what they did
+        self.troubles: Counter[str] = Counter()  # what kept others from it
+        self.asked: Counter[str] = Counter()  # calls of callers, and how they were answered
 
 
 class Client:
@@ -78,6 +91,14 @@ class Client:
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
         self.copies = 0
+        self.flows = self.library()
+
+    def library(self) -> Embedded:
+        """The library's own flows, in a process of their own."""
+        place = object()
+        self.writer.on_head = board_of(place, self.writer.root).see
+        writers = Writers(lambda shard: self.writer)
+        return Embedded(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
 
     def clone(self) -> Client:
         """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
@@ -91,14 +112,15 @@ class Client:
         return Client(self.world, self.ledger, self.invariants, self.book, name, writer)
 
     # ── Calls ────────────────────────────────────────────────────────────────
-    def call(self, *ops: Op, timeout: float | None = None) -> Flow[Call]:
+    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[Call]:
         """Commit operations; whatever comes of it is judged at once and noted."""
         call = Call(self.name, ops, self.world.now, identities=[])
         self.ledger.calls.append(call)
         self.writer.call = call
         wait = timeout if timeout is not None else self.dice.choice(TIMEOUTS_SECONDS)
         try:
-            call.answer = yield from protocol.commit(self.writer, ops, self.writer.machine.monotonic() + wait)
+            deadline = self.writer.machine.monotonic() + wait
+            call.answer = yield from protocol.commit(self.writer, ops, deadline, look)
         except OsqueueError as error:
             call.error = error
         call.ended = self.world.now
@@ -135,6 +157,7 @@ class Client:
                     kind=self.dice.choice(KINDS),
                     priority=self.dice.choice(PRIORITIES),
                     max_attempts=self.dice.choice((1, 2, 3)),
+                    result_ttl_ms=self.dice.choice((1_000, 60_000)),
                     delay_ms=delay,
                 )
             )
@@ -226,7 +249,10 @@ class Client:
             roll = self.dice.random()
             held = (Held(lease.job.key, lease.token),)
             if roll < 0.7:
-                done.append(Completion(lease.job.key, lease.token, bytes(self.dice.choice((0, 10, 200)))))
+                result = json.encode(lease.token + "x" * self.dice.choice((0, 150)))
+                done.append(
+                    Completion(lease.job.key, lease.token, result if self.dice.random() < 0.7 else b"")
+                )
             elif roll < 0.85:
                 failure = Failure(
                     lease.job.key,
@@ -315,28 +341,47 @@ class Client:
             yield from self.call(Rewrite(span, replacement, dropped))
             return
 
-    def collect(self, pause_seconds: float, referenced: Callable[[State], set[str]]) -> Flow[None]:
-        """Commit gc_floor, read the head again, and delete what it does not refer to below that floor."""
+    def reap(self, pause_seconds: float) -> Flow[None]:
+        """One pass of the reaper after the other."""
         while True:
-            yield from self.pause(pause_seconds * 10)
-            state = yield from self.head()
-            if state is None:
-                continue
-            call = yield from self.call(RaiseGcFloor(max(0, state.seq - 40)))
-            if call.answer is None:
-                continue
-            state = yield from self.head()
-            if state is None:
-                continue
-            kept = referenced(state)
             yield from self.pause(pause_seconds)
-            for folder in ("segments/", "bodies/"):
-                listed = yield List(self.writer.root + folder)
-                if isinstance(listed, Listed):
-                    names = [key.removeprefix(self.writer.root) for key in listed.keys]
-                    doomed = [each for each in names if each not in kept and born_of(each) < state.gc_floor]
-                    if doomed:
-                        yield Delete(tuple(self.writer.root + each for each in doomed))
+            yield from self.passes(1)
+
+    def passes(self, count: int) -> Flow[bool]:
+        """Passes of the reaper; did each of them end well?"""
+        for _ in range(count):
+            reaper = Reaper(self.writer.queue, self.flows.moment, self.flows.stage)
+            try:
+                self.book.reaped += yield from self.run(reaper.run(1))
+            except OsqueueError as error:
+                self.book.troubles[type(error).__name__] += 1
+                if not isinstance(error, Timeout | Unavailable | Throttled | NotFound):
+                    raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
+                return False
+            self.book.passes += 1
+        return True
+
+    def run(self, flow: QueueFlow[R]) -> Flow[R]:
+        """Run one of the library's flows; raises what it raises."""
+        reply: Any = None
+        go_on: Callable[[Any], QueueEffect] = flow.send
+        while True:
+            try:
+                effect = go_on(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except NewerFormat as error:
+                raise Outdated from error
+            go_on = flow.send
+            if isinstance(effect, Await):
+                reply = yield Sleep(effect.seconds)
+            elif isinstance(effect, Submit):
+                call = yield from self.call(*effect.ops, timeout=effect.timeout, look=effect.look)
+                reply = call.answer
+                if call.error is not None:
+                    go_on, reply = flow.throw, call.error
+            else:
+                reply = yield effect
 
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
@@ -350,8 +395,8 @@ class Client:
                 done = tuple(Completion(lease.job.key, lease.token) for lease in leases)
                 yield from self.call(Complete(done))
             else:
-                yield from self.call(Sweep(flush=True), timeout=600.0)
-                yield Sleep(5.0)
+                yield from self.passes(1)
+                yield Sleep(10.0)
 
 
 def _with(job: New, payload: Content) -> New:

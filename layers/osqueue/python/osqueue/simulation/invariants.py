@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 from collections.abc import Iterator
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 
 from .. import limits
+from ..archive import hour_of
+from ..core.history import decode_part
 from ..core.ops import (
     Abort,
+    Amend,
     Attach,
     Claim,
     Code,
@@ -35,6 +36,8 @@ from ..core.state import (
     PROCESSING,
     QUEUED,
     SCHEDULED,
+    Body,
+    Event,
     Finished,
     State,
     finished_weight,
@@ -43,11 +46,14 @@ from ..core.state import (
     weight,
 )
 from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, parse_intent_key
+from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
-from . import order
+from . import order, shelves
 from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
+from .shelves import Leaf, Record, Shelves, record_of
+from .stories import Stories
 from .truth import Truth
 
 # Every arrow of the diagram in core/state.py: (from, to, cause).
@@ -73,30 +79,41 @@ ARROWS = {
     (FAILED, FAILED, "expired"),
 }
 COMBINED_COMMITS_MAX = 2  # that may leave out an announced request
+TABLES_MAX = 8  # times FANOUT: the head points to no more, but for those that one pass has just archived
 SLACK_BYTES = 1_500  # one more row than the budget admits
 CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
-
-Record = tuple[bytes, int, str]  # key, run, state
 
 
 class Invariants:
     """Watches the store and judges every write to it."""
 
-    def __init__(self, root: str, truth: Truth, ledger: Ledger, *, ordered: bool = False) -> None:
+    def __init__(
+        self, root: str, truth: Truth, ledger: Ledger, *, queue: str = "", ordered: bool = False
+    ) -> None:
         self.root = root
+        self.queue = queue
         self.truth = truth
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.ordered = ordered  # nothing fails in this run, so announced requests must make progress
         self.library = Library(lambda name: truth.read(root + name))
+        self.shelves = Shelves(lambda name: truth.read(root + name))
+        self.leaves: list[Leaf] = []  # the tables of the newest head
+        self.stories = Stories(root, queue, truth)
+        self.names: set[str] = set()  # all that the newest head refers to
         self.found: dict[bytes, Place] = {}
         self.finished: dict[Record, Finished] = {}  # whatever any committed head had finished
-        self.archived: Counter[Record] = Counter()
+        self.ended: Counter[Record] = Counter()  # whatever ended, by the events of commits
+        self.over: Counter[bytes] = Counter()  # how often each job ended for good
+        self.accepted: set[bytes] = set()  # the keys of all jobs that ever came in
+        self.written: set[Record] = set()  # what parts tell of that were written in the hour of their folder
+        self.late = 0  # parts written in a later hour
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
         self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
         self.waiting: dict[Request, int] = {}  # announced requests: combined commits that left them out
         truth.watchers.append(self.watch)
+        truth.mourners.append(self.mourn)
 
     @property
     def state(self) -> State | None:
@@ -117,6 +134,11 @@ class Invariants:
             if name is not None and state is not None and applicable(state, name.request()):
                 self.waiting.setdefault(replace(name.request(), ops=()), 0)
 
+    def mourn(self, key: str) -> None:
+        """An object was deleted."""
+        if key.startswith(self.root) and key.removeprefix(self.root) in self.names:
+            raise Violation(f"invariant 8: {key} was deleted while the head refers to it")
+
     def _segment(self, name: str, body: bytes) -> None:
         """Note whose jobs a segment holds, so that a bulk can be accounted for."""
         footer = decode_footer(body, name) if body[:4] == b"OSQB" else None
@@ -128,11 +150,14 @@ class Invariants:
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:
         """Invariant 10, first half: no part ever tells of what was not committed."""
-        for line in gzip.decompress(body).splitlines():
-            row = msgspec.json.decode(line)
-            record = (UUID(row["job_id"]).bytes, row["run"], row["state"])
+        on_time = key.startswith(hour_of(self.queue, self.truth.clock_ms()))
+        self.late += not on_time
+        for each in decode_part(body, key):
+            record = (UUID(each.job_id).bytes, each.run, each.state)
             if record not in self.finished:
                 raise Violation(f"invariant 10: {key} archives {record[0].hex()}, which never {record[2]}")
+            if on_time:
+                self.written.add(record)
 
     # ── The head ─────────────────────────────────────────────────────────────
     def _head(self, request: StoreRequest, body: bytes) -> None:
@@ -161,18 +186,20 @@ class Invariants:
         self._size(state, body)
         found = places(state, self.library)
         self._conservation(state, found)
+        self._transitions(state, batch, found)
+        self._tables(before, state, batch, found)
         self._references(state, found)
-        self._transitions(before, state, batch, found)
         self._tokens(before, state, batch)
         lanes = order.orders(state, self.library)
         order.check(self.lanes, lanes, batch.reduction.events)
         self.lanes = lanes
         self.found = found
+        self.stories.commit(state, batch, self.leaves)
         for row in state.finished:
-            self.finished.setdefault((row.job.key, row.job.run, row.state), row)
+            self.finished.setdefault(record_of(row), row)
 
     def truth_now(self) -> float:
-        return self.truth._world.now
+        return self.truth.seconds()
 
     def _requests(self, batch: Batch) -> None:
         """Invariant 2, and that nothing given up is applied after all."""
@@ -259,7 +286,10 @@ class Invariants:
             raise Violation(f"{len(state.tombstones)} tombstones")
         spans = sum(len(lane.backlog.spans) for lane in state.lanes)
         spans += len(state.delayed.spans) + len(state.dead.spans)
+        if len(state.tables) > TABLES_MAX * limits.FANOUT + STEPS_MAX:
+            raise Violation(f"the head points to {len(state.tables)} tables")
         bound = sum(budget for _, budget in parts.values()) + spans * 150 + 2_500
+        bound += len(state.tables) * 180 + len(state.result_ttls) * 30
         if len(body) > bound:
             raise Violation(f"the head takes {len(body)} bytes, {bound} are the bound")
 
@@ -270,44 +300,82 @@ class Invariants:
             raise Violation("invariant 6: the sums over job keys do not balance")
 
     def _references(self, state: State, found: dict[bytes, Place]) -> None:
-        """Invariant 8 for bodies; segments were read by ``places``."""
-        for name in bodies_of(state, found):
+        """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
+        bodies = bodies_of(state, found)
+        bodies |= {
+            row.result.name for leaf in self.leaves for row in leaf.rows if isinstance(row.result, Body)
+        }
+        for name in bodies:
             if self.truth.read(self.root + name) is None:
                 raise Violation(f"invariant 8: {name} is referenced and does not exist")
+        spans = [span for lane in state.lanes for span in lane.backlog.spans]
+        self.names = bodies | set(self.shelves.names(state.tables))
+        self.names |= set(self.library.names((*spans, *state.delayed.spans, *state.dead.spans)))
 
-    def _transitions(
-        self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]
-    ) -> None:
+    def _tables(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
+        """A row leaves the head into a table as it is, and not before the commit after its job's end."""
+        had = {tag(row): row for row in (before.finished if before else ())}
+        fresh = {item.name for item in batch.reduction.objects}
+        leaves = list(self.shelves.leaves(state.tables))
+        moved = [row for leaf in leaves if leaf.table.name in fresh for row in leaf.rows]
+        if hasty := [row for row in moved if tag(row) not in had]:
+            raise Violation(f"{len(hasty)} jobs left the head in the commit that finished them")
+        now = {tag(row): row for row in (*state.finished, *moved)}
+        amended = set(_amended(batch))
+        for each, row in had.items():
+            if each not in now:
+                raise Violation(f"{row.key.hex()}, {row.state}, left the head and is in no table")
+            if not shelves.alike(now[each], row) and row.key not in amended:
+                raise Violation(f"the record of {row.key.hex()} changed by itself")
+        if gone := self.found.keys() - found.keys() - {row.key for row in moved}:
+            raise Violation(f"{len(gone)} jobs disappeared")
+        if state.tables != (before.tables if before else ()):
+            shelves.check(self.leaves, leaves, moved, state, self.written)
+        self.leaves = leaves
+
+    def _transitions(self, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
         """Invariant 10, second half: the events of a commit are exactly what it changed, by allowed arrows."""
         current = {key: place.state for key, place in self.found.items()}
         for key, start in self._bulks(batch):  # a bulk's jobs come without events
             if key in current:
                 raise Violation(f"{key.hex()} was attached and is {current[key]} already")
+            self._accept(key)
             current[key] = start
-        for event in batch.reduction.events:
+        told = sum(event.count for event in batch.reduction.events if not event.key)
+        if told != sum(1 for _ in self._bulks(batch)):
+            raise Violation(f"bulks of {told} jobs were told of; others were attached")
+        for event in filter(lambda each: each.key, batch.reduction.events):
             origin = current.get(event.key, "")
             if origin.startswith(FINISHED) or event.origin != origin:
                 raise Violation(f"an event says {event.origin} → {event.target} of a job that is {origin!r}")
             if (event.origin, event.target, event.cause) not in ARROWS:
                 raise Violation(f"forbidden arrow: {event.origin} → {event.target} by {event.cause}")
-            ends = event.target in (COMPLETED, CANCELLED) or event.cause == "expired"
+            ends = self._note(event)
             current[event.key] = FINISHED + event.target if ends else event.target
         for key, place in found.items():
             if current.get(key) != place.state:
                 raise Violation(f"{key.hex()} is {place.state}, its events say {current.get(key)}")
-        gone = [key for key in current if key not in found]
-        archived = {row.job.key: row for row in before.finished} if before else {}
-        for key in gone:
-            if key not in archived or key in batch.reduction.state.leases:
-                raise Violation(f"{key.hex()}, {current[key]}, disappeared")
-            row = archived[key]
-            self.archived[(key, row.job.run, row.state)] += 1
-        if gone and not any(item.name.startswith("archive/") for item in batch.reduction.objects):
-            raise Violation("finished jobs left the head without an archive part")
+        if stray := [key for key in current if key not in found and key not in self.found]:
+            raise Violation(f"{len(stray)} jobs came and went in one commit")
         for item in batch.reduction.objects:
-            written = item.name if item.name.startswith("archive/") else self.root + item.name
-            if self.truth.read(written) is None:
+            if self.truth.read(self.root + item.name) is None:
                 raise Violation(f"invariant 8: {item.name} was to be written before this commit")
+
+    def _note(self, event: Event) -> bool:
+        """Keep account of what came in and what ended; is the job over for good?"""
+        if event.origin == "":
+            self._accept(event.key)
+        if event.target in (COMPLETED, CANCELLED, FAILED) and event.cause != "expired":
+            self.ended[(event.key, event.run, event.target)] += 1
+        over = event.target in (COMPLETED, CANCELLED) or event.cause == "expired"
+        if over:
+            self.over[event.key] += 1
+        return over
+
+    def _accept(self, key: bytes) -> None:
+        if key in self.accepted:
+            raise Violation(f"{key.hex()} was accepted a second time")
+        self.accepted.add(key)
 
     def _bulks(self, batch: Batch) -> Iterator[tuple[bytes, str]]:
         """The jobs attached by a commit, and their first states."""
@@ -348,6 +416,19 @@ class Invariants:
         live = [lease.token for lease in state.leases.values()]
         if len(set(live)) != len(live):
             raise Violation("invariant 7: two leases share a token")
+
+
+def tag(row: Finished) -> tuple[bytes, int, str, int]:
+    """What tells a row from all others of one head."""
+    return (*record_of(row), row.mark)
+
+
+def _amended(batch: Batch) -> Iterator[bytes]:
+    for request in batch.requests:
+        outcomes = batch.reduction.outcomes.get(request.identity, ())
+        for op, answer in zip(request.ops, outcomes, strict=False):
+            if isinstance(op, Amend) and answer.code == Code.OK:
+                yield op.key
 
 
 def same(name: str, kept: int, true: int) -> None:

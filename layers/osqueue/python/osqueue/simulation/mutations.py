@@ -8,16 +8,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .. import archive, ids, limits
 from ..commit import protocol
 from ..commit.effects import All, Flow
 from ..commit.verdict import Verdict
 from ..commit.verdict import verdict as real_verdict
-from ..core import reduce, settle
+from ..core import reduce, settle, steer, tables
 from ..core.draft import Draft
-from ..core.ops import Request
+from ..core.ops import Code, Merge, New, Outcome, Request, outcome
 from ..core.reduce import Reduction
-from ..core.state import State, session_weight
-from ..stores.base import Put
+from ..core.state import Finished, State, session_weight
+from ..reaper import Reaper
+from ..reaper import Report as Reaped
+from ..shards import QueueFlow
+from ..staging import Stage
+from ..stores.base import Delete, Put, Written
 
 Mutation = Callable[[], AbstractContextManager[None]]
 Swap = Callable[..., Flow[protocol.Answer | None]]
@@ -84,7 +89,11 @@ def no_floor() -> AbstractContextManager[None]:
 
 def no_gc_floor() -> AbstractContextManager[None]:
     """A staged object is taken however old it is."""
-    return _patched((reduce, "born_of", lambda name: 1 << 62))
+
+    def ever(name: str) -> int:
+        return 1 << 62
+
+    return _patched((reduce, "born_of", ever), (steer, "born_of", ever))
 
 
 def no_token_check() -> AbstractContextManager[None]:
@@ -109,15 +118,15 @@ def spill_after_swap() -> AbstractContextManager[None]:
     return _patched((protocol._Commit, "swap", swap))
 
 
-def archive_own() -> AbstractContextManager[None]:
-    """A batch archives what it finishes itself."""
-    real = settle.archive
+def shelve_own() -> AbstractContextManager[None]:
+    """A batch moves what it finishes itself out of the head."""
+    real = settle.shelve
 
-    def archive(draft: Draft) -> None:
-        draft.archivable = len(draft.finished)
+    def shelve(draft: Draft) -> None:
+        draft.committed = len(draft.finished)
         real(draft)
 
-    return _patched((settle, "archive", archive))
+    return _patched((settle, "shelve", shelve))
 
 
 # ── The traps of forgetting ──────────────────────────────────────────────────
@@ -147,6 +156,137 @@ def remember_last_commit() -> AbstractContextManager[None]:
     return _patched((settle, "settle", forget))
 
 
+# ── The second half of a job's life ──────────────────────────────────────────
+def no_look_at_newer_pointers() -> AbstractContextManager[None]:
+    """A job that passed through the head into an object written since counts as never seen."""
+
+    def seen_before(draft: Draft, new: New) -> Code | None:
+        if draft.knows(new.key):
+            return Code.DUPLICATE
+        return Code.RETRY if draft.forgotten > new.seen else None
+
+    return _patched((reduce, "_seen_before", seen_before))
+
+
+def no_forgotten() -> AbstractContextManager[None]:
+    """Nobody asks whether jobs were forgotten since a caller looked."""
+    real = reduce._seen_before
+
+    def seen_before(draft: Draft, new: New) -> Code | None:
+        draft.forgotten, forgotten = -1, draft.forgotten
+        answer = real(draft, new)
+        draft.forgotten = forgotten
+        return answer
+
+    return _patched((reduce, "_seen_before", seen_before))
+
+
+def ids_freed_whatever_they_stand_for() -> AbstractContextManager[None]:
+    """An id's entry is deleted, even if it was taken over since it was read."""
+    return _patched((ids, "DeleteIfMatch", lambda key, version: Delete((key,))))
+
+
+def ids_freed_last() -> AbstractContextManager[None]:
+    """Jobs are forgotten, and then their ids are freed."""
+    real_free, real_exchange = Reaper._free, Reaper._exchange
+
+    def free(self: Any, *args: Any) -> QueueFlow[int]:
+        self.owed = args
+        yield from ()
+        return 0
+
+    def exchange(self: Any, *args: Any, **more: Any) -> QueueFlow[Reaped]:
+        report = yield from real_exchange(self, *args, **more)
+        yield from real_free(self, *self.owed)
+        return report
+
+    return _patched((Reaper, "_free", free), (Reaper, "_exchange", exchange))
+
+
+def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
+    """A job's id is freed with its oldest row, although a younger one is remembered for longer."""
+
+    def free(self: Any, shard: int, state: State, taken: Any, gone: Any) -> QueueFlow[int]:
+        named = [(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
+        return (yield from ids.free(self.queue, named))
+
+    return _patched((Reaper, "_free", free))
+
+
+def no_check_of_taken() -> AbstractContextManager[None]:
+    """Tables are exchanged for what was made of them, whether or not they are still there."""
+
+    def merge(draft: Draft, op: Merge) -> Outcome:
+        names = {table.name for table in op.taken}
+        rest = [table for table in draft.tables if table.name not in names]
+        draft.tables = (*op.put, *rest)
+        draft.count("archived", op.archived)
+        draft.forgotten = draft.state.seq + 1 if op.forgets else draft.forgotten
+        draft.changed = True
+        return outcome([Code.OK])
+
+    return _dispatched(Merge, merge)
+
+
+@contextmanager
+def _dispatched(op: type, apply: Callable[[Draft, Any], Outcome]) -> Iterator[None]:
+    before = reduce._APPLY[op]
+    reduce._APPLY[op] = apply
+    try:
+        yield
+    finally:
+        reduce._APPLY[op] = before
+
+
+def parts_after_the_commit() -> AbstractContextManager[None]:
+    """Tables count as archived, and then their records are written."""
+    real_write, real_exchange = Reaper._write, Reaper._exchange
+
+    def write(self: Any, *args: Any) -> QueueFlow[None]:
+        self.unwritten = args
+        yield from ()
+
+    def exchange(self: Any, *args: Any, **more: Any) -> QueueFlow[Reaped]:
+        report = yield from real_exchange(self, *args, **more)
+        if getattr(self, "unwritten", None):
+            yield from real_write(self, *self.unwritten)
+            self.unwritten = None
+        return report
+
+    return _patched((Reaper, "_write", write), (Reaper, "_exchange", exchange))
+
+
+def parts_of_a_past_hour() -> AbstractContextManager[None]:
+    """A part stays where it was meant to be, whenever it is written."""
+
+    def write(self: Any, shard: int, state: State, taken: Any, data: bytes) -> QueueFlow[None]:
+        now = yield from self.clock(shard, state)
+        name = archive.part_name(self.queue, shard, now, taken)
+        while not isinstance((yield Put(name, data)), Written):
+            pass
+
+    return _patched((Reaper, "_write", write))
+
+
+def kept_ignored() -> AbstractContextManager[None]:
+    """A row whose time to live was shortened is forgotten before older ones of its job."""
+
+    def known_until_ms(row: Finished) -> int:
+        return row.expires_ms + limits.EXPIRED_KNOWN_MS
+
+    return _patched((tables, "known_until_ms", known_until_ms))
+
+
+def tables_born_too_early() -> AbstractContextManager[None]:
+    """A merged table passes for older than what it was made of."""
+
+    def stage(self: Any, shard: int, state: State) -> QueueFlow[Stage]:
+        born: Stage = yield from self.stage(shard)
+        return born
+
+    return _patched((Reaper, "_stage", stage))
+
+
 MUTATIONS: dict[str, Mutation] = {
     "etag": no_etag,
     "session": no_session_check,
@@ -156,7 +296,19 @@ MUTATIONS: dict[str, Mutation] = {
     "gc_floor": no_gc_floor,
     "lease token": no_token_check,
     "spill before swap": spill_after_swap,
-    "archive only what is committed": archive_own,
+    "a rest in the head": shelve_own,
+}
+LATER: dict[str, Mutation] = {
+    "newer pointers": no_look_at_newer_pointers,
+    "forgotten": no_forgotten,
+    "ids freed conditionally": ids_freed_whatever_they_stand_for,
+    "ids freed first": ids_freed_last,
+    "ids of remembered jobs": ids_freed_of_remembered_jobs,
+    "tables that are still there": no_check_of_taken,
+    "parts before the commit": parts_after_the_commit,
+    "parts in their hour": parts_of_a_past_hour,
+    "kept_ms": kept_ignored,
+    "birth of merged tables": tables_born_too_early,
 }
 TRAPS: dict[str, Mutation] = {
     "outcome dropped with its intent": forget_without_floor,

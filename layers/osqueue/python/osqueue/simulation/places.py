@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from ..core.state import (
+    ENDED,
     FAILED,
     KEYSUM_MASK,
+    LET_GO,
     PROCESSING,
     QUEUED,
     Backlog,
@@ -70,6 +72,12 @@ class Library:
             self._indexes[span.name] = decode_index(self._bytes(span.name), span.name)
         return tuple(job for child in self._indexes[span.name] for job in self.jobs(child))
 
+    def names(self, spans: Iterable[Span]) -> Iterator[str]:
+        """Everything below these pointers that was read when they were new, indexes included."""
+        for span in spans:
+            yield span.name
+            yield from self.names(self._indexes.get(span.name, ()))
+
     def _bytes(self, name: str) -> bytes:
         data = self._read(name)
         assert data is not None
@@ -84,7 +92,7 @@ class Library:
 
 
 def places(state: State, library: Library) -> dict[bytes, Place]:
-    """Every job of a head. A job in two places is a violation."""
+    """Every job of a head that has not left it for a table. A job in two places is a violation."""
     found: dict[bytes, Place] = {}
     tombstones = set(state.tombstones)
     met: set[bytes] = set()
@@ -112,7 +120,8 @@ def places(state: State, library: Library) -> dict[bytes, Place]:
         put(library.jobs(span), delayed_state, segments=True)
     put(library.backlog(state.dead), FAILED, segments=False)
     for row in state.finished:
-        put((row.job,), FINISHED + row.state, segments=False)
+        if row.mark in (ENDED, LET_GO):  # the others are a copy for the archive, and a row that came back
+            put((row.job,), FINISHED + row.state, segments=False)
     if met != tombstones:
         raise Violation(f"{len(tombstones - met)} tombstones name jobs that lie in no segment")
     return found

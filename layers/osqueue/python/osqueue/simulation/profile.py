@@ -37,6 +37,7 @@ class Faults(Struct, frozen=True):
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
+    freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 
@@ -48,7 +49,10 @@ class Clients(Struct, frozen=True):
     cancellers: int = 1
     operators: int = 1
     bulk: int = 1
-    collectors: int = 1
+    reapers: int = 1
+    callers: int = 0
+    names: int = 4  # the ids that all callers share
+    reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
     pause_seconds: float = 2.0  # mean pause between a client's calls
     skew_ms_max: int = 2 * 3_600_000
@@ -65,6 +69,7 @@ class Profile(Struct, frozen=True):
     latency: Latency = S3
     limits: dict[str, int] = {}
     ordered: bool = False  # nothing fails, so progress is checked too
+    begin_seconds: float = 0.0  # of virtual time at the beginning: runs begin 2,800 s before a full hour
 
 
 TIGHT = {
@@ -78,6 +83,10 @@ TIGHT = {
     "TOMBSTONES_MAX": 4,
     "BLOCK_BYTES_MAX": 500,
     "FANOUT": 3,
+    "TABLE_BYTES_MAX": 6_000,
+    "EXPIRED_KNOWN_MS": 60_000,
+    "RESULT_TTL_MS_DEFAULT": 60_000,
+    "HOUR_MS": 2_000,  # how often floors are marked
     "SEGMENT_BYTES_MAX": 2_000,
     "INLINE_BYTES_MAX": 64,
     "INLINE_LEASED_BYTES_MAX": 400,
@@ -85,7 +94,7 @@ TIGHT = {
     "DELAYED_SPANS_SOFT": 4,
     "DELAYED_SPANS_MAX": 12,
     "SESSION_IDLE_MS_MIN": 20_000,
-    "GC_HORIZON_MS": 60_000,
+    "GC_HORIZON_MS": 6_000,
     "DEAD_TTL_MS_DEFAULT": 300_000,
     "BACKOFF_CAP_MS": 20_000,
     "LANES_MAX": 6,
@@ -120,6 +129,39 @@ PROFILES = {
             ),
         ),
         Profile("upgrade", limits=TIGHT, faults=ROUGH, clients=Clients(upgrade=True)),
-        Profile("roomy", faults=ROUGH, clients=Clients(producers=8, workers=8, pause_seconds=0.5)),
+        Profile(
+            "names",  # ids are freed while callers stand still; no request is late for as long
+            limits=TIGHT | {"SESSION_IDLE_MS_MIN": 120_000, "SESSIONS_BYTES_MAX": 4_000},
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.01,
+                late=0.005,
+                duplicate=0.02,
+                freeze=0.004,
+                crash=0.003,
+                clone=0.005,
+                delay_seconds_max=50,
+                freeze_seconds_max=900,
+            ),
+            clients=Clients(
+                producers=1,
+                bulk=0,
+                workers=4,
+                cancellers=0,
+                reapers=2,
+                callers=6,
+                rounds=30,
+                pause_seconds=4.0,
+                reap_seconds=15.0,
+            ),
+            begin_seconds=2_700,
+        ),
+        Profile(
+            "roomy",
+            limits={"EXPIRED_KNOWN_MS": 60_000},
+            faults=ROUGH,
+            clients=Clients(producers=8, workers=8, pause_seconds=0.5),
+        ),
     )
 }

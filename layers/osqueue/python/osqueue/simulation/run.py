@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-import msgspec
 from msgspec import Struct
 
+from .. import archive, ids
 from ..commit.effects import Flow
 from ..core import wire
+from ..core.history import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
-from ..core.state import State
 from ..errors import OsqueueError
+from ..shards import root_of
 from . import answers
+from .callers import Caller
 from .clients import Book, Client, Outdated
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
 from .machine import VirtualMachine, source
 from .network import Network
-from .places import bodies_of, places
 from .profile import Faults, Profile
+from .promises import Promises
+from .shelves import Record
 from .tight import limited
 from .truth import Truth
 from .world import Process, Program, World
 
-ROOT = "sim/0/"
 QUEUE = "sim"
+ROOT = root_of(QUEUE, 0)
 WORK_SECONDS_MAX = 4 * 3600.0  # of virtual time for the workload
 DRAIN_SECONDS_MAX = 12 * 3600.0
 CLONES_MAX = 6
@@ -47,6 +49,12 @@ class Report(Struct):
     unheard: int = 0  # calls that ended in an ambiguous error, or with their client's death
     faults: Counter[str] = Counter()
     codes: Counter[str] = Counter()  # what committed operations answered
+    records: int = 0  # in the archive
+    passes: int = 0  # of reapers, ended well
+    ids: int = 0  # jobs accepted under clients' ids
+    freed: int = 0  # ids freed
+    waits: int = 0  # calls that waited for a result
+    asked: Counter[str] = Counter()  # what callers asked, and how they were answered
     violation: str = ""
 
 
@@ -86,12 +94,14 @@ class Run:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.profile = profile
-        self.report = Report(profile.name, seed, faults=Counter(), codes=Counter())
+        self.report = Report(profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter())
         self.world = World(f"{profile.name}/{seed}", profile.faults)
         self.truth = Truth(self.world)
         self.network = Network(self.world, self.truth, profile.latency)
         self.ledger = Ledger()
-        self.invariants = Invariants(ROOT, self.truth, self.ledger, ordered=profile.ordered)
+        self.world.now = profile.begin_seconds
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE, ordered=profile.ordered)
+        self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = Book()
         self.processes: list[Process] = []
         self.clones = 0
@@ -162,30 +172,21 @@ class Run:
             ("worker", clients.workers, lambda each: each.work(pause)),
             ("canceller", clients.cancellers, lambda each: each.cancel(pause)),
             ("operator", clients.operators, lambda each: each.operate(pause)),
-            ("collector", clients.collectors, lambda each: each.collect(pause, self.referenced)),
+            ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
+            ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
         ]
-        self.book.producing = clients.producers + clients.bulk
+        self.book.producing = clients.producers + clients.bulk + clients.callers
         for role, count, program in roles:
             for at in range(count):
                 newer = clients.upgrade and at % 2 == 0
                 client = self.client(f"{role}{at}")
-                client.produces = role in ("producer", "bulk")
+                client.produces = role in ("producer", "bulk", "caller")
                 self.start(client, program, newer=newer)
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
-    def referenced(self, state: State) -> set[str]:
-        """Everything a head refers to (the collector's own reading of segments is not what is tested here)."""
-        names = bodies_of(state, places(state, self.invariants.library))
-        spans = [span for lane in state.lanes for span in lane.backlog.spans]
-        spans += [*state.delayed.spans, *state.dead.spans]
-        while spans:
-            span = spans.pop()
-            names.add(span.name)
-            if span.level:
-                data = self.truth.read(ROOT + span.name)
-                assert data is not None
-                spans.extend(wire.decode_index(data, span.name))
-        return names
+    def caller(self, client: Client) -> Caller:
+        """Somebody who uses ids."""
+        return Caller(client, self.promises, self.profile.clients.names)
 
     def drain(self) -> None:
         """No more faults; one last client finishes everything. What is still on its way arrives meanwhile."""
@@ -193,7 +194,7 @@ class Run:
         for process in self.processes:
             process.kill()
         newer = self.profile.clients.upgrade
-        self.start(self.client("drain"), lambda each: each.drain(self._empty), newer=newer)
+        self.start(self.client("drain"), self._end, newer=newer)
         if not self.world.run(self._empty, DRAIN_SECONDS_MAX):
             raise Violation("the queue could not be drained")
         self.processes[-1].kill()
@@ -201,16 +202,26 @@ class Run:
         if not self._empty():
             raise Violation("a request that came late changed a drained queue")
 
+    def _end(self, client: Client) -> Flow[None]:
+        """No id is blocked by what befell its callers; then everything is finished, archived and forgotten."""
+        if self.profile.clients.callers:
+            caller = self.caller(client)
+            for name in caller.names:
+                ask = yield from caller.enqueue_under(name)
+                if ask.error is not None:
+                    raise Violation(f"{name} cannot be used any more: {ask.error}")
+        yield from client.drain(self._empty)
+
     def _empty(self) -> bool:
         state = self.invariants.state
-        return state is not None and not self.invariants.found and not state.tombstones
+        if state is None or self.invariants.found or state.finished or state.tombstones:
+            return False
+        return not state.tables and not self.truth.keys(ids.FOLDER)
 
     # ── Accounting ───────────────────────────────────────────────────────────
     def account(self) -> None:
         """Every job that was promised ended exactly once; none ended that was refused; the archive has them all."""
-        ends: Counter[bytes] = Counter()
-        for (key, _, _), times in self.invariants.archived.items():
-            ends[key] += times
+        ends = self.invariants.over
         promised, refused, possible = self._promises()
         self.report.jobs = len(ends)
         if lost := promised - ends.keys():
@@ -221,15 +232,22 @@ class Run:
             raise Violation(f"{len(unexpected)} jobs were refused and ended all the same")
         if strange := ends.keys() - promised - possible:
             raise Violation(f"{len(strange)} jobs came from nowhere")
-        parts = set()
-        for name in self.truth.keys("archive/"):
+        records = self._records()
+        self.report.records = records.total()
+        if missing := self.invariants.ended - records:
+            raise Violation(f"invariant 10: {missing.total()} endings are in no archive part")
+        if surplus := records - self.invariants.ended:
+            raise Violation(f"invariant 10: the archive tells of {surplus.total()} endings too many")
+
+    def _records(self) -> Counter[Record]:
+        """What a reader of the archive finds, part by part."""
+        seen, found = archive.Seen(), Counter[Record]()
+        for name in self.truth.keys(archive.ROOT):
             data = self.truth.read(name)
             assert data is not None
-            for line in gzip.decompress(data).splitlines():
-                row = msgspec.json.decode(line)
-                parts.add((UUID(row["job_id"]).bytes, row["run"], row["state"]))
-        if missing := self.invariants.archived.keys() - parts:
-            raise Violation(f"invariant 10: {len(missing)} finished jobs are in no archive part")
+            for each in seen.fresh(name, decode_part(data, name)):
+                found[(UUID(each.job_id).bytes, each.run, each.state)] += 1
+        return found
 
     def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
         """The keys of jobs that were acknowledged, refused, and neither."""
@@ -262,9 +280,14 @@ class Run:
         """The report, with its sums."""
         report = self.report
         report.commits = len(self.ledger.commits)
-        report.hours = self.world.now / 3600
+        report.hours = (self.world.now - self.profile.begin_seconds) / 3600
         report.calls = len(self.ledger.calls)
         report.unheard = sum(call.answer is None for call in self.ledger.calls)
+        report.passes = self.book.passes
+        report.asked = self.book.asked
+        report.ids = sum(map(len, self.invariants.stories.named.values()))
+        report.freed = self.invariants.stories.freed
+        report.waits = sum(n for name, n in report.asked.items() if name.startswith("enqueue_and_wait"))
         report.faults = self.world.injected
         for applied in self.ledger.applied.values():
             for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):

@@ -27,6 +27,7 @@ from ..stores.base import (
 )
 from .machine import EPOCH_MS, HasTime
 
+Mourner = Callable[[str], None]  # told of a deletion after it happened: key
 Watcher = Callable[[Request, str, bytes], None]  # told of a write after it happened: request, key, body
 
 
@@ -39,6 +40,7 @@ class Truth:
         self._keys: list[str] = []
         self._versions: Counter[str] = Counter()  # writes of each key, deletions do not start it again
         self.watchers: list[Watcher] = []
+        self.mourners: list[Mourner] = []
 
     def perform(self, request: Request) -> Reply:
         """Let a request take effect now."""
@@ -82,6 +84,10 @@ class Truth:
         """The whole content as one number, so that two moments can be told to be the same."""
         return hash(tuple((key, self._objects[key].version, self._objects[key].body) for key in self._keys))
 
+    def seconds(self) -> float:
+        """Virtual time."""
+        return self._world.now
+
     def clock_ms(self) -> int:
         """The store's own time."""
         return EPOCH_MS + int(self._world.now * 1000)
@@ -116,3 +122,5 @@ class Truth:
     def _remove(self, key: str) -> None:
         if self._objects.pop(key, None) is not None:
             del self._keys[bisect_left(self._keys, key)]
+            for mourn in self.mourners:
+                mourn(key)

@@ -64,7 +64,14 @@ class World:
 
     def long_while(self) -> float:
         """A delay between a tenth of a second and the profile's longest, every order of magnitude as likely."""
-        low, high = 0.1, self.faults.delay_seconds_max
+        return self._while(self.faults.delay_seconds_max)
+
+    def freeze_while(self) -> float:
+        """The same for a client that stands still."""
+        return self._while(self.faults.freeze_seconds_max or self.faults.delay_seconds_max)
+
+    def _while(self, high: float) -> float:
+        low = 0.1
         return float(low * (high / low) ** self.chance.random())
 
 
@@ -105,7 +112,7 @@ class Process:
             self.alive = False
             return
         if self.world.happens("freeze", self.world.faults.freeze):
-            self.world.after(self.world.long_while(), lambda: self._perform(effect))
+            self.world.after(self.world.freeze_while(), lambda: self._perform(effect))
         else:
             self._perform(effect)
 
@@ -140,6 +147,6 @@ class Process:
 
     def _resume(self, reply: Any) -> None:
         if self.world.happens("freeze", self.world.faults.freeze):
-            self.world.after(self.world.long_while(), lambda: self._step(reply))
+            self.world.after(self.world.freeze_while(), lambda: self._step(reply))
         else:
             self._step(reply)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 from .base import Delete, DeleteIfMatch, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request, Store
 from .wrapped import WrappedStore
@@ -36,9 +38,9 @@ class CountingStore(WrappedStore):
         self._count(request)
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    def perform_async(self, request: Request) -> Coroutine[Any, Any, Reply]:
         self._count(request)
-        return await self.inner.perform_async(request)
+        return self.inner.perform_async(request)
 
     def _count(self, request: Request) -> None:
         kind = _KINDS[type(request)]

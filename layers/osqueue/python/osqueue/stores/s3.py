@@ -116,6 +116,10 @@ class S3Store(PerformingStore):
         self._client: obstore.store.S3Store | None = None
         self._boto_store: BotoStore | None = None
 
+    @property
+    def place(self) -> object:
+        return ("s3", self.endpoint, self.bucket, self.prefix)
+
     # ── The port ─────────────────────────────────────────────────────────────
 
     def perform(self, request: Request) -> Reply:

@@ -72,6 +72,10 @@ class WrappedStore(PerformingStore):
         self.key_bytes_max = inner.key_bytes_max
         self.remote = inner.remote
 
+    @property
+    def place(self) -> object:
+        return self.inner.place
+
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
 

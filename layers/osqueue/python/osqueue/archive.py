@@ -1,0 +1,187 @@
+"""The archive: what finished, hour by hour, in immutable parts that outlive the queue.
+
+    archive/queue=<queue>/date=<YYYY-MM-DD>/hour=<HH>/<shard>-<born>-<digest>.jsonl.gz
+
+A part holds the records (``core.history``) of finished jobs that had left the head, and is written by the reaper
+before the commit that says so. A pass that dies in between leaves a part that the next pass writes again, perhaps
+together with more: readers drop what they have seen by (job_id, run, state). The hour is that of the writing, by the
+store's clock, so a part is never late for its hour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from . import limits
+from .commit.effects import All, Flow, Sleep
+from .core.history import Record, decode_part
+from .core.state import Table
+from .core.wire import born_of
+from .errors import Rejected
+from .job import Attempt, Job, moment
+from .shards import unavailable
+from .stores.base import Failed, Found, Get, List, Listed, Missing
+
+ROOT = "archive/"
+PARTS_AT_ONCE = 8
+HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
+READ_TRIES = 3
+READ_PAUSE_SECONDS = 0.1
+
+
+def folder_of(queue: str) -> str:
+    """Where a queue's parts lie."""
+    return f"{ROOT}queue={queue}/"
+
+
+def hour_of(queue: str, ms: int) -> str:
+    """The folder of one hour's parts."""
+    return f"{folder_of(queue)}{datetime.fromtimestamp(ms / 1000, UTC):date=%Y-%m-%d/hour=%H}/"
+
+
+def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[Table]) -> str:
+    """The part that tells of these tables: two passes that see the same ones write the same part."""
+    digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
+    return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────
+def parts(queue: str, since_ms: int | None, after: str = "") -> Flow[list[str]]:
+    """One page of the names of parts in order, from an hour or a part on. Empty: there are no more.
+
+    A job is archived in the hour in which it finished or a later one, never an earlier one.
+    """
+    folder = folder_of(queue)
+    if not after and since_ms is not None:
+        after = hour_of(queue, since_ms)  # sorts before all parts of that hour
+    reply = yield List(folder, after=after or folder)
+    if not isinstance(reply, Listed):
+        raise unavailable(reply, "the list of archive parts")
+    return list(reply.keys)
+
+
+def read(names: Sequence[str]) -> Flow[list[list[Record]]]:
+    """The records of some parts. A part purged between listing and reading has none. Raises Damaged."""
+    found: list[list[Record]] = []
+    for at in range(0, len(names), PARTS_AT_ONCE):
+        group = names[at : at + PARTS_AT_ONCE]
+        replies = yield All(tuple(map(Get, group)))
+        for tried in range(1, READ_TRIES):
+            if not any(isinstance(reply, Failed) for reply in replies):
+                break
+            yield Sleep(READ_PAUSE_SECONDS * tried)
+            replies = yield All(tuple(map(Get, group)))
+        for name, reply in zip(group, replies, strict=True):
+            if isinstance(reply, Missing):
+                found.append([])
+            elif not isinstance(reply, Found):
+                raise unavailable(reply, name)
+            else:
+                found.append(decode_part(reply.body, name))
+    return found
+
+
+class Seen:
+    """Drops repeated records. A record is repeated only by a part of nearly the same time."""
+
+    def __init__(self) -> None:
+        self._hours: dict[str, set[tuple[str, int, str]]] = {}
+
+    def fresh(self, name: str, records: Sequence[Record]) -> Iterator[Record]:
+        """Those of a part that no earlier one had."""
+        hour = name.rpartition("/")[0]
+        mine = self._hours.setdefault(hour, set())
+        for old in sorted(self._hours)[:-HOURS_REMEMBERED]:
+            del self._hours[old]
+        for each in records:
+            who = (each.job_id, each.run, each.state)
+            if not any(who in seen for seen in self._hours.values()):
+                mine.add(who)
+                yield each
+
+
+class History:
+    """Goes through a queue's archive, page by page: each record once, in the order of the archive."""
+
+    def __init__(
+        self, queue: str, since: datetime | float | None = None, until: datetime | float | None = None
+    ) -> None:
+        self._queue = queue
+        self._since, self._until = window(since, until)
+        self._after = ""
+        self._names: list[str] = []
+        self._seen = Seen()
+
+    def page(self) -> Flow[list[Record] | None]:
+        """The records of the next few parts; None at the end. Raises Damaged or NewerFormat for a part."""
+        if not self._names:
+            self._names = yield from parts(self._queue, self._since, self._after)
+            if not self._names:
+                return None
+        group, self._names = self._names[:PARTS_AT_ONCE], self._names[PARTS_AT_ONCE:]
+        self._after = group[-1]
+        found: list[Record] = []
+        for name, records in zip(group, (yield from read(group)), strict=True):
+            found.extend(each for each in self._seen.fresh(name, records) if self._wanted(each))
+        return found
+
+    def _wanted(self, record: Record) -> bool:
+        at = record.finished_ms
+        return (self._since is None or at >= self._since) and (self._until is None or at < self._until)
+
+
+def window(since: datetime | float | None, until: datetime | float | None) -> tuple[int | None, int | None]:
+    """Two moments (aware datetimes or Unix seconds) as milliseconds. Raises Rejected."""
+    found = [_ms(value, field) for value, field in ((since, "since"), (until, "until"))]
+    if found[0] is not None and found[1] is not None and found[0] > found[1]:
+        raise Rejected("until: it is before since.", field="until")
+    return found[0], found[1]
+
+
+def _ms(value: Any, field: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise Rejected(f"{field}: the datetime has no time zone. Pass an aware one.", field=field)
+        value = value.timestamp()
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value * 1000 <= limits.AT_MS_MAX:
+        raise Rejected(f"{field}: {value!r:.80} is neither an aware datetime nor Unix seconds.", field=field)
+    found: int = round(value * 1000)
+    return found
+
+
+def view(record: Record) -> Job:
+    """A record as callers see jobs."""
+    return Job(
+        job_id=record.job_id,
+        state=record.state,
+        kind=record.kind or None,
+        priority=record.priority,
+        enqueued_at=moment(record.enqueued_ms),
+        attempt=record.attempt,
+        max_attempts=record.max_attempts,
+        payload_bytes=record.payload_bytes,
+        due_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
+        finished_at=moment(record.finished_ms),
+        error=next((each.error for each in reversed(record.attempts) if each.error), None),
+        attempts=tuple(
+            Attempt(
+                each.run,
+                each.worker,
+                moment(each.started_ms),
+                moment(each.ended_ms),
+                each.outcome,
+                each.error or None,
+                each.error_type or None,
+                moment(each.beat_ms) if each.beat_ms else None,
+            )
+            for each in record.attempts
+        ),
+        id=record.id,
+        run=record.run,
+    )

@@ -1,0 +1,223 @@
+"""``osqueue doctor``: what is wrong with a store or a queue, and putting it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from .. import doctor as checks
+from .. import limits, validation
+from ..clock import MACHINE, Machine
+from ..commit.driver import BlockingDriver
+from ..commit.effects import Effect
+from ..core.wire import decode_head
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
+from ..job import moment
+from ..probes import OK, TROUBLE, Finding, Probe, measure, worst
+from ..queue import Queue
+from ..restoration import Restoration, Restorer, account, hourly, live
+from ..shards import registered
+from ..stores.base import Found, Get, Store
+from .exits import REFUSED
+from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at
+from .output import Output, safe
+
+BACKUP_COLUMNS = ("queue", "shard", "backup", "at", "jobs", "commits", "message")
+NEWEST = "newest"
+SHOWN = (
+    "queue",
+    "shard",
+    "backup",
+    "backup_at",
+    "kept",
+)  # of a restore, to a person; sentences tell the rest
+SIGNS = {OK: "ok", "warning": "warning", TROUBLE: "TROUBLE"}
+
+EPILOG = """\b
+Examples:
+  osqueue doctor s3://bucket/prefix                     (the store and every queue)
+  osqueue doctor s3://bucket/prefix emails --deep
+  osqueue doctor s3://bucket/prefix emails --backups
+  osqueue doctor s3://bucket/prefix emails --restore
+"""
+
+
+class Runner(BlockingDriver):
+    """Runs flows until its time is up."""
+
+    def __init__(self, store: Store, machine: Machine, seconds: float) -> None:
+        super().__init__(store, machine)
+        self.until = machine.monotonic() + seconds
+
+    def perform(self, effect: Effect) -> Any:
+        """Carry out one effect. Raises Timeout when the time is up."""
+        if self.machine.monotonic() > self.until:
+            raise Timeout("it was not done in time. Everything can be repeated: give it more with --timeout.")
+        return super().perform(effect)
+
+    def ahead_ms(self) -> int:
+        """By how much this machine is ahead of the store's clock."""
+        now = self.store.clock_ms()
+        return self.run(measure(self.machine)) if now is None else self.machine.now_ms() - now
+
+
+@click.command("doctor", short_help="Find what is wrong, and put it right.", cls=StoreCommand, epilog=EPILOG)
+@click.argument("address")
+@click.argument("queue", required=False)
+@click.option("--deep", is_flag=True, help="Read every object to its end, not only whether it is there.")
+@click.option("--backups", is_flag=True, help="List the hourly copies of the heads.")
+@click.option(
+    "--restore",
+    is_flag=False,
+    flag_value=NEWEST,
+    metavar="[NAME]",
+    help="Put back a missing or damaged head from its newest backup, or from this one.",
+)
+@click.option("--shard", type=click.IntRange(0, limits.SHARDS_MAX - 1), help="Repair only this shard.")
+@click.option("--fix-clock", is_flag=True, help="Set heads that are far ahead back to the store's clock.")
+@click.option("--yes", is_flag=True, help="With --restore: replace even a head that can be read.")
+@click.option("--timeout", type=duration, default=600, help="Stop after this long.  [default: 10m]")
+@json_option
+@click.pass_obj
+def doctor(
+    output: Output,
+    /,
+    address: str,
+    queue: str | None,
+    timeout: float,
+    **how: Any,
+) -> None:
+    """Check the store, the clocks and every queue (or one), and say what to do; repair a head.
+
+    Ends with code 1 if anything is in trouble. The checks change nothing but probe objects of their own.
+    """
+    repairs = [name for name in ("backups", "restore", "fix_clock") if how[name]]
+    if len(repairs) > 1:
+        raise click.UsageError("one thing at a time: --backups, --restore or --fix-clock.")
+    if repairs and queue is None:
+        raise click.UsageError("which queue? Name it after the address.")
+    if how["yes"] and not how["restore"]:
+        raise click.UsageError("--yes goes with --restore.")
+    if how["shard"] is not None and not repairs:
+        raise click.UsageError("--shard goes with --backups, --restore or --fix-clock.")
+    runner = Runner(open_at(address), MACHINE, timeout)
+    if queue is None:
+        _examine(output, runner, None, how["deep"])
+        return
+    validation.queue_name(queue)
+    if how["backups"]:
+        output.rows(_backups(runner, queue, _shards(runner, queue, how["shard"])), BACKUP_COLUMNS)
+    elif how["restore"]:
+        _restore(output, runner, queue, how["restore"], how["shard"], how["yes"])
+    elif how["fix_clock"]:
+        _fix_clock(output, runner, queue, how["shard"])
+    else:
+        _examine(output, runner, queue, how["deep"])
+
+
+# ── Looking ──────────────────────────────────────────────────────────────────
+def _examine(output: Output, runner: Runner, queue: str | None, deep: bool) -> None:
+    found: list[Finding] = []
+
+    def tell(findings: list[Finding]) -> None:
+        found.extend(findings)
+        for each in findings:
+            _show(output, each)
+
+    probe = Probe(runner.machine, runner.store.clock_ms())
+    tell(runner.run(probe.run()))
+    tell([probe.clock()])
+    now_ms = runner.machine.now_ms() - (probe.apart_ms or 0)
+    try:
+        if queue is not None:
+            _shards(runner, queue, None)
+        for name in [queue] if queue is not None else runner.run(registered()):
+            tell(runner.run(checks.examine(name, now_ms, deep)))
+    except (NotFound, Timeout):
+        raise
+    except OsqueueError as error:
+        tell([Finding(TROUBLE, "queues", error.message, "See the checks of the store.")])
+    level = worst(found)
+    counts = {name: sum(each.level == name for each in found) for name in SIGNS}
+    output.note(", ".join(f"{count} {name}" for name, count in counts.items()))
+    if level == TROUBLE:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _show(output: Output, finding: Finding) -> None:
+    if not output.tables:
+        output.document(finding)
+        return
+    place = "" if finding.queue is None else finding.queue
+    if finding.shard is not None:
+        place = f"{place}/{finding.shard}"
+    click.echo(
+        safe(f"{SIGNS[finding.level]:<8} {place + ' ' if place else ''}{finding.check}: {finding.found}")
+    )
+    if finding.remedy:
+        click.echo(safe(f"         → {finding.remedy}"))
+
+
+def _shards(runner: Runner, queue: str, shard: int | None) -> list[int]:
+    """The shards to look at. Raises NotFound when nothing was ever kept under that name."""
+    if shard is not None:
+        return [shard]
+    looks = runner.run(checks.look_at_all(queue))
+    q = Queue[Any](runner.store, queue)
+    nothing = all(look.state is None and look.error is None for look in looks)
+    if nothing and not is_known(q) and not runner.run(hourly(queue, 0)):
+        no_such_queue(q)
+    return [look.shard for look in looks]
+
+
+def _backups(runner: Runner, queue: str, shards: list[int]) -> Iterator[dict[str, Any]]:
+    for shard in shards:
+        for name in runner.run(hourly(queue, shard)):
+            row: dict[str, Any] = {"queue": queue, "shard": shard, "backup": name.rpartition("/")[2]}
+            reply = runner.store.perform(Get(name))
+            if isinstance(reply, Found):
+                try:
+                    state = decode_head(reply.body)
+                    row |= {"at": moment(state.now_ms), "jobs": live(state), "commits": state.seq}
+                except (Damaged, NewerFormat) as error:
+                    row["message"] = error.message
+            yield row
+
+
+# ── Repairing ────────────────────────────────────────────────────────────────
+def _restore(output: Output, runner: Runner, queue: str, name: str, shard: int | None, force: bool) -> None:
+    wished = "" if name == NEWEST else name
+    looks = runner.run(checks.look_at_all(queue))
+    shards = [shard] if shard is not None else [look.shard for look in looks if look.state is None]
+    if not shards:
+        shards = [look.shard for look in looks]
+        if force and len(shards) > 1:
+            raise Rejected(
+                "shard: every head can be read. Say which one to replace: --shard N.", field="shard"
+            )
+    for each in shards:
+        restorer = Restorer(queue, each, runner.machine, runner.machine.now_ms() - runner.ahead_ms())
+        done = runner.run(restorer.run(wished, force=force))
+        row = _record(done)
+        output.record({name: row[name] for name in SHOWN} if output.tables else row)
+        for line in account(done):
+            output.note(line)
+
+
+def _record(done: Restoration) -> dict[str, Any]:
+    row = msgspec.structs.asdict(done)
+    loss = msgspec.structs.asdict(row.pop("loss"))
+    row["backup_at"] = moment(row.pop("backup_ms"))
+    return {**row, **loss}
+
+
+def _fix_clock(output: Output, runner: Runner, queue: str, shard: int | None) -> None:
+    ahead = runner.ahead_ms()
+    for each in _shards(runner, queue, shard):
+        moved = runner.run(
+            checks.fix_clock(queue, each, runner.machine, lambda: runner.machine.now_ms() - ahead)
+        )
+        output.record({"queue": queue, "shard": each, "set_back_seconds": (moved or 0) / 1000})

@@ -1,0 +1,155 @@
+"""``osqueue reap``: upkeep, once or again and again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from types import FrameType
+from typing import Any, Protocol
+
+import click
+import msgspec
+
+from .. import validation
+from ..election import Election
+from ..errors import OsqueueError, Timeout
+from ..queue import Queue
+from ..stores.counting import CountingStore
+from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at
+from .output import Output
+from .queues import each_queue
+
+COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
+ELECTION = "reaper"
+HEARTBEAT_S_MIN = 3.0
+HEARTBEAT_S_MAX = 300.0
+BEATS_PER_PASS = 3
+STALE_BEATS = 3.5  # for which a loop may be silent before another one takes over
+EVERY_S_MIN, EVERY_S_MAX = 1.0, 86_400.0
+
+EPILOG = """\b
+Examples:
+  osqueue reap s3://bucket/prefix            (every queue there)
+  osqueue reap s3://bucket/prefix emails
+  osqueue reap s3://bucket/prefix --every 60
+"""
+
+Row = dict[str, Any]
+
+
+class Stop(Protocol):
+    """When to end: an event that can be waited for."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float) -> bool: ...
+
+
+@click.command("reap", short_help="Upkeep of one queue or all.", cls=StoreCommand, epilog=EPILOG)
+@click.argument("address")
+@click.argument("queue", required=False)
+@click.option(
+    "--every", type=duration, help="Do it again and again, this long apart, until SIGTERM or Ctrl-C."
+)
+@click.option("--timeout", type=duration, default=60, help="How long one request may try.  [default: 60s]")
+@json_option
+@click.pass_obj
+def reap(output: Output, address: str, queue: str | None, every: float | None, timeout: float) -> None:
+    """One pass of upkeep over one queue or all: ended leases, due jobs, the archive, unreferenced objects.
+
+    Safe at any time and from any number of machines. Run it by a schedule, or with --every where there is none: of
+    several such loops only one works, and another takes over when that one ends.
+    """
+    if queue is not None:
+        validation.queue_name(queue)
+    if every is not None:
+        if not EVERY_S_MIN <= every <= EVERY_S_MAX:
+            raise click.BadParameter("from 1s to 1d.", param_hint="--every")
+        _forever(output, address, queue, every, timeout)
+        return
+    if queue is not None:
+        with open_queue(address, queue, timeout) as q:
+            output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
+        return
+    each_queue(output, passes(open_at(address), None, timeout), COLUMNS)
+
+
+def passes(
+    store: CountingStore, queue: str | None, timeout: float
+) -> Iterator[tuple[str, Row | OsqueueError]]:
+    """One pass over one queue or all: of each, its report or the error that kept it from one."""
+    for name in queues_at(store) if queue is None else [queue]:
+        try:
+            report = Queue[Any](store, name, timeout=timeout).reap()
+            yield name, {"queue": name, **msgspec.structs.asdict(report)}
+        except OsqueueError as error:
+            yield name, error
+
+
+# ── Again and again ──────────────────────────────────────────────────────────
+def _forever(output: Output, address: str, queue: str | None, every: float, timeout: float) -> None:
+    store = open_at(address)
+    if queue is not None:
+        known(Queue[Any](store, queue, timeout=timeout))
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        keep_reaping(
+            output, election_of(store, queue, every), lambda: passes(store, queue, timeout), every, stop
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def election_of(store: CountingStore, queue: str | None, every: float) -> Election:
+    """The election of the loops that have the same to do."""
+    heartbeat = min(max(every / BEATS_PER_PASS, HEARTBEAT_S_MIN), HEARTBEAT_S_MAX)
+    digest = "" if queue is None else f"-{sha256(queue.encode()).hexdigest()[:16]}"
+    return Election(store, ELECTION + digest, heartbeat=heartbeat, stale_after=heartbeat * STALE_BEATS)
+
+
+def keep_reaping(
+    output: Output,
+    election: Election,
+    one_pass: Callable[[], Iterator[tuple[str, Row | OsqueueError]]],
+    every: float,
+    stop: Stop,
+) -> None:
+    """Campaign, and while elected make a pass every so many seconds, until ``stop``. Trouble is told, and passes."""
+    trouble = ""
+    while not stop.is_set():
+        try:
+            with election.lead(timeout=0):
+                trouble = ""
+                while election.is_leader and not stop.is_set():
+                    _tell(output, one_pass)
+                    stop.wait(every)
+        except Timeout:
+            stop.wait(election.heartbeat)  # another one leads
+        except OsqueueError as error:
+            if error.permanent:
+                raise
+            if error.message != trouble:  # once, not at every beat
+                output.error(error.code, error.message)
+                trouble = error.message
+            stop.wait(election.heartbeat)
+
+
+def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, Row | OsqueueError]]]) -> None:
+    """Make a pass, and tell of the queues in which there was something to do."""
+    for name, row in one_pass():
+        if isinstance(row, OsqueueError):
+            output.error(row.code, f"queue {name}: {row.message}", queue=name)
+        elif any(value for field, value in row.items() if field != "queue"):
+            did = ", ".join(
+                f"{field} {value:,}" for field, value in row.items() if field != "queue" and value
+            )
+            if output.tables:
+                click.echo(f"{name}: {did}")
+            else:
+                output.document(row)

@@ -1,0 +1,200 @@
+"""Erasing jobs for good: what the head holds of them, and what immutable objects hold.
+
+A purge takes jobs that are over out of the head and the dead letters (``erase``), and *blanks* them in every object
+that may be read again: the content becomes zeros, the texts become x's, and every length stays as it was, so that the
+object keeps its name, its layout and whoever refers to it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import Damaged
+from .draft import Draft
+from .ops import Code, Erase, Outcome, outcome
+from .state import (
+    ENDED,
+    KEYSUM_MASK,
+    LET_GO,
+    Attempt,
+    Backlog,
+    Body,
+    Content,
+    Delayed,
+    Finished,
+    Job,
+    Lease,
+    Row,
+    State,
+    finished_weight,
+    keysum,
+)
+from .wire import Footer, born_of, cut_rows, decode_footer, frame, pack_length, unframe, unpack_length
+
+R = TypeVar("R", bound=Row)
+
+
+# ── In the head ──────────────────────────────────────────────────────────────
+def erase(draft: Draft, op: Erase) -> Outcome:
+    """Answers one run: (OK, what was erased in the head); RETRY when a span has moved on, PROCESSING for a lease."""
+    keys = frozenset(op.keys)
+    if not keys.isdisjoint(draft.leases):
+        return outcome([Code.PROCESSING])
+    if any(each.span not in draft.dead.spans for each in op.swaps):
+        return outcome([Code.RETRY])
+    fresh = [each.replacement for each in op.swaps if each.replacement is not None]
+    if any(born_of(each.name) < draft.gc_floor for each in fresh):
+        return outcome([Code.STALE])
+    gone = erased = 0
+    for key in op.keys:
+        if draft.dead.remove(key) is not None:
+            gone += keysum(key)
+            erased += 1
+        draft.result_ttls.pop(key, None)
+    for swap in op.swaps:
+        left = 0 if swap.replacement is None else swap.replacement.keysum
+        draft.dead.exchange(draft.dead.spans.index(swap.span), swap.replacement)
+        gone += swap.span.keysum - left
+        erased += swap.span.count - (0 if swap.replacement is None else swap.replacement.count)
+    kept: list[Finished] = []
+    for at, row in enumerate(draft.finished):
+        if row.key not in keys:
+            kept.append(row)
+            continue
+        draft.finished_bytes -= finished_weight(row)
+        draft.committed -= at < draft.committed
+        gone += keysum(row.key) if row.mark in (ENDED, LET_GO) else 0
+        erased += 1
+    if erased:
+        draft.finished = kept
+        draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
+        draft.forgotten = draft.state.seq + 1
+        draft.changed = True
+    return Outcome(((Code.OK, erased),))
+
+
+# ── Blanking ─────────────────────────────────────────────────────────────────
+def _content(content: Content) -> Content:
+    return content if isinstance(content, Body) else bytes(len(content))
+
+
+def _text(text: str) -> str:
+    return "x" * len(text.encode())
+
+
+def blank_job(job: Job) -> Job:
+    """The job without what clients and workers wrote, in the same number of bytes."""
+    return replace(
+        job,
+        payload=_content(job.payload),
+        client_id=None if job.client_id is None else _text(job.client_id),
+        history=tuple(map(_blank_attempt, job.history)),
+        trace=_text(job.trace),
+    )
+
+
+def _blank_attempt(attempt: Attempt) -> Attempt:
+    return replace(attempt, error=_text(attempt.error), error_type=_text(attempt.error_type))
+
+
+def blank_row(row: Finished) -> Finished:
+    """The same for a finished job."""
+    return replace(row, job=blank_job(row.job), result=_content(row.result), why=_text(row.why))
+
+
+def blank_state(state: State, keys: Collection[bytes]) -> State:
+    """A head in which some jobs are blank; the same object when it holds none of them, or they are blank already."""
+
+    def jobs(found: tuple[Job, ...]) -> tuple[Job, ...]:
+        return tuple(blank_job(job) if job.key in keys else job for job in found)
+
+    def backlog(found: Backlog) -> Backlog:
+        return replace(found, ready=jobs(found.ready), tail=jobs(found.tail))
+
+    def lease(found: Lease) -> Lease:
+        return replace(found, job=blank_job(found.job)) if found.job.key in keys else found
+
+    blank = replace(
+        state,
+        lanes=tuple(replace(lane, backlog=backlog(lane.backlog)) for lane in state.lanes),
+        leases={key: lease(found) for key, found in state.leases.items()},
+        delayed=Delayed(jobs(state.delayed.jobs), state.delayed.spans, state.delayed.jobs_bytes),
+        dead=backlog(state.dead),
+        finished=tuple(blank_row(row) if row.key in keys else row for row in state.finished),
+    )
+    return state if blank == state else blank
+
+
+def rows_in(state: State, keys: Collection[bytes]) -> Iterator[Job | Finished]:
+    """What a head itself holds of some jobs, in whatever state."""
+    lanes = [lane.backlog for lane in state.lanes]
+    for backlog in (*lanes, state.dead):
+        yield from (job for jobs in (backlog.ready, backlog.tail) for job in jobs if job.key in keys)
+    yield from (lease.job for lease in state.leases.values() if lease.job.key in keys)
+    yield from (job for job in state.delayed.jobs if job.key in keys)
+    yield from (row for row in state.finished if row.key in keys)
+
+
+def blank_object(
+    magic: bytes, data: bytes, name: str, decode: Callable[[bytes], tuple[R, ...]], change: Callable[[R], R]
+) -> bytes | None:
+    """A segment or a table with its rows changed, none of them in length; None: one cannot keep its length."""
+    footer = decode_footer(data, name)
+    assert isinstance(footer, Footer)
+    out = bytearray(data)
+    for info in footer.blocks:
+        rest = unframe(magic, data[info.offset : info.offset + info.length], name)
+        following = unpack_length(rest)
+        rows = decode(rest[4:])
+        changed = [change(row) for row in rows]
+        if list(rows) == changed:
+            continue
+        packed = b"".join(body for _, body in cut_rows(changed))
+        block = frame(magic, pack_length(following) + packed)
+        if len(block) != info.length:
+            return None
+        out[info.offset : info.offset + info.length] = block
+    return bytes(out)
+
+
+# ── The archive ──────────────────────────────────────────────────────────────
+class _Line(Struct, frozen=True):
+    job_id: str
+    state: str = ""
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def strip_part(data: bytes, name: str, job_ids: Collection[str]) -> tuple[bytes, list[tuple[str, str]]]:
+    """An archive part without the records of some jobs, and (job id, state) of each that was in it.
+
+    The other lines stay byte for byte as they were. Nothing left: no bytes. Raises Damaged.
+    """
+    try:
+        text = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Damaged(f"{name} is no archive part: {error}") from error
+    if not any(each.encode() in text for each in job_ids):
+        return data, []
+    kept: list[bytes] = []
+    found: list[tuple[str, str]] = []
+    for line in text.splitlines(keepends=True):
+        try:
+            record = _decode_line(line)
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{name} is no archive part: {error}") from error
+        if record.job_id in job_ids:
+            found.append((record.job_id, record.state))
+        else:
+            kept.append(line)
+    if not found:
+        return data, []
+    return (gzip.compress(b"".join(kept), 1, mtime=0) if kept else b""), found

@@ -1,0 +1,329 @@
+"""A head made anew: from a backup after the head was lost, or with another time after a clock was wrong.
+
+A restored head begins a new *life* of its shard. Nothing of the old one may ever be taken for part of it:
+
+* Its epoch is new, so no request of the old life is ever applied, however late it arrives.
+* Its ``seq`` is above every number the old life can have named, and ``floor`` and ``gc_floor`` stand at it:
+  what was staged or announced before is refused, and its writer begins again.
+* No lease lives on, so no old token finishes anything. Leased jobs stalled: they go back to the front.
+* Every job's ``run`` counts on from the new ``seq``. A shard grants fewer leases of one job than it makes commits,
+  so no pair of job and run comes again, however often one backup is restored.
+
+What happened since the backup is known only in part: by the archive and by the tables of finished jobs, which are
+written before the commit that refers to them and only tell of what was committed. An ``Ending`` says what became
+of a job there; a ``Sieve`` keeps the jobs that have none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import settle, sweep, tables
+from .audit import live_keysum, spans_of
+from .draft import Context, Draft, Object
+from .state import (
+    ECHO,
+    ENDED,
+    FAILED,
+    KEYSUM_MASK,
+    RECALLED,
+    Attempt,
+    Backlog,
+    Body,
+    Delayed,
+    Finished,
+    Job,
+    Lease,
+    Span,
+    State,
+    Table,
+    finished_weight,
+    jobs_in_memory,
+    lease_weight,
+    weight,
+)
+
+SEQ_MARGIN = 100_000_000  # commits: more than a shard can make without leaving an object that tells of them
+
+
+Told = tuple[bytes, int, str]  # a record, by the job's key, its run and its state
+
+
+def told(row: Finished) -> Told:
+    """What tells a finished row's record from all others."""
+    return (row.key, row.job.run, row.state)
+
+
+class Ending(Struct, frozen=True):
+    """How a job ended after the backup was made."""
+
+    state: str  # completed, cancelled, or failed: then it is a dead letter
+    run: int  # of the job when it ended
+    attempt: int
+    history: tuple[Attempt, ...]
+
+
+class Life(Struct, frozen=True):
+    """What the new life begins with: all of it chosen outside."""
+
+    seq: int  # of the restored head; see ``seq_after``
+    epoch: int  # random
+    commit: bytes  # 16 random bytes
+    chance: int  # 64 random bits that name what is spilled
+    now_ms: int  # the store's clock
+
+
+class Evidence(Struct, frozen=True):
+    """What is known of the time since the backup."""
+
+    endings: Mapping[bytes, Ending] = {}  # by job key
+    archived: frozenset[Told] = frozenset()  # what the archive has got since the backup
+    gone: frozenset[str] = frozenset()  # objects that are missing or cannot be read
+    rows: tuple[Finished, ...] = ()  # finished since, unknown to the backup, and the archive lacks them
+    tables: tuple[Table, ...] = ()  # of finished jobs, all that are there, oldest first
+
+
+class Loss(Struct, frozen=True):
+    """What became of the jobs of the backup, and what is lost."""
+
+    finished: int = 0  # jobs that waited or ran, and have finished since: they do not run again
+    buried: int = 0  # jobs that waited or ran, and have failed for good since: dead letters now
+    stalled: int = 0  # leased jobs that go back to the queue: they may be running at this moment
+    cancelled: int = 0  # leased jobs of which somebody wanted the cancellation
+    spent: int = 0  # leased jobs whose last attempt that was: dead letters now
+    jobs_gone: int = 0  # in segments that are not there: taken since, or lost
+    erased: int = 0  # that were purged since: blank in the backup
+    payloads_gone: int = 0  # whose payload is not there: finished and collected since, or lost
+    segments_gone: int = 0  # objects
+    tables_gone: int = 0  # objects: what became of the jobs in them is in the archive alone
+
+
+class Restored(Struct, frozen=True):
+    """A new head, and what has to be written before it."""
+
+    state: State
+    objects: tuple[Object, ...]
+    loss: Loss
+
+
+def seq_after(seen: Iterable[int]) -> int:
+    """The first ``seq`` of a life after one that has shown these numbers."""
+    return max(seen, default=0) + SEQ_MARGIN
+
+
+class Sieve:
+    """Keeps the jobs of a backup that still have to run, and counts the others."""
+
+    def __init__(self, evidence: Evidence, seq: int) -> None:
+        self.evidence = evidence
+        self.seq = seq
+        self.dead: list[Job] = []  # failed since
+        self.finished = 0
+        self.erased = 0
+        self.payloads_gone = 0
+        self.jobs_gone = 0
+        self.segments_gone = 0
+
+    def keep(self, jobs: Iterable[Job], *, tombstones: Iterable[bytes] = ()) -> list[Job]:
+        """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie."""
+        dropped = set(tombstones)
+        return [
+            self.raised(job) for job in jobs if job.key not in dropped and not self._ended(job, leased=False)
+        ]
+
+    def leases(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Those whose jobs have not ended."""
+        return [lease for lease in leases if not self._ended(lease.job, leased=True)]
+
+    def miss(self, span: Span) -> None:
+        """Count the jobs of a segment or an index that cannot be read."""
+        self.segments_gone += 1
+        self.jobs_gone += span.count
+
+    def raised(self, job: Job) -> Job:
+        """The job, its ``run`` above any it can have had."""
+        return job if job.run >= self.seq else replace(job, run=self.seq)
+
+    def _ended(self, job: Job, *, leased: bool) -> bool:
+        ending = self.evidence.endings.get(job.key)
+        if ending is not None and ending.state != FAILED and ending.run >= job.run:
+            self.finished += 1
+            return True
+        # A job that failed and was redriven has a record of that failure, of a run that is over.
+        if ending is not None and ending.state == FAILED and ending.run >= job.run + (not leased):
+            history = ending.history or job.history
+            if history:  # a dead letter tells what it died of
+                again = replace(job, attempt=ending.attempt, history=history, run=self.seq, due_ms=0)
+                self.dead.append(again)
+                return True
+        if _blank(job):
+            self.erased += 1
+            return True
+        if isinstance(job.payload, Body) and job.payload.name in self.evidence.gone:
+            self.payloads_gone += 1
+            return True
+        return False
+
+
+def _blank(job: Job) -> bool:
+    """Was the job purged after the backup was made? What stood in the backup of it is zeros (``core.erase``).
+
+    No JSON holds a zero, and of MessagePack a zero alone is a number.
+    """
+    payload = job.payload
+    if not isinstance(payload, bytes) or not payload or any(payload):
+        return False
+    return job.codec == "json" or (job.codec == "msgpack" and len(payload) > 1)
+
+
+def restore(
+    backup: State, life: Life, evidence: Evidence, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]
+) -> Restored:
+    """The head of the new life.
+
+    ``spans`` says, by name, what stands in the place of each pointer to jobs in segments; what is under none is
+    gone. The caller has put the jobs of those segments through ``sieve``.
+    """
+    base = _sifted(backup, life, evidence, sieve, spans)
+    draft = Draft(base, Context(life.now_ms, life.commit, life.chance, observed=False))
+    spent, cancelled = draft.counts["failed"], draft.counts["cancelled"]
+    sweep.advance(draft)  # every lease has ended
+    for rope in (*draft.lanes.values(), draft.dead):
+        rope.ready = deque(map(sieve.raised, rope.ready))
+        rope.tail = list(map(sieve.raised, rope.tail))
+    for job in sieve.dead:
+        draft.dead.push(job, 0)
+    settle.settle(draft)
+    shelf = list(draft.tables)
+    tables.fold(shelf, draft.spill)
+    draft.tables = tuple(shelf)
+    state = draft.freeze(0, True)
+    total = (live_keysum(state) + state.counters.keysum_out) & KEYSUM_MASK
+    state = replace(
+        state, counters=replace(state.counters, keysum_in=total), marks=((life.now_ms, life.seq),)
+    )
+    spent, cancelled = draft.counts["failed"] - spent, draft.counts["cancelled"] - cancelled
+    loss = Loss(
+        finished=sieve.finished,
+        buried=len(sieve.dead),
+        stalled=len(base.leases) - spent - cancelled,
+        cancelled=cancelled,
+        spent=spent,
+        jobs_gone=sieve.jobs_gone,
+        erased=sieve.erased,
+        payloads_gone=sieve.payloads_gone,
+        segments_gone=sieve.segments_gone,
+        tables_gone=_tables_gone(backup, evidence),
+    )
+    return Restored(state, tuple(draft.spills), loss)
+
+
+def _tables_gone(backup: State, evidence: Evidence) -> int:
+    return sum(table.name in evidence.gone for table in backup.tables)
+
+
+def _sifted(
+    backup: State, life: Life, evidence: Evidence, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]
+) -> State:
+    """The backup as the first commit of the new life finds it: what has ended is gone, every lease over."""
+    lanes = tuple(replace(lane, backlog=_backlog(lane.backlog, sieve, spans)) for lane in backup.lanes)
+    delayed = tuple(sieve.keep(backup.delayed.jobs))
+    leases = {
+        lease.job.key: replace(lease, expires_ms=min(lease.expires_ms, life.now_ms))
+        for lease in sieve.leases(backup.leases.values())
+    }
+    dead = _backlog(backup.dead, sieve, spans)
+    finished = (*_finished(backup.finished, evidence), *evidence.rows)
+    return replace(
+        backup,
+        epoch=life.epoch,
+        seq=life.seq - 1,
+        now_ms=min(backup.now_ms, life.now_ms),
+        floor=life.seq,
+        gc_floor=life.seq,
+        marks=(),
+        hot=0,
+        load=0,
+        direct=0,
+        direct_ms=0,
+        sessions={},
+        sessions_bytes=0,
+        lanes=lanes,
+        leases=leases,
+        leases_bytes=sum(map(lease_weight, leases.values())),
+        delayed=Delayed(delayed, _placed(backup.delayed.spans, spans), sum(map(weight, delayed))),
+        dead=dead,
+        finished=finished,
+        finished_bytes=sum(map(finished_weight, finished)),
+        tombstones=(),
+        delayed_tombstones={},
+        tables=evidence.tables,
+        forgotten=life.seq,
+    )
+
+
+def _backlog(backlog: Backlog, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]) -> Backlog:
+    ready, tail = tuple(sieve.keep(backlog.ready)), tuple(sieve.keep(backlog.tail))
+    return Backlog(
+        ready, _placed(backlog.spans, spans), tail, sum(map(weight, ready)), sum(map(weight, tail))
+    )
+
+
+def _placed(old: Sequence[Span], spans: Mapping[str, tuple[Span, ...]]) -> tuple[Span, ...]:
+    return tuple(new for span in old for new in spans.get(span.name, ()))
+
+
+def _finished(rows: Sequence[Finished], evidence: Evidence) -> list[Finished]:
+    """The backup's finished jobs; of those the archive has got since, only what a lookup needs."""
+    kept = []
+    for row in rows:
+        if told(row) not in evidence.archived or row.mark not in (ENDED, ECHO):
+            kept.append(row)
+        elif row.mark == ENDED:
+            kept.append(replace(row, mark=RECALLED))
+    return kept
+
+
+def names_in_head(state: State) -> set[str]:
+    """The objects that a head names itself: segments, indexes, tables and bodies."""
+    found = {span.name for span in spans_of(state)} | {table.name for table in state.tables}
+    jobs = [job for _, job in jobs_in_memory(state)]
+    found |= {job.payload.name for job in jobs if isinstance(job.payload, Body)}
+    found |= {row.result.name for row in state.finished if isinstance(row.result, Body)}
+    return found
+
+
+# ── The clock ────────────────────────────────────────────────────────────────
+def reclock(state: State, now_ms: int, commit: bytes) -> State:
+    """The same head at another time, one commit on.
+
+    Every writer's row is forgotten, so ``floor`` stands at the current ``seq``: whatever was applied so far was born
+    before it, so none of it is applied again. Leases begin anew, as if each had just been granted.
+    """
+    leases = {
+        key: replace(
+            lease,
+            started_ms=min(lease.started_ms, now_ms),
+            beat_ms=now_ms,
+            expires_ms=now_ms + lease.lease_ms,
+        )
+        for key, lease in state.leases.items()
+    }
+    marks = tuple(mark for mark in state.marks if mark[0] <= now_ms)
+    return replace(
+        state,
+        commit=commit,
+        seq=state.seq + 1,
+        now_ms=now_ms,
+        floor=max(state.floor, state.seq),
+        marks=(*marks, (now_ms, state.seq + 1)),
+        direct=0,
+        direct_ms=now_ms,
+        sessions={},
+        sessions_bytes=0,
+        leases=leases,
+    )

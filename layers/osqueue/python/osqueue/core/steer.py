@@ -1,0 +1,260 @@
+"""Steering a queue: what operators and upkeep ask of the state machine.
+
+Cancelling, changing how long a result lives, settings, dead letters, and the exchange of what lies outside the head:
+rewritten segments, merged tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from .. import limits
+from . import settle, sweep
+from .draft import Draft
+from .ops import (
+    Amend,
+    Cancel,
+    Code,
+    Configure,
+    Merge,
+    Outcome,
+    RaiseGcFloor,
+    Redrive,
+    Rewrite,
+    Sweep,
+    outcome,
+)
+from .state import (
+    CANCELLED,
+    COMPLETED,
+    ECHO,
+    FAILED,
+    QUEUED,
+    RECALLED,
+    Finished,
+    Job,
+    Span,
+    delayed_state,
+    finished_weight,
+)
+from .wire import born_of
+
+
+# ── Out of the queue ─────────────────────────────────────────────────────────
+def cancel(draft: Draft, op: Cancel) -> Code:
+    """Cancel a job that waits; ask the worker of one that runs."""
+    lease = draft.leases.get(op.key)
+    if lease is not None:
+        if not lease.cancel:
+            draft.revise(replace(lease, cancel=True))
+        return Code.PROCESSING
+    job = draft.undelay(op.key)
+    if job is not None:
+        draft.finish(job, CANCELLED, origin=delayed_state(job), cause="cancel")
+        return Code.CANCELLED
+    for rope in draft.lanes.values():
+        job = rope.remove(op.key)
+        if job is not None:
+            draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
+            return Code.CANCELLED
+    for row in draft.finished:
+        if row.job.key == op.key and row.mark != ECHO:
+            return _OVER[row.state]
+    if op.job is None:
+        return Code.NOT_FOUND
+    return _cancel_in_segment(draft, op, op.job)
+
+
+_OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_FOUND}
+
+
+def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+    if op.key in draft.tombstones:
+        return Code.NOT_FOUND
+    queued = any(_still_holds(span, op) for rope in draft.lanes.values() for span in rope.spans)
+    delayed = any(_still_holds(span, op) for span in draft.delayed_spans)
+    if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
+        return Code.RETRY
+    draft.tombstones.add(op.key)
+    if delayed:
+        draft.delayed_tombstones[op.key] = delayed_state(job)
+    draft.finish(job, CANCELLED, origin=delayed_state(job) if delayed else QUEUED, cause="cancel")
+    return Code.CANCELLED
+
+
+def _still_holds(span: Span, op: Cancel | Amend) -> bool:
+    """Is the job still to come in this span? Blocks and jobs leave it in order."""
+    return span.name == op.span and (span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip))
+
+
+def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+    """Exchange a span for one without cancelled jobs."""
+    if op.replacement is not None and born_of(op.replacement.name) < draft.gc_floor:
+        return outcome([Code.STALE])
+    if not draft.tombstones.issuperset(op.dropped):
+        return outcome([Code.RETRY])
+    exchanged = any(
+        rope.exchange(rope.spans.index(op.span), op.replacement)
+        for rope in draft.lanes.values()
+        if op.span in rope.spans
+    )
+    if op.span in draft.delayed_spans:
+        at = draft.delayed_spans.index(op.span)
+        draft.delayed_spans[at : at + 1] = [] if op.replacement is None else [op.replacement]
+        exchanged = True
+    if not exchanged:
+        return outcome([Code.RETRY])
+    draft.tombstones.difference_update(op.dropped)
+    draft.changed = True
+    return outcome([Code.OK])
+
+
+# ── Finished jobs ────────────────────────────────────────────────────────────
+def amend(draft: Draft, op: Amend) -> Code:
+    """Change how long a result lives."""
+    expires = draft.now + op.ttl_ms
+    for at, row in enumerate(draft.finished):
+        if row.key == op.key and row.mark != ECHO:
+            if row.expires_ms <= draft.now:
+                return Code.EXPIRED
+            draft.finished[at] = replace(row, expires_ms=expires, kept_ms=max(row.kept_ms, row.expires_ms))
+            draft.changed = True
+            return Code.OK
+    if op.row is not None:
+        return _amend_table(draft, op, op.row, expires)
+    if op.key in draft.tombstones:
+        return Code.RETRY  # cancelled since the caller saw it waiting
+    if op.key not in draft.result_ttls and len(draft.result_ttls) >= limits.RESULT_TTLS_MAX:
+        return Code.CROWDED
+    waiting = [*(span for rope in draft.lanes.values() for span in rope.spans), *draft.delayed_spans]
+    if not (_is_live(draft, op.key) or any(_still_holds(span, op) for span in waiting)):
+        return Code.RETRY if op.span else Code.NOT_FOUND
+    draft.result_ttls[op.key] = op.ttl_ms
+    draft.changed = True
+    return Code.OK
+
+
+def _amend_table(draft: Draft, op: Amend, row: Finished, expires: int) -> Code:
+    """The row comes back to the head; being younger, it will be right wherever its table is merged.
+
+    It must be the youngest there is: another may have come back, and left again, since the caller looked.
+    """
+    if not any(table.name == op.table for table in draft.tables):
+        return Code.RETRY
+    for table in draft.tables:
+        if table.recalled and table.first <= op.key <= table.last and born_of(table.name) >= op.seen:
+            return Code.RETRY
+    if row.expires_ms <= draft.now:
+        return Code.EXPIRED
+    kept = max(row.kept_ms, row.expires_ms)
+    row = replace(row, expires_ms=expires, kept_ms=kept, mark=RECALLED)
+    draft.finished.append(row)
+    draft.finished_bytes += finished_weight(row)
+    draft.changed = True
+    return Code.OK
+
+
+def _is_live(draft: Draft, key: bytes) -> bool:
+    """Is the job in the head, and not finished or dead?"""
+    lanes = draft.lanes.values()
+    return (
+        key in draft.leases
+        or any(job.key == key for job in draft.delayed)
+        or any(job.key == key for rope in lanes for jobs in (rope.ready, rope.tail) for job in jobs)
+    )
+
+
+def merge(draft: Draft, op: Merge) -> Outcome:
+    """Exchange tables of finished jobs."""
+    if any(born_of(table.name) < draft.gc_floor for table in op.put):
+        return outcome([Code.STALE])
+    names = [table.name for table in draft.tables]
+    first = names.index(op.taken[0].name) if op.taken and op.taken[0].name in names else -1
+    if first < 0 or draft.tables[first : first + len(op.taken)] != op.taken:
+        return outcome([Code.RETRY])
+    draft.tables = (*draft.tables[:first], *op.put, *draft.tables[first + len(op.taken) :])
+    draft.count("archived", op.archived)
+    if op.forgets:
+        draft.forgotten = draft.state.seq + 1
+    draft.changed = True
+    return outcome([Code.OK])
+
+
+# ── Settings and upkeep ──────────────────────────────────────────────────────
+def configure(draft: Draft, op: Configure) -> Outcome:
+    """Change settings."""
+    wished: dict[str, Any] = {
+        name: value for name in op.__struct_fields__ if (value := getattr(op, name)) is not None
+    }
+    if "shards" in wished:  # their number only grows, whatever a caller believed it was
+        wished["shards"] = max(wished["shards"], draft.settings.shards)
+    settings = replace(draft.settings, **wished)
+    if settings != draft.settings:
+        draft.settings = settings
+        draft.changed = True
+    return outcome([Code.OK])
+
+
+def redrive(draft: Draft, op: Redrive) -> Outcome:
+    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at); UNREADABLE when it got no further.
+
+    (RETRY, 0) first: what the caller chose its keys from has moved.
+    """
+    draft.blocked = False
+    moved = looked = 0
+    keys = None if op.keys is None else frozenset(op.keys)
+    kept: list[Job] = []
+    while moved < op.limit and looked < op.scan:
+        need = draft.dead.refill(draft.blocks, set())
+        if need is not None:
+            draft.need(need)
+            break
+        if not draft.dead.ready:
+            break
+        if op.first and not looked and draft.dead.ready[0].key != op.first:
+            return Outcome(((Code.RETRY, 0), (Code.EMPTY, 0)))
+        job = draft.dead.pop()
+        looked += 1
+        # A run of its own, even if it is cancelled before anybody claims it: the archive has a record of the last one.
+        again = replace(job, attempt=0, run=job.run + 1)
+        if not _matches(job, op, keys) or not draft.queue(again):
+            kept.append(job)
+            continue
+        moved += 1
+        draft.count("redriven")
+        draft.event(again, FAILED, QUEUED, "redrive")
+    keep: Callable[[Job], None] = draft.dead.push_front
+    if looked < op.scan:
+        for job in reversed(kept):
+            keep(job)
+    else:  # the caller will look at the rest next, so what was looked at goes to the back
+        for job in kept:
+            draft.dead.push(job, 0)
+    draft.changed |= moved > 0 or (bool(kept) and looked >= op.scan)
+    return Outcome(((Code.OK, moved), (Code.UNREADABLE if draft.blocked else Code.EMPTY, looked)))
+
+
+def _matches(job: Job, op: Redrive, keys: frozenset[bytes] | None) -> bool:
+    if keys is not None and job.key not in keys:
+        return False
+    error = job.history[-1].error if job.history else ""
+    return (op.kinds is None or job.kind in op.kinds) and op.error in error
+
+
+def upkeep(draft: Draft, op: Sweep) -> Outcome:
+    """Answers how many leases had ended, and how many jobs had become due, when this reduction began."""
+    sweep.forget_dead(draft)
+    if op.flush:
+        settle.shelve(draft)
+    return Outcome(((Code.OK, draft.expired), (Code.OK, draft.promoted)))
+
+
+def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
+    """Declare old staged objects collectable."""
+    if op.floor > draft.gc_floor:
+        draft.gc_floor = min(op.floor, draft.state.seq)
+        draft.changed = True
+    return outcome([Code.OK])

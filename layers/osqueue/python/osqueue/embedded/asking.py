@@ -1,0 +1,239 @@
+"""What became of a job: status, result, how long the result lives, and waiting for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from .. import finished, ids, limits, validation
+from ..commit.effects import Flow
+from ..commit.writer import HEAD
+from ..core import state as stored
+from ..core.ops import Amend, Code
+from ..core.state import CANCELLED, COMPLETED, FAILED, State
+from ..core.wire import decode_head
+from ..errors import (
+    Expired,
+    JobCancelled,
+    JobFailed,
+    NotFinished,
+    NotFound,
+    OsqueueError,
+    Throttled,
+    WaitTimeout,
+)
+from ..job import Job
+from ..keys import is_key, job_id, key_of, shard_of
+from ..lookup import Sighting, look_in_head, seek
+from ..segments import find, read_bodies
+from ..shards import Await, QueueFlow, Submit, root_of
+from ..stores.base import Found, Get, Unchanged
+from ..waiting import Board, board_of
+from .context import Context
+
+LOOK_SECONDS_FIRST = 0.05  # between a waiter's looks at the store, doubled up to …
+LOOK_SECONDS_MAX = 1.0
+AMEND_TRIES = 20
+OVER = (COMPLETED, FAILED, CANCELLED)
+
+
+class Located(Struct, frozen=True):
+    """A job that was found, and the state of its shard then."""
+
+    key: bytes
+    state: State
+    sighting: Sighting
+
+
+class Asking(Context):
+    """The flows of callers who ask about their jobs, by job id or by their own id."""
+
+    def locate(self, text: str) -> QueueFlow[Located | None]:
+        """The job of this id: a job id of ours, or else the newest job enqueued under a client's id."""
+        if is_key(text):
+            found = yield from self._seek(key_of(text))
+            if found is not None:
+                return found
+        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+        return None if entry is None else (yield from self._seek(entry.key))
+
+    def _seek(self, key: bytes) -> QueueFlow[Located | None]:
+        if shard_of(key) >= limits.SHARDS_MAX:
+            return None
+        state, sighting = yield from seek(self.queue, shard_of(key), key)
+        return None if state is None or sighting is None else Located(key, state, sighting)
+
+    def status(self, text: str) -> QueueFlow[Job | None]:
+        """The job as the committed state shows it; None when there is none, or its result has expired."""
+        found = yield from self.locate(text)
+        if found is None or (yield from self._expired(found)):
+            return None
+        return found.sighting.view()
+
+    def _expired(self, found: Located) -> QueueFlow[bool]:
+        if found.sighting.row is None:
+            return False
+        return found.sighting.expired((yield from self.moment(shard_of(found.key), found.state)))
+
+    def moment(self, shard: int, state: State) -> QueueFlow[int]:
+        """The time by the store's clock, milliseconds."""
+        writer = self.writers[shard]
+        if writer.clock_is_due():
+            yield from writer.measure_clock()  # should it not answer, the state's own time has to do
+        return writer.now_ms(state)
+
+    # ── Results ──────────────────────────────────────────────────────────────
+    def result(self, text: str) -> QueueFlow[Any]:
+        """The result, or an error that tells why there is none."""
+        found = yield from self.locate(text)
+        if found is None:
+            raise NotFound(
+                f"job {text}: no such job in this queue. It never was, or was forgotten"
+                f" {limits.EXPIRED_KNOWN_MS // limits.HOUR_MS} h after its result expired; the archive may tell."
+            )
+        if found.sighting.state not in OVER:
+            raise NotFinished(f"job {text} is {found.sighting.state}. Ask again later, or wait for it.")
+        if (yield from self._expired(found)):
+            raise Expired(f"job {text}: its result is not kept any more. The archive has its record.")
+        return (yield from self.result_of(found.key, found.sighting))
+
+    def result_of(self, key: bytes, sighting: Sighting) -> Flow[Any]:
+        """The result of a job that is over; raises JobFailed or JobCancelled."""
+        job, row, text = sighting.job, sighting.row, job_id(key)
+        if sighting.state == FAILED:
+            raise _failure(text, job)
+        if sighting.state == CANCELLED:
+            why = f": {row.why}" if row is not None and row.why else ""
+            raise JobCancelled(f"job {text} was cancelled{why}")
+        assert row is not None
+        if not row.result:
+            return None
+        (data,) = yield from read_bodies(root_of(self.queue, shard_of(key)), [row.result])
+        if isinstance(data, OsqueueError):
+            raise data
+        return self.codec.decode(data, row.codec or job.codec, field="result")
+
+    def update_result_ttl(self, text: str, ttl: float) -> QueueFlow[None]:
+        """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
+        ttl_ms = validation.result_ttl_ms(ttl)
+        for _ in range(AMEND_TRIES):
+            found = yield from self.locate(text)
+            if found is None:
+                raise NotFound(f"job {text}: no such job in this queue.")
+            at = found.sighting
+            if at.state == FAILED:
+                raise NotFinished(
+                    f"job {text} failed: it has no result, and is kept for the queue's dead_ttl."
+                )
+            op = Amend(found.key, ttl_ms)
+            if at.table:
+                op = Amend(found.key, ttl_ms, at.row, at.table, seen=found.state.seq)
+            elif at.place is not None:
+                place = at.place
+                op = Amend(found.key, ttl_ms, span=place.top.name, offset=place.offset, index=place.index)
+            answer = yield Submit(shard_of(found.key), (op,))
+            code = answer.outcomes[0].code
+            if code == Code.OK:
+                return
+            if code == Code.EXPIRED:
+                raise Expired(f"job {text}: its result is not kept any more.")
+            if code == Code.CROWDED:
+                raise Throttled(
+                    f"job {text}: too many unfinished jobs had their TTL changed. Repeat it later."
+                )
+        raise Throttled(f"job {text}: it moves too fast to change its TTL just now. Repeat it.")
+
+    # ── Waiting ──────────────────────────────────────────────────────────────
+    def board(self, shard: int) -> Board:
+        """Where waiters of this process meet."""
+        return board_of(self.place, root_of(self.queue, shard))
+
+    def wait(self, key: bytes, timeout: float) -> QueueFlow[Any]:
+        """The result of a job once it is over, or WaitTimeout.
+
+        A commit of this process wakes it. For those of others it looks at the head, by a conditional GET shared by
+        all who wait for this shard here: 5 times in the first 1.6 seconds, then once a second.
+        """
+        shard = shard_of(key)
+        until = self.machine.monotonic() + timeout
+        board = self.board(shard)
+        pause = LOOK_SECONDS_FIRST
+        with board.open():
+            waiter = _Waiter(self, board, key)
+            while True:
+                left = until - self.machine.monotonic()
+                if left > 0:
+                    yield Await(shard, key, min(pause, left))
+                sighting = yield from waiter.look(pause if left > 0 else 0.0)
+                if sighting is not None:
+                    return (yield from self.result_of(key, sighting))
+                if left <= 0:
+                    raise WaitTimeout(
+                        f"job {job_id(key)} was not finished in time. It goes on; read its result later.",
+                        job_id=job_id(key),
+                    )
+                pause = min(2 * pause, LOOK_SECONDS_MAX)
+
+
+class _Waiter:
+    """One caller's looks at a job that is under way."""
+
+    def __init__(self, flows: Asking, board: Board, key: bytes) -> None:
+        self.flows = flows
+        self.board = board
+        self.since = board.looks
+        self.key = key
+        self.root = root_of(flows.queue, shard_of(key))
+        self.known: set[str] = set()  # objects that do not hold it
+
+    def look(self, pause: float) -> QueueFlow[Sighting | None]:
+        """The job, if it is over. Asks the store unless somebody here has done so in the last ``pause`` seconds."""
+        board, now = self.board, self.flows.machine.monotonic()
+        sighting = yield from self._seen()
+        if sighting is not None or now - board.looked < pause:
+            return sighting
+        board.looked = now
+        known = board.version
+        reply = yield Get(self.root + HEAD, unless=known)
+        if isinstance(reply, Found):
+            board.see(decode_head(reply.body), reply.version)
+        elif isinstance(reply, Unchanged) and known == board.version:
+            board.looks += 1
+        return (yield from self._seen())
+
+    def _seen(self) -> QueueFlow[Sighting | None]:
+        """What the newest head seen here since this caller came tells."""
+        state = self.board.state
+        if state is None or self.board.looks == self.since:
+            return None
+        sighting = look_in_head(state, self.key)
+        if sighting is not None:
+            return sighting if sighting.state in OVER else None
+        tables = [table for table in state.tables if table.name not in self.known]
+        dead = [span for span in state.dead.spans if span.name not in self.known]
+        try:
+            kept = yield from finished.find(self.root, tables, self.key)
+            if kept is not None:
+                return Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
+            place = yield from find(self.root, dead, self.key)
+            if place is not None:
+                return Sighting(FAILED, place.job, place=place)
+        except OsqueueError:
+            return None  # merged away meanwhile, or unreadable just now: a later look tells
+        self.known.update(table.name for table in tables)
+        self.known.update(span.name for span in dead)
+        return None
+
+
+def _failure(text: str, job: stored.Job) -> JobFailed:
+    last = job.history[-1] if job.history else None
+    error = last.error or f"its lease ended ({last.outcome})" if last is not None else ""
+    kind = last.error_type if last is not None else ""
+    return JobFailed(
+        f"job {text} failed after {job.attempt} attempts: {error}",
+        job_id=text,
+        type=kind,
+        error=error.removeprefix(f"{kind}: "),
+        traceback=job.trace,
+    )

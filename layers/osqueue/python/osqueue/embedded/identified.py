@@ -1,0 +1,195 @@
+"""Enqueue under a client's own id: one job per id, whoever else asks for it at the same time.
+
+Each item is a *wish*. Its id's entry is created first; then either the wish is ours to submit (the entry names the
+key we drew, or that of a caller who never came to enqueue it), or the job that the entry names decides: a live one
+makes the wish a duplicate, a completed one answers it, one that is over lets us take the entry over and begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from .. import ids
+from ..commit.effects import Flow, together
+from ..core.ops import Code, New
+from ..core.state import COMPLETED, State
+from ..errors import NotFound, OsqueueError, Throttled
+from ..job import Enqueued
+from ..keys import job_id, shard_of
+from ..lookup import Sighting, look
+from ..shards import QueueFlow, read_state, root_of
+from .asking import OVER, Asking
+
+ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
+
+
+class Wish:
+    """One item on its way into the queue."""
+
+    __slots__ = ("answer", "entry", "new", "ready")
+
+    def __init__(self, new: New) -> None:
+        self.new = new  # as it will be submitted
+        self.entry: ids.Entry | None = None  # what its id stands for
+        self.ready = new.client_id is None  # may be submitted as it is
+        self.answer: Enqueued | None = None
+
+    def own(self, entry: ids.Entry, seen: int) -> None:
+        """The entry names a key that nobody has enqueued, as far as the head of ``seen`` tells."""
+        self.entry = entry
+        self.new = replace(self.new, key=entry.key, seen=seen)
+        self.ready = True
+
+
+class Anew:
+    """What it takes to begin anew under ids whose jobs are over."""
+
+    def __init__(self, draw: Callable[[], bytes], seen: int) -> None:
+        self.key = draw  # a key that nobody has used
+        self.seen = seen  # seq of a head from before any of those keys stands in an entry
+
+
+class Identifying(Asking):
+    """The flows of jobs with ids. Its heir offers ``submit``, which commits jobs to one shard."""
+
+    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+        """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY."""
+        raise NotImplementedError
+
+    def draw(self, shard: int) -> bytes:
+        """A new key."""
+        raise NotImplementedError
+
+    def fulfil(self, news: Sequence[New], shard: int) -> QueueFlow[list[Enqueued]]:
+        """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well."""
+        wishes = [Wish(new) for new in news]
+        yield from self._register(wishes, shard)
+        for _ in range(ROUNDS_MAX):
+            yield from self._submit([wish for wish in wishes if wish.answer is None and wish.ready])
+            left = [wish for wish in wishes if wish.answer is None]
+            if not left:
+                break
+            yield from self._resolve(left, shard)
+        crowded = Enqueued(
+            "rejected",
+            None,
+            error=Throttled("the job of this id changes too fast just now. Repeat the call."),
+        )
+        return [wish.answer or crowded for wish in wishes]
+
+    def _register(self, wishes: Sequence[Wish], shard: int) -> QueueFlow[None]:
+        """Let each id stand for our key, or learn what it stands for. Of several wishes for one id the first counts."""
+        named: dict[str, Wish] = {}
+        for wish in wishes:
+            if wish.new.client_id is not None:
+                named.setdefault(wish.new.client_id, wish)
+        seen = (
+            yield from self._seen(shard)
+        ).seq  # before the entries exist that let others act on our behalf
+        entries = yield from ids.create(self.queue, [(each, wish.new.key) for each, wish in named.items()])
+        stands = dict(zip(named, entries, strict=True))
+        for wish in wishes:
+            if wish.new.client_id is None:
+                continue
+            entry = stands[wish.new.client_id]
+            if entry.key == wish.new.key:
+                wish.own(entry, seen)
+            else:
+                wish.entry, wish.ready = entry, False
+
+    def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
+        shards: dict[int, list[Wish]] = {}
+        sent: set[bytes] = set()
+        for wish in wishes:
+            if wish.new.key in sent:
+                wish.ready = (
+                    False  # the same id twice in one call: the second looks what becomes of the first
+                )
+                continue
+            sent.add(wish.new.key)
+            shards.setdefault(shard_of(wish.new.key), []).append(wish)
+        for shard, group in shards.items():
+            answers = yield from self.submit([wish.new for wish in group], shard)
+            for wish, answer in zip(group, answers, strict=True):
+                if isinstance(answer, Enqueued):
+                    wish.answer = answer
+                else:
+                    wish.ready = False  # another enqueued it, or may have: look
+
+    def _resolve(self, wishes: Sequence[Wish], shard: int) -> QueueFlow[None]:
+        """See what became of the jobs that the entries name, with one look at each shard's head."""
+        shards: dict[int, list[Wish]] = {}
+        for wish in wishes:
+            shards.setdefault(shard_of(_entry(wish).key), []).append(wish)
+        for where, group in shards.items():
+            state = yield from read_state(self.queue, where)
+            now = 0 if state is None else (yield from self.moment(where, state))
+            anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)).seq)
+            # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
+            yield from together([self._settle(wish, where, state, now, anew) for wish in group])
+
+    def _settle(self, wish: Wish, where: int, state: State | None, now: int, anew: Anew) -> Flow[None]:
+        """What the job that an entry names means for a wish. Nothing, when the head has moved on: look again."""
+        entry = _entry(wish)
+        sighting = None
+        if state is not None:
+            try:
+                sighting = yield from look(root_of(self.queue, where), state, entry.key)
+            except NotFound:
+                return
+        if sighting is None:
+            yield from self._help(wish, 0 if state is None else state.seq, anew)
+        elif sighting.state not in OVER:
+            wish.answer = Enqueued("duplicate", job_id(entry.key), sighting.state)
+        elif sighting.state == COMPLETED and not sighting.expired(now):
+            wish.answer = yield from self._completed(entry.key, sighting)
+        else:
+            yield from self._take_over(wish, anew)
+
+    def _completed(self, key: bytes, sighting: Sighting) -> Flow[Enqueued]:
+        result: Any = None
+        try:
+            result = yield from self.result_of(key, sighting)
+        except OsqueueError as error:
+            return Enqueued("completed", job_id(key), COMPLETED, error=error)
+        return Enqueued("completed", job_id(key), COMPLETED, result)
+
+    def _help(self, wish: Wish, seen: int, anew: Anew) -> Flow[None]:
+        """The job is nowhere: it was never enqueued, unless it has just been forgotten.
+
+        An entry is freed before its job is forgotten, so one that is still there tells the two apart.
+        """
+        known = _entry(wish)
+        (entry,) = yield from ids.read(self.queue, [wish.new.client_id or ""])
+        if entry is None:
+            yield from self._begin(wish, anew)
+        elif entry.key == known.key:
+            wish.own(entry, seen)
+        else:
+            wish.entry = entry
+
+    def _take_over(self, wish: Wish, anew: Anew) -> Flow[None]:
+        """The id's job is over: let the id stand for a new one."""
+        entry = yield from ids.replace(self.queue, wish.new.client_id or "", _entry(wish), anew.key())
+        if entry is not None:
+            wish.own(entry, anew.seen)
+        else:  # somebody else was faster, or the id was freed meanwhile
+            yield from self._begin(wish, anew)
+
+    def _begin(self, wish: Wish, anew: Anew) -> Flow[None]:
+        """Let the id stand for a new key if it stands for none, or learn what it stands for."""
+        key = anew.key()
+        (entry,) = yield from ids.create(self.queue, [(wish.new.client_id or "", key)])
+        if entry.key == key:
+            wish.own(entry, anew.seen)
+        else:
+            wish.entry = entry
+
+
+def _entry(wish: Wish) -> ids.Entry:
+    assert wish.entry is not None
+    return wish.entry

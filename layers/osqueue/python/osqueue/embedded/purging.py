@@ -1,0 +1,443 @@
+"""Purge: erase single jobs for good, for those who must.
+
+In this order, so that whoever repeats a purge that died finds what is left of it:
+
+    cancel     a job that waits; one that is being worked on is refused
+    contents   payloads and results beside the head are overwritten with zeros, or deleted; the job's id is freed
+    objects    segments and tables that hold the job are blanked, in the same number of bytes: they stay readable
+    backups    so are the copies of heads
+    state      the head, the dead letters and the tables forget the job, in one commit
+    archive    its records are taken out of the parts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .. import archive, backup, finished, ids, limits, segments, validation
+from ..commit.effects import Sleep
+from ..core import erase
+from ..core.ops import Code, Erase, Merge, Op, Swap
+from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finished, Job, Span, State, Table
+from ..core.tables import FOLDER as TABLES
+from ..core.tables import encode_index, encode_table
+from ..core.wire import decode_head, encode_head
+from ..errors import Conflict, Damaged, NewerFormat, NotFound, Rejected, Throttled
+from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
+from ..shards import QueueFlow, Submit, read_state, root_of, unavailable
+from ..staging import Stage
+from ..stores.base import (
+    Deleted,
+    DeleteIfMatch,
+    Failed,
+    Found,
+    Get,
+    Missing,
+    PutIfMatch,
+    Refused,
+    Reply,
+    Request,
+    Written,
+)
+from ..tombstones import without
+from .dead import DeadLetters
+
+TRIES = 20  # of a step that others' commits or writes come in between
+ASKED_TRIES = 4  # of one request that brings no definite answer
+PAUSE_SECONDS = 0.05  # before the second of them, doubled for each further one
+CLOCK_SLACK_MS = limits.HOUR_MS  # by how much the clock that drew a key may have been ahead
+
+_decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
+_decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
+
+
+class Purged(Struct, frozen=True):
+    """What a purge found and erased. Zero: there was nothing of it (any more)."""
+
+    jobs: tuple[str, ...]  # their job ids
+    cancelled: int = 0  # jobs that waited, and were cancelled first
+    state: int = 0  # places in heads, dead letters included
+    tables: int = 0  # rows in tables of finished jobs
+    contents: int = 0  # payloads and results kept beside the head
+    ids: int = 0  # clients' ids that stood for them
+    objects: int = 0  # segments and tables in which they were blanked
+    backups: int = 0  # copies of heads in which they were blanked
+    archive: int = 0  # records in archive parts
+    left: tuple[str, ...] = ()  # objects that hold something of them and could not be changed
+
+    def __add__(self, other: Purged) -> Purged:
+        return Purged(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class _Target(Struct, frozen=True):
+    key: bytes
+    client_id: (
+        str | None
+    )  # under which it was asked for; freed last, because it is how a repeat finds the job
+
+
+class Purging(DeadLetters):
+    """The flow of those who must erase jobs."""
+
+    def purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
+        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound."""
+        targets = []
+        for text in _names(jobs):
+            target = yield from self._target(text)
+            targets.append(target)
+        total = Purged(())
+        for target in targets:
+            total += Purged((job_id(target.key),), cancelled=(yield from self._cancelled(target.key)))
+        shards: dict[int, list[_Target]] = {}
+        for target in targets:
+            shards.setdefault(shard_of(target.key), []).append(target)
+        for shard, group in shards.items():
+            total += yield from _ShardPurge(self, shard, group).run()
+        return total
+
+    def _target(self, text: str) -> QueueFlow[_Target]:
+        found = yield from self.locate(text)
+        if found is not None:
+            if found.sighting.state == PROCESSING:
+                raise _busy(text)
+            return _Target(found.key, None if text == job_id(found.key) else text)
+        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+        if entry is not None:
+            return _Target(entry.key, text)
+        if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
+            return _Target(key_of(text), None)
+        raise NotFound(
+            f"job {text}: nothing stands under this id. A job that is over is purged by its job id."
+        )
+
+    def _cancelled(self, key: bytes) -> QueueFlow[int]:
+        found = yield from self._seek(key)
+        if found is None or found.sighting.row is not None or found.sighting.state == FAILED:
+            return 0
+        answer = yield from self.cancel(job_id(key))
+        if answer == "processing":
+            raise _busy(job_id(key))
+        return int(answer == CANCELLED)
+
+
+def _busy(text: str) -> Conflict:
+    return Conflict(f"job {text} is being worked on. Cancel it, and purge it once it is over.")
+
+
+def _names(jobs: Any) -> list[str]:
+    if isinstance(jobs, str):
+        return [jobs]
+    if not isinstance(jobs, Iterable):
+        raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of ids.", field="jobs")
+    names = list(dict.fromkeys(jobs))
+    if len(names) > limits.ITEMS_PER_REQUEST_MAX:
+        raise Rejected(
+            f"jobs: {len(names):,} at once; the most is {limits.ITEMS_PER_REQUEST_MAX:,}.", field="jobs"
+        )
+    return names
+
+
+class _ShardPurge:
+    """The purge of some jobs of one shard."""
+
+    def __init__(self, flows: Purging, shard: int, targets: Sequence[_Target]) -> None:
+        self.flows = flows
+        self.queue = flows.queue
+        self.shard = shard
+        self.root = root_of(flows.queue, shard)
+        self.targets = targets
+        self.keys = frozenset(target.key for target in targets)
+        self.ids_last = frozenset(target.client_id for target in targets)
+        self.done = Purged(())
+        self.wiped: set[Body] = set()
+        self.looked: set[str] = set()  # objects that were looked into
+        self.since = min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS
+
+    def count(self, **more: Any) -> None:
+        self.done += Purged((), **more)
+
+    def run(self) -> QueueFlow[Purged]:
+        state = yield from read_state(self.queue, self.shard)
+        if state is not None:
+            yield from self._rows(erase.rows_in(state, self.keys))
+            yield from self._objects(state)
+        yield from self._backups()
+        if state is not None:
+            yield from self._forget()
+        yield from self._archive()
+        asked = [(each.client_id, each.key) for each in self.targets if each.client_id is not None]
+        self.count(ids=(yield from ids.free(self.queue, asked)))
+        return self.done
+
+    # ── Contents ─────────────────────────────────────────────────────────────
+    def _rows(self, rows: Iterator[Job | Finished] | Sequence[Job | Finished]) -> QueueFlow[None]:
+        """Erase what rows refer to, before the rows themselves go."""
+        for row in list(rows):
+            job = row.job if isinstance(row, Finished) else row
+            self.since = min(self.since, job.enqueued_ms)
+            contents = [job.payload, *([row.result, row.spent] if isinstance(row, Finished) else [])]
+            for content in contents:
+                if isinstance(content, Body) and content not in self.wiped:
+                    self.wiped.add(content)
+                    self.count(contents=(yield from self._wipe(content)))
+            if job.client_id is not None and job.client_id not in self.ids_last:
+                self.count(ids=(yield from ids.free(self.queue, [(job.client_id, job.key)])))
+
+    def _wipe(self, body: Body) -> QueueFlow[int]:
+        """Overwrite part of a body object with zeros; delete the object when that is all of it."""
+        name = self.root + body.name
+        for _ in range(TRIES):
+            alone = not body.start and body.length >= limits.BODY_BYTES_MAX  # larger ones share with nobody
+            found = yield from _ask(Get(name, start=0, length=1) if alone else Get(name), body.name)
+            if not isinstance(found, Found):
+                return 0
+            end = body.start + body.length
+            if alone or (not body.start and end == len(found.body)):
+                reply = yield from _ask(DeleteIfMatch(name, found.version), body.name)
+            elif not any(found.body[body.start : end]):
+                return 0
+            else:
+                data = found.body[: body.start] + bytes(body.length) + found.body[end:]
+                reply = yield from _ask(PutIfMatch(name, data, found.version), body.name)
+            if not isinstance(reply, Refused):
+                return 1
+        raise _restless()
+
+    # ── Segments, tables, copies of heads ────────────────────────────────────
+    def _covers(self, pointer: Span | Table) -> bool:
+        return pointer.name not in self.looked and any(pointer.first <= k <= pointer.last for k in self.keys)
+
+    def _objects(self, state: State) -> QueueFlow[None]:
+        """Blank the jobs in every segment and table that a head leads to."""
+        lanes = [span for lane in state.lanes for span in lane.backlog.spans]
+        yield from self._spans([*lanes, *state.delayed.spans, *state.dead.spans])
+        yield from self._tables(state.tables)
+
+    def _spans(self, spans: Sequence[Span]) -> QueueFlow[None]:
+        for span in filter(self._covers, spans):
+            self.looked.add(span.name)
+            if span.level:
+                try:
+                    below = yield from segments.children(self.root, span)
+                except NotFound:
+                    continue  # named by an old copy of the head, and gone
+                yield from self._spans(below)
+            else:
+                yield from self._blank(b"OSQB", span.name, _decode_jobs, erase.blank_job, lambda job: job.key)
+
+    def _tables(self, tables: Sequence[Table]) -> QueueFlow[None]:
+        for table in filter(self._covers, tables):
+            self.looked.add(table.name)
+            if table.level:
+                try:
+                    below = yield from finished.children(self.root, table)
+                except NotFound:
+                    continue
+                yield from self._tables(below)
+            else:
+                yield from self._blank(
+                    b"OSQT", table.name, _decode_rows, erase.blank_row, lambda row: row.key
+                )
+
+    def _blank(
+        self,
+        magic: bytes,
+        name: str,
+        decode: Callable[[bytes], tuple[Any, ...]],
+        blank: Callable[[Any], Any],
+        key_of_row: Callable[[Any], bytes],
+    ) -> QueueFlow[None]:
+        found = yield from _ask(Get(self.root + name), name)
+        if not isinstance(found, Found):
+            return
+        mine: list[Any] = []
+
+        def change(row: Any) -> Any:
+            if key_of_row(row) not in self.keys:
+                return row
+            mine.append(row)
+            return blank(row)
+
+        data = erase.blank_object(magic, found.body, name, decode, change)
+        yield from self._rows(mine)
+        if data is None:
+            self.count(left=(self.root + name,))
+        elif data != found.body:
+            reply = yield from _ask(PutIfMatch(self.root + name, data, found.version), name)
+            if isinstance(
+                reply, Refused
+            ):  # collected, or blanked by another purge, which may have others in mind
+                yield from self._blank(magic, name, decode, blank, key_of_row)
+            else:
+                self.count(objects=1)
+
+    def _backups(self) -> QueueFlow[None]:
+        for name in (yield from backup.saved(self.queue, self.shard)):
+            for _ in range(TRIES):
+                if (yield from self._backup(name)):
+                    break
+
+    def _backup(self, name: str) -> QueueFlow[bool]:
+        """Blank the jobs in one copy of the head, and in what it leads to; False: it changed meanwhile."""
+        found = yield from _ask(Get(name), name)
+        if not isinstance(found, Found):
+            return True
+        try:
+            state = decode_head(found.body)
+        except (Damaged, NewerFormat):
+            self.count(left=(name,))
+            return True
+        yield from self._rows(erase.rows_in(state, self.keys))
+        yield from self._objects(state)
+        blank = erase.blank_state(state, self.keys)
+        if blank is state:
+            return True
+        reply = yield from _ask(PutIfMatch(name, encode_head(blank), found.version), name)
+        self.count(backups=int(isinstance(reply, Written)))
+        return isinstance(reply, Written)
+
+    # ── The state ────────────────────────────────────────────────────────────
+    def _forget(self) -> QueueFlow[None]:
+        """Take the jobs out of the head, the dead letters and the tables; in one commit, unless others come between."""
+        for _ in range(TRIES):
+            state = yield from read_state(self.queue, self.shard)
+            if state is None:
+                return
+            if not self.keys.isdisjoint(state.leases):
+                raise Conflict(
+                    "a job was redriven while it was purged, and is being worked on. Purge it once it is over."
+                )
+            stage = yield from self.flows.stage(self.shard)
+            # Born no earlier than what it replaces: by that the reducer tells what may hold a job enqueued since.
+            stage.born = max(stage.born, state.seq)
+            try:
+                swaps = yield from self._swaps(state, stage)
+                merges, rows = yield from self._merges(state, stage)
+            except NotFound:
+                continue  # the head has moved on
+            ops: list[Op] = [*merges]
+            if swaps or any(True for _ in erase.rows_in(state, self.keys)):
+                ops.append(Erase(tuple(sorted(self.keys)), tuple(swaps)))
+            if not ops:
+                return
+            answer = yield Submit(self.shard, tuple(ops))
+            if merges and all(each.code == Code.OK for each in answer.outcomes[: len(merges)]):
+                self.count(tables=rows)
+            last = answer.outcomes[-1]
+            if len(ops) > len(merges) and last.code == Code.OK:
+                self.count(state=last.count)
+            # Once more: it may have left the head for a table meanwhile.
+        raise _restless()
+
+    def _swaps(self, state: State, stage: Stage) -> QueueFlow[list[Swap]]:
+        """Dead letters in segments: the spans that hold them, and those to take their places."""
+        swaps = []
+        for span in state.dead.spans:
+            dropped: set[bytes] = set()
+            fresh = yield from without(self.root, span, set(self.keys), dropped, stage)
+            if dropped:
+                swaps.append(Swap(span, fresh))
+        return swaps
+
+    def _merges(self, state: State, stage: Stage) -> QueueFlow[tuple[list[Merge], int]]:
+        """Tables that hold the jobs, each to be exchanged for one without them; and how many rows those were."""
+        merges: list[Merge] = []
+        rows = 0
+        for table in state.tables:
+            fresh = yield from self._without(table, stage)
+            if fresh != table:
+                merges.append(Merge((table,), () if fresh is None else (fresh,), forgets=True))
+                rows += table.count - (0 if fresh is None else fresh.count)
+        return merges, rows
+
+    def _without(self, table: Table, stage: Stage) -> QueueFlow[Table | None]:
+        """A table without the jobs: the same one when it holds none of them, None when nothing is left."""
+        if not any(table.first <= key <= table.last for key in self.keys):
+            return table
+        if table.level:
+            before = yield from finished.children(self.root, table)
+            after = []
+            for child in before:
+                kept = yield from self._without(child, stage)
+                if kept is not None:
+                    after.append(kept)
+            if tuple(after) == before:
+                return table
+            if not after:
+                return None
+            name = stage.name(TABLES)
+            data, fresh = encode_index(after, name)
+        else:
+            found = yield from finished.rows(self.root, table)
+            rest = [row for row in found if row.key not in self.keys]
+            if len(rest) == len(found):
+                return table
+            if not rest:
+                return None
+            name = stage.name(TABLES)
+            data, fresh = encode_table(rest, table.archived, name)
+        yield from stage.write([(name, data)])
+        return fresh
+
+    # ── The archive ──────────────────────────────────────────────────────────
+    def _archive(self) -> QueueFlow[None]:
+        """Take the records out of the parts: from when the jobs were enqueued until their last repeats."""
+        names = {job_id(key) for key in self.keys}
+        over: set[str] = set()  # jobs whose last record has been met
+        hours: set[str] = set()  # since the last record of any of them
+        after = ""
+        while True:
+            page = yield from archive.parts(self.queue, max(0, self.since), after)
+            if not page:
+                return
+            after = page[-1]
+            for name in page:
+                folder, _, part = name.rpartition("/")
+                hours.add(folder)
+                if over == names and len(hours) > archive.HOURS_REMEMBERED:
+                    return
+                if not part.startswith(f"{self.shard:02d}-"):
+                    continue
+                found = yield from self._strip(name, names)
+                if found:
+                    hours = {folder}
+                    self.count(archive=len(found))
+                    over |= {who for who, state in found if state in (COMPLETED, CANCELLED)}
+
+    def _strip(self, name: str, names: set[str]) -> QueueFlow[list[tuple[str, str]]]:
+        for _ in range(TRIES):
+            part = yield from _ask(Get(name), name)
+            if not isinstance(part, Found):
+                return []
+            data, found = erase.strip_part(part.body, name, names)
+            if not found:
+                return []
+            change: Request = (
+                PutIfMatch(name, data, part.version) if data else DeleteIfMatch(name, part.version)
+            )
+            if not isinstance((yield from _ask(change, name)), Refused):
+                return found
+        raise _restless()
+
+
+def _ask(request: Request, name: str) -> QueueFlow[Reply]:
+    """Ask until there is a definite answer. A write that is repeated may be told that it came second: Refused."""
+    reply: Reply = yield request
+    for tried in range(1, ASKED_TRIES):
+        if not isinstance(reply, Failed):
+            break
+        yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
+        reply = yield request
+    if not isinstance(reply, Found | Missing | Written | Deleted | Refused):
+        raise unavailable(reply, name)
+    return reply
+
+
+def _restless() -> Throttled:
+    return Throttled(
+        "what was to be purged changes too fast just now. Repeat the purge: it goes on where it stopped."
+    )

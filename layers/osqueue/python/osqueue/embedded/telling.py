@@ -1,0 +1,165 @@
+"""What happened to a job, and why: from the committed state, or from the archive where only that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from .. import archive, ids, limits, validation
+from ..core.history import Record
+from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, Settings, State, waiting
+from ..errors import NotFound
+from ..job import moment
+from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
+from ..lookup import Sighting
+from ..shards import QueueFlow, read_state
+from ..story import ARCHIVE, Standing, Story, tell
+from .asking import Asking, Located
+
+PARTS_MAX = 1_000  # archive parts that one question may read
+CLOCK_SLACK_MS = limits.HOUR_MS  # by how much the clock that drew a key may have been ahead
+
+
+class Telling(Asking):
+    """The flow of people who ask what happened."""
+
+    def story(self, text: str) -> QueueFlow[Story]:
+        """The story of a job, by job id or by the client's own id. Raises NotFound."""
+        found = yield from self.locate(text)
+        if found is not None:
+            now = yield from self.moment(shard_of(found.key), found.state)
+            settings = yield from self._settings_of(found)
+            return tell(found.sighting.view(), _standing(self.queue, found, settings), moment(now))
+        key = yield from self._key_of(text)
+        record = yield from self._recorded(key)
+        about = Standing(
+            self.queue,
+            ARCHIVE,
+            scheduled_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
+            why=record.why,
+        )
+        return tell(archive.view(record), about, moment(self.machine.now_ms()))
+
+    def _settings_of(self, found: Located) -> QueueFlow[Settings]:
+        """The queue's settings: those of the first shard, which every other one copies."""
+        if shard_of(found.key) == 0:
+            return found.state.settings
+        first = yield from read_state(self.queue, 0)
+        return found.state.settings if first is None else first.settings
+
+    def _key_of(self, text: str) -> QueueFlow[bytes]:
+        """The key of a job that the queue does not know any more."""
+        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+        if entry is not None:
+            return entry.key
+        if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
+            return key_of(text)
+        raise NotFound(
+            f"job {text}: no such job in this queue, and the archive is sorted by time, not by clients' ids."
+            f" 'osqueue archive cat ADDRESS {self.queue} --job ID --since TIME' looks through it."
+        )
+
+    def _recorded(self, key: bytes) -> QueueFlow[Record]:
+        """What the archive knows of a job, by the parts of its shard from when its key was drawn on."""
+        text, shard = job_id(key), f"{shard_of(key):02d}-"
+        since = max(0, drawn_ms(key) - CLOCK_SLACK_MS)
+        found: list[Record] = []
+        read, last = 0, ""
+        while read < PARTS_MAX:
+            names = yield from archive.parts(self.queue, since, last)
+            if not names:
+                break
+            last = names[-1]
+            mine = [name for name in names if name.rpartition("/")[2].startswith(shard)][: PARTS_MAX - read]
+            for at in range(0, len(mine), archive.PARTS_AT_ONCE):
+                group = mine[at : at + archive.PARTS_AT_ONCE]
+                read += len(group)
+                for records in (yield from archive.read(group)):
+                    found.extend(each for each in records if each.job_id == text)
+                if any(each.state in (COMPLETED, CANCELLED) for each in found):
+                    return _whole(found)
+        if found:
+            return _whole(found)
+        if read >= PARTS_MAX:
+            hour = last.rpartition("/")[0].partition("date=")[2].replace("/hour=", " ")
+            raise NotFound(
+                f"job {text}: not in the queue, and not in the first {read:,} archive parts since its id was drawn (up"
+                f" to {hour} h UTC). 'osqueue archive cat ADDRESS {self.queue} --job {text} --since TIME' goes on."
+            )
+        raise NotFound(
+            f"job {text}: neither the queue nor its archive knows it. It never was, it was purged, or its archive"
+            " parts were deleted."
+        )
+
+
+def _whole(records: Sequence[Record]) -> Record:
+    """The latest record of a job, with the attempts that the earlier ones tell of as well."""
+    latest = max(records, key=lambda each: (each.run, each.finished_ms))
+    runs = {attempt.run: attempt for each in records for attempt in each.attempts}
+    return replace(latest, attempts=tuple(runs[run] for run in sorted(runs)))
+
+
+def _standing(queue: str, found: Located, settings: Settings) -> Standing:
+    at = found.sighting
+    return Standing(
+        queue,
+        paused=settings.paused,
+        ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
+        dead_ttl=settings.dead_ttl_ms / 1000,
+        scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
+        why=at.row.why if at.row is not None else "",
+    )
+
+
+# ── How long the queue in front of a job is ──────────────────────────────────
+def ahead_of(state: State, at: Sighting) -> int:
+    """About how many queued jobs of the shard are to be claimed before this one.
+
+    Exact while all of them lie in the head; what lies in segments is counted by the keys they may hold.
+    """
+    job, count = at.job, 0
+    for lane in state.lanes:
+        if lane.priority < job.priority:
+            count += waiting(lane.backlog)
+        elif lane.priority == job.priority:
+            same = lane.kind == job.kind
+            count += _before_in_lane(lane.backlog, at) if same else _older(lane.backlog, job.key)
+    return count
+
+
+def _before_in_lane(backlog: Backlog, at: Sighting) -> int:
+    key = at.job.key
+    for place, job in enumerate(backlog.ready):
+        if job.key == key:
+            return place
+    count = len(backlog.ready)
+    if at.place is not None:
+        for span in backlog.spans:
+            if span.name == at.place.top.name:
+                return count + _share(
+                    span.count, at.place.offset - span.offset, span.size - span.offset, span.level
+                )
+            count += span.count
+    count += sum(span.count for span in backlog.spans) if at.place is None else 0
+    for job in backlog.tail:
+        if job.key == key:
+            break
+        count += 1
+    return count
+
+
+def _share(count: int, before: int, size: int, level: int) -> int:
+    """How many jobs of a span lie before a block: by bytes in a segment, half of an index."""
+    return count // 2 if level else count * max(0, before) // max(1, size)
+
+
+def _older(backlog: Backlog, key: bytes) -> int:
+    """How many jobs of another kind came before a key."""
+    count = sum(job.key < key for jobs in (backlog.ready, backlog.tail) for job in jobs)
+    for span in backlog.spans:
+        if span.last < key:
+            count += span.count
+        elif span.first < key:
+            count += span.count // 2
+    return count

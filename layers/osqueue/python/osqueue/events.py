@@ -1,0 +1,348 @@
+"""Events: every transition of a job as public data, and the places it may be sent to.
+
+An event tells that a job went from one state to another, in a commit that is durable. It says who, when and why,
+and never what: no payload, no result, no error text. Events are sent after the commit and in its order. Nothing is
+undone when a sink fails, and nothing is sent again later: whoever needs all of them reads the archive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from logging import getLogger
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from .clock import MACHINE, Machine
+from .core import state as stored
+from .errors import NotInstalled, OsqueueError, Rejected, Unavailable
+from .job import moment
+from .keys import job_id
+from .limits import ERROR_CHARS_MAX, KB
+from .validation import text
+
+NAMES = (
+    stored.QUEUED,
+    stored.SCHEDULED,
+    stored.PROCESSING,
+    stored.FAILING,
+    stored.COMPLETED,
+    stored.FAILED,
+    stored.CANCELLED,
+    stored.STALLED,
+)
+
+ENTRIES_PER_REQUEST_MAX = 10  # of PutEvents
+REQUEST_BYTES_MAX = 256 * KB - 1  # of all entries of one PutEvents: AWS asks for less than 256 KB
+BUS_CHARS_MAX = 1_600  # a name or an ARN
+SOURCE_CHARS_MAX = 256
+TIME_BYTES = 14  # what AWS counts for an entry's time
+CONNECT_TIMEOUT_S = 2
+READ_TIMEOUT_S = 5
+TRIES = 2  # of each entry: the first one, and one more
+
+log = getLogger("osqueue.events")
+
+
+class Event(Struct, frozen=True):
+    """One committed transition of a job (or of ``count`` jobs that were enqueued together)."""
+
+    queue: str
+    job_id: str | None  # None when the event is about several jobs without a common id
+    id: str | None  # the id that the client gave the job, if any
+    name: str  # what happened: one of NAMES
+    from_state: str | None  # None: the job is new
+    to_state: str
+    at: datetime  # aware, UTC: the time of the commit
+    cause: str  # enqueue, claim, complete, fail, stalled, release, cancel, due or redrive
+    attempt: int  # attempts used so far
+    run: int  # leases granted so far
+    worker: str | None  # who held the lease, where there was one
+    count: int = 1  # jobs
+    kind: str | None = None
+
+
+def public_event(queue: str, event: stored.Event) -> Event | None:
+    """The public form of a committed transition; None for one that leaves the job in its state.
+
+    A job whose lease ran out is ``stalled`` when it goes back to the queue; with no attempts left it ``failed``.
+    """
+    if event.origin == event.target:
+        return None  # a dead letter that has been kept for its time: it was told as failed long ago
+    again = event.cause == stored.STALLED and event.target == stored.QUEUED
+    return Event(
+        queue=queue,
+        job_id=job_id(event.key) if event.key else None,
+        id=event.client_id,
+        name=stored.STALLED if again else event.target,
+        from_state=event.origin or None,
+        to_state=event.target,
+        at=moment(event.at_ms),
+        cause=event.cause,
+        attempt=event.attempt,
+        run=event.run,
+        worker=event.worker or None,
+        count=event.count,
+        kind=event.kind or None,
+    )
+
+
+def public_events(queue: str, events: Iterable[stored.Event]) -> tuple[Event, ...]:
+    """The public form of a commit's transitions, in order."""
+    found = (public_event(queue, each) for each in events)
+    return tuple(event for event in found if event is not None)
+
+
+class Undelivered(Unavailable):
+    """Some events did not arrive. ``failed`` says how many of those given to ``send``."""
+
+    def __init__(self, message: str, failed: int) -> None:
+        super().__init__(message)
+        self.failed = int(failed)
+
+
+class Sink(Protocol):
+    """A place that events are sent to."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in counts and logs."""
+        ...
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Take the events of one commit, in order.
+
+        Raises whatever it likes when they did not arrive; ``Undelivered`` when some of them did.
+        Called by every thread that commits, by several at once.
+        """
+        ...
+
+
+class CallbackSink:
+    """Calls a function with each event. One that raises does not keep the others from being told.
+
+    >>> told = []
+    >>> sink = CallbackSink(told.append)
+    """
+
+    def __init__(self, function: Callable[[Event], object], name: str = "callback") -> None:
+        self.name = name
+        self._function = function
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Call the function with each event, on the calling thread."""
+        failed = 0
+        last: Exception | None = None
+        for event in events:
+            try:
+                self._function(event)
+            except Exception as error:  # noqa: BLE001 - it is the caller's code
+                failed, last = failed + 1, error
+        if last is not None:
+            raise Undelivered(_words(last), failed) from last
+
+
+class EventBridgeSink:
+    """Puts events on an EventBridge bus, at most ten and less than 256 KB in a request.
+
+    Each entry has ``source``, the detail type ``job.<name>``, the commit's time, and the event's fields as its
+    detail. Entries that the bus refuses are sent once more. ``client`` is a boto3 client for ``events`` of the
+    caller's own; without one it is made at the first event, from the environment's credentials.
+    """
+
+    slow = True  # it waits for another machine
+
+    def __init__(
+        self, bus: str, source: str = "osqueue", client: Any = None, machine: Machine = MACHINE
+    ) -> None:
+        self.bus = text(bus, "bus", BUS_CHARS_MAX, 1)
+        self.source = text(source, "source", SOURCE_CHARS_MAX, 1)
+        if source.startswith("aws."):
+            raise Rejected(
+                f"source: {source!r} is one of Amazon's. Use a name that does not begin with 'aws.'.",
+                field="source",
+            )
+        if client is None and find_spec("boto3") is None:
+            raise NotInstalled(
+                "EventBridge needs boto3, which this Python does not have. Remedy: pip install 'osqueue[boto3]'",
+                field="client",
+            )
+        self.name = f"eventbridge:{bus}"
+        self._machine = machine
+        self._given = client
+        self._made: tuple[int, Any] | None = None  # the process it was made in, and the client
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Send the events; raises ``Undelivered`` with the number that the bus did not take.
+
+        When a request brings no answer twice, the rest is not tried: whoever commits is waiting.
+        """
+        entries = [self._entry(event) for event in events]
+        fitting = [entry for entry in entries if entry_bytes(entry) <= REQUEST_BYTES_MAX]
+        failed = len(entries) - len(fitting)
+        why = "an event is larger than 256 KB" if failed else ""
+        unsent = len(fitting)
+        for batch in batches(fitting):
+            unsent -= len(batch)
+            refused, reason, silent = self._deliver(batch)
+            failed, why = failed + refused, reason or why
+            if silent:
+                failed += unsent
+                break
+        if failed:
+            raise Undelivered(f"{failed} of {len(entries)} events did not reach {self.bus}: {why}", failed)
+
+    def _deliver(self, batch: list[dict[str, Any]]) -> tuple[int, str, bool]:
+        """Send one batch, what fails of it twice: how many failed, why, and whether there was no answer at all."""
+        left, why, silent = batch, "", False
+        for _ in range(TRIES):
+            try:
+                answer = self._client().put_events(Entries=left)
+            except Exception as error:  # noqa: BLE001 - botocore raises many kinds, and a client may be anybody's
+                why, silent = _words(error), True
+                continue
+            silent = False
+            if not answer.get("FailedEntryCount"):
+                return 0, "", False
+            results = zip(left, answer["Entries"], strict=True)
+            refused = [(entry, result) for entry, result in results if result.get("ErrorCode")]
+            left = [entry for entry, _ in refused]
+            why = ", ".join(sorted({str(result["ErrorCode"]) for _, result in refused}))
+            if not left:
+                return 0, "", False
+        return len(left), why, silent
+
+    def _entry(self, event: Event) -> dict[str, Any]:
+        return {
+            "Source": self.source,
+            "DetailType": f"job.{event.name}",
+            "Detail": msgspec.json.encode(event).decode(),
+            "EventBusName": self.bus,
+            "Time": event.at,
+        }
+
+    def _client(self) -> Any:
+        if self._given is not None:
+            return self._given
+        process = self._machine.process()
+        if self._made is None or self._made[0] != process:  # a fork's child must not share connections
+            import boto3
+            from botocore.config import Config
+
+            config = Config(
+                retries={"total_max_attempts": 1},  # repeating is done here, once
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+            )
+            self._made = (process, boto3.session.Session().client("events", config=config))
+        return self._made[1]
+
+
+def entry_bytes(entry: dict[str, Any]) -> int:
+    """The size of a PutEvents entry as AWS counts it: the time, the source, the detail type and the detail."""
+    return TIME_BYTES + sum(len(entry[field].encode()) for field in ("Source", "DetailType", "Detail"))
+
+
+def batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The entries in order, as few at a time as one PutEvents takes."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries:
+        more = entry_bytes(entry)
+        if batch and (len(batch) == ENTRIES_PER_REQUEST_MAX or size + more > REQUEST_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += more
+    if batch:
+        yield batch
+
+
+class Delivery(Struct, frozen=True):
+    """What became of the events of one sink so far."""
+
+    delivered: int = 0
+    failed: int = 0
+    last_error: str | None = None  # the text of the latest failure; it stays when later events arrive
+
+
+class EventOutlet:
+    """Sends events to several sinks. A sink that fails is counted and logged, and disturbs nobody.
+
+    >>> told = []
+    >>> outlet = EventOutlet([CallbackSink(told.append)])
+    >>> outlet.deliveries["callback"].failed
+    0
+    """
+
+    def __init__(self, sinks: Iterable[Sink], before: EventOutlet | None = None) -> None:
+        """``before`` is an outlet whose sinks are among these: its counts go on."""
+        self._sinks = tuple((str(sink.name), sink) for sink in sinks)
+        self._lock = threading.Lock()
+        counted = {} if before is None else before.deliveries
+        self._deliveries = {name: counted.get(name, Delivery()) for name, _ in self._sinks}
+        self._failing: set[str] = set()
+        if len(self._deliveries) < len(self._sinks):
+            raise Rejected(
+                f"sinks: two have one name, among {', '.join(name for name, _ in self._sinks)}. "
+                "Give each a name of its own.",
+                field="sinks",
+            )
+
+    @property
+    def deliveries(self) -> dict[str, Delivery]:
+        """The counts of each sink by its name: a copy that does not change any more."""
+        with self._lock:
+            return dict(self._deliveries)
+
+    @property
+    def slow(self) -> bool:
+        """Does a sink wait for another machine? Sinks of your own may say so by an attribute ``slow``."""
+        return any(getattr(sink, "slow", False) for _, sink in self._sinks)
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Send the events to every sink, one after the other, on the calling thread. Raises no ``Exception``."""
+        given = tuple(events)
+        if not given:
+            return
+        for name, sink in self._sinks:
+            try:
+                sink.send(given)
+            except Exception as error:  # noqa: BLE001 - the commit is done; nothing may make it look undone
+                self._count(name, len(given), error)
+            else:
+                self._count(name, len(given), None)
+
+    def tell(self, queue: str, events: Iterable[stored.Event]) -> None:
+        """Send the transitions of one commit of ``queue`` in their public form."""
+        self.send(public_events(queue, events))
+
+    def _count(self, name: str, given: int, error: Exception | None) -> None:
+        failed = 0 if error is None else given
+        if isinstance(error, Undelivered):
+            failed = min(max(error.failed, 0), given)
+        why = None if error is None else _words(error)
+        with self._lock:
+            before = self._deliveries[name]
+            self._deliveries[name] = Delivery(
+                before.delivered + given - failed, before.failed + failed, why or before.last_error
+            )
+            changed = (error is not None) != (name in self._failing)
+            (self._failing.discard if error is None else self._failing.add)(name)
+        if changed and error is not None:  # once, not for every commit until somebody mends it
+            log.warning("sink %s fails (%s); its failures are counted", name, type(error).__name__)
+        elif changed:
+            log.info("sink %s takes events again", name)
+
+
+def _words(error: Exception) -> str:
+    """An error in words. A stranger's exception may not even be printable."""
+    try:
+        words = error.message if isinstance(error, OsqueueError) else f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001
+        words = type(error).__name__
+    return words[:ERROR_CHARS_MAX]

@@ -1,0 +1,198 @@
+"""Dead letters as callers see them: one by one, or grouped by the error they died of.
+
+A group is named by its error's fingerprint (``core.fingerprint``): what differs between two occurrences of one error
+does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from . import limits, validation
+from .commit.effects import All, Flow
+from .core import state as stored
+from .core.fingerprint import CHARS, fingerprint, last_error, normalised
+from .core.state import Backlog, Span
+from .core.wire import decode_blocks
+from .errors import Damaged, Rejected
+from .job import moment
+from .keys import job_id
+from .segments import READS_AT_ONCE, segments_of, unread
+from .stores.base import Found, Get
+
+_MARK = re.compile(rf"[0-9a-f]{{{CHARS}}}")
+READ_BYTES_MAX = limits.SEGMENT_BYTES_MAX  # of segments read at once
+
+
+class DeadLetter(Struct, frozen=True):
+    """A job that failed and is kept: it has no attempts left, or its worker gave it up."""
+
+    job_id: str
+    id: str | None  # the client's own id
+    kind: str | None
+    priority: int
+    error: str  # the last one
+    error_type: str | None
+    fingerprint: str  # of that error
+    attempts: int  # used since it was enqueued or last redriven
+    run: int  # leases ever granted
+    worker: str | None  # that held the last of them
+    enqueued_at: datetime
+    failed_at: datetime
+    kept_until: datetime  # then it is let go, and only the archive tells of it
+    payload_bytes: int
+
+
+class DeadGroup(Struct, frozen=True):
+    """Dead letters that died of the same error."""
+
+    fingerprint: str
+    count: int
+    error: str  # without what differs between them
+    example: DeadLetter  # the latest
+    first_at: datetime  # when the first of them failed
+    last_at: datetime
+    kinds: dict[str, int]  # how many of each kind; "" is the nameless one
+
+
+class Filter(Struct, frozen=True):
+    """Which dead letters are meant."""
+
+    kinds: tuple[str, ...] | None = None
+    error: str = ""  # part of the last error's text
+    fingerprint: str = ""
+
+    def matches(self, job: stored.Job) -> bool:
+        """Is this one of them?"""
+        if self.kinds is not None and job.kind not in self.kinds:
+            return False
+        if self.error and self.error not in (job.history[-1].error if job.history else ""):
+            return False
+        return not self.fingerprint or fingerprint(*last_error(job.history)) == self.fingerprint
+
+
+def filter_of(kinds: Iterable[str] | None, error: str | None, mark: str | None) -> Filter:
+    """What a caller asked for, checked."""
+    part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
+    if mark is not None and not _MARK.fullmatch(str(mark)):
+        raise Rejected(
+            f"fingerprint: {mark!r:.80} is none. Pass one of those that the groups of dead letters show.",
+            field="fingerprint",
+        )
+    return Filter(validation.kinds(kinds), part, mark or "")
+
+
+def letter(job: stored.Job, dead_ttl_ms: int) -> DeadLetter:
+    """The public view of a dead letter."""
+    kind, error = last_error(job.history)
+    last = job.history[-1] if job.history else None
+    died = last.ended_ms if last is not None else job.enqueued_ms
+    return DeadLetter(
+        job_id=job_id(job.key),
+        id=job.client_id,
+        kind=job.kind or None,
+        priority=job.priority,
+        error=error,
+        error_type=kind or None,
+        fingerprint=fingerprint(kind, error),
+        attempts=job.attempt,
+        run=job.run,
+        worker=last.worker if last is not None else None,
+        enqueued_at=moment(job.enqueued_ms),
+        failed_at=moment(died),
+        kept_until=moment(died + dead_ttl_ms),
+        payload_bytes=stored.content_bytes(job.payload),
+    )
+
+
+class Groups:
+    """Dead letters being sorted by what they died of."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Any]] = {}
+
+    def add(self, found: DeadLetter) -> None:
+        """Count one more."""
+        mine = self._groups.setdefault(
+            found.fingerprint,
+            {"count": 0, "example": found, "first": found.failed_at, "kinds": {}},
+        )
+        mine["count"] += 1
+        mine["first"] = min(mine["first"], found.failed_at)
+        if found.failed_at >= mine["example"].failed_at:
+            mine["example"] = found
+        kind = found.kind or ""
+        mine["kinds"][kind] = mine["kinds"].get(kind, 0) + 1
+
+    def found(self) -> list[DeadGroup]:
+        """The groups, the largest first."""
+        groups = [
+            DeadGroup(
+                fingerprint=mark,
+                count=mine["count"],
+                error=normalised(mine["example"].error),
+                example=mine["example"],
+                first_at=mine["first"],
+                last_at=mine["example"].failed_at,
+                kinds=dict(sorted(mine["kinds"].items())),
+            )
+            for mark, mine in self._groups.items()
+        ]
+        return sorted(groups, key=lambda group: (-group.count, group.fingerprint))
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────
+def read(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[stored.Job]]:
+    """Up to ``most`` jobs of a backlog in order, after the first ``skip``."""
+    ready, tail = list(backlog.ready), list(backlog.tail)
+    jobs = ready[skip:]
+    skip = max(0, skip - len(ready))
+    wanted: list[Span] = []
+    if most is None or len(jobs) < most:
+        room = None if most is None else most - len(jobs)
+        for segment in (yield from segments_of(root, backlog.spans)):
+            if not wanted and skip >= segment.count:
+                skip -= segment.count
+                continue
+            wanted.append(segment)
+            if room is not None and sum(each.count for each in wanted) - skip >= room:
+                break
+    for group in _by_bytes(wanted):
+        for found in (yield from _whole(root, group)):
+            jobs.extend(found[skip:])
+            skip = 0
+    if most is None or len(jobs) < most:
+        jobs.extend(tail[skip:])
+    return jobs if most is None else jobs[:most]
+
+
+def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    group: list[Span] = []
+    size = 0
+    for span in spans:
+        if group and (len(group) >= READS_AT_ONCE or size + span.size > READ_BYTES_MAX):
+            yield group
+            group, size = [], 0
+        group.append(span)
+        size += span.size
+    if group:
+        yield group
+
+
+def _whole(root: str, spans: list[Span]) -> Flow[list[list[stored.Job]]]:
+    """Every job still to come in each of some segments."""
+    gets = tuple(Get(root + each.name, start=each.offset, length=each.size - each.offset) for each in spans)
+    found: list[list[stored.Job]] = []
+    for span, reply in zip(spans, (yield All(gets)), strict=True):
+        if not isinstance(reply, Found):
+            raise unread(reply, span.name)
+        jobs = [job for _, each in decode_blocks(reply.body, span.length, span.name) for job in each.jobs]
+        if len(jobs) - span.skip != span.count:
+            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
+        found.append(jobs[span.skip :])
+    return found

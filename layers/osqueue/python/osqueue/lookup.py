@@ -1,0 +1,102 @@
+"""Where a job is and what became of it: the one lookup behind status, result, cancel, ids and waiting.
+
+A job is in exactly one place of its shard. The head itself is looked at first, then the segments whose key ranges
+cover the job, then the tables of finished jobs, the newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from . import finished
+from .commit.effects import Flow
+from .core import state as stored
+from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
+from .errors import NotFound, Unavailable
+from .job import Job, finished_view, job_view, lease_view
+from .segments import Place, find
+from .shards import QueueFlow, read_state, root_of
+
+LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
+
+
+class Sighting(Struct, frozen=True):
+    """A job, and where it was seen."""
+
+    state: str
+    job: stored.Job
+    lease: Lease | None = None  # processing
+    row: Finished | None = None  # completed, cancelled, or a dead letter that was let go
+    table: str = ""  # the outermost table that led to the row; "": it is in the head
+    place: Place | None = None  # in a segment
+
+    def view(self) -> Job:
+        """The job as callers see it."""
+        if self.lease is not None:
+            return lease_view(self.lease)
+        return finished_view(self.row) if self.row is not None else job_view(self.state, self.job)
+
+    def expired(self, now_ms: int) -> bool:
+        """Is its result not given out any more?"""
+        return self.row is not None and self.row.expires_ms <= now_ms
+
+
+def look(root: str, state: State, key: bytes) -> Flow[Sighting | None]:
+    """Find a job in one state of its shard. Raises NotFound when what the state names is gone: it is old."""
+    sighting = look_in_head(state, key)
+    if sighting is not None:
+        return sighting
+    if key not in state.tombstones:
+        for spans, place_of in _sections(state):
+            place = yield from find(root, spans, key)
+            if place is not None:
+                return Sighting(place_of(place.job), place.job, place=place)
+    kept = yield from finished.find(root, state.tables, key)
+    if kept is None:
+        return None
+    return Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
+
+
+def look_in_head(state: State, key: bytes) -> Sighting | None:
+    """Find a job in the head itself."""
+    lease = state.leases.get(key)
+    if lease is not None:
+        return Sighting(PROCESSING, lease.job, lease=lease)
+    for where, job in stored.jobs_in_memory(state):
+        if job.key == key:
+            return Sighting(where, job)
+    for row in state.finished:
+        if row.key == key and row.mark != ECHO:
+            return Sighting(row.state, row.job, row=row)
+    return None
+
+
+def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job], str]]]:
+    """The spans of each part of a state, and what state a job found there is in."""
+    lanes = [span for lane in state.lanes for span in lane.backlog.spans]
+    return [
+        (lanes, lambda job: QUEUED),
+        (state.delayed.spans, stored.delayed_state),
+        (state.dead.spans, lambda job: FAILED),
+    ]
+
+
+def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Sighting | None]]:
+    """Find a job in the committed state as it is now, and that state (None: the shard has none yet)."""
+    missing: NotFound | None = None
+    version = b""
+    for _ in range(LOOKS_MAX):
+        state = yield from read_state(queue, shard)
+        if state is None:
+            return None, None
+        if missing is not None and state.commit == version:
+            raise Unavailable(
+                f"the queue refers to an object that is not there. See docs/operations.md. ({missing.message})"
+            )
+        try:
+            return state, (yield from look(root_of(queue, shard), state, key))
+        except NotFound as error:
+            missing, version = error, state.commit
+    raise Unavailable("the queue moves too fast to find this job just now. Repeat it.")

@@ -1,0 +1,426 @@
+"""Putting a shard's head back from a backup, when it is missing or damaged.
+
+    choose    the newest backup that can be read, or the one that is asked for
+    look      what is there: the names of all objects, what the archive and the tables tell of the time since
+    copy      the jobs in segments into new segments, without those that have ended
+    swap      the restored head for what is there now: a copy of that is kept first, and the swap is conditional on
+              it, so a living writer is never run over; ``core.restore`` says why no old one can come back
+
+Nothing of the backup is changed, so a restore that stops half-way is simply repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import archive, backup, finished, inventory, limits, segments
+from .clock import Machine
+from .commit.effects import Flow, Sleep
+from .commit.writer import HEAD
+from .core.audit import spans_of
+from .core.history import Record, wants_record
+from .core.restore import Ending, Evidence, Life, Loss, Sieve, Told, names_in_head, restore, seq_after, told
+from .core.state import FAILED, Attempt, Finished, Job, Span, State, Table, jobs_in_memory
+from .core.tables import FOLDER as TABLES
+from .core.wire import born_of, decode_head, encode_head, encode_segment
+from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
+from .keys import key_of
+from .shards import register, root_of, unavailable
+from .staging import Stage
+from .stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
+
+SWAP_TRIES = 4
+SWAP_PAUSE_SECONDS = 0.2
+_REPLACED = re.compile(backup.REPLACED + r".*-([0-9a-f]{12})$")
+
+
+class Restoration(Struct, frozen=True):
+    """What a restore did."""
+
+    queue: str
+    shard: int
+    backup: str  # the copy that was put back
+    backup_ms: int  # head time of that copy
+    kept: str  # where the replaced head lies now; empty, if it was missing
+    seq: int  # the restored head's
+    live: int  # jobs that wait, or are dead letters, in the restored head
+    recovered: int  # finished jobs that the backup does not know and the tables do
+    strays: (
+        int  # segments younger than the backup, which nothing refers to: jobs enqueued since may be in them
+    )
+    enqueued_since: int | None  # jobs enqueued since the backup, where the replaced head could be read
+    loss: Loss
+
+
+class _Since(Struct):
+    """What the archive and the tables tell of the time since a backup."""
+
+    endings: dict[bytes, Ending]
+    archived: set[Told]
+    met: set[Told]  # finished in the backup itself, or met in another table
+    rows: list[Finished]  # finished since, in tables with others: the archive has to get these alone
+    tables: list[Table]
+    recovered: int = 0  # finished since, and not in the archive
+    born: int = 0  # the highest number in an archive part's name
+
+    def note(self, key: bytes, ending: Ending) -> None:
+        """One way a job ended; of several, the last is right."""
+        known = self.endings.get(key)
+        if known is None or (ending.run, ending.state != FAILED) >= (known.run, known.state != FAILED):
+            self.endings[key] = ending
+
+
+def hourly(queue: str, shard: int) -> Flow[list[str]]:
+    """The names of a shard's backups, the oldest first."""
+    found = yield from inventory.keys(backup.folder_of(queue, shard))
+    return [name for name in found if not backup.is_replaced(name)]
+
+
+class Restorer:
+    """Restores one shard. ``now_ms`` is the store's clock."""
+
+    def __init__(self, queue: str, shard: int, machine: Machine, now_ms: int) -> None:
+        self.queue = queue
+        self.shard = shard
+        self.root = root_of(queue, shard)
+        self.machine = machine
+        self.now_ms = now_ms
+
+    def run(self, wished: str = "", *, force: bool = False) -> Flow[Restoration]:
+        """Restore from the newest backup that can be read, or from the one that is ``wished``.
+
+        ``wished`` may be "head": then what is there is put back without the objects that are gone. ``force``
+        replaces even a head that can be read. Raises Conflict (it can be read; or somebody wrote it meanwhile),
+        NotFound (no such backup), Damaged (the wished one), NewerFormat, Unavailable.
+        """
+        there = yield Get(self.root + HEAD)
+        replaced = self._readable(there)
+        if replaced is not None and not force:
+            raise Conflict(
+                f"the head of {self.queue}/{self.shard} can be read, so there is nothing to restore. What was done"
+                " since the backup would be lost; --yes does it all the same."
+            )
+        if wished == HEAD and replaced is not None:
+            name, old = HEAD, replaced
+        else:
+            name, old = yield from self._choose(wished)
+        names = yield from inventory.names(self.root)
+        since = yield from self._since(old, replaced, set(names))
+        marks = yield from self._marks()
+        seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
+        seq = seq_after([*seen, *map(inventory.born_in, names)])
+        life = Life(
+            seq=seq,
+            epoch=self.machine.bits(64),
+            commit=self.machine.bits(128).to_bytes(16, "big"),
+            chance=self.machine.bits(64),
+            now_ms=self.now_ms,
+        )
+        gone = yield from self._gone(old, set(names))
+        evidence = Evidence(
+            since.endings, frozenset(since.archived), gone, tuple(since.rows), tuple(since.tables)
+        )
+        sieve = Sieve(evidence, seq)
+        stage = Stage(self.root, seq - 1, self.machine)
+        spans = yield from self._copy(old, sieve, stage)
+        made = restore(old, life, evidence, sieve, spans)
+        yield from stage.write([(item.name, item.body) for item in made.objects])
+        kept = yield from self._keep(there, seq)
+        yield from self._swap(there, made.state)
+        yield register(self.queue)  # should it be gone as well; it is of no harm where it is not
+        return Restoration(
+            queue=self.queue,
+            shard=self.shard,
+            backup=name,
+            backup_ms=old.now_ms,
+            kept=kept,
+            seq=seq,
+            live=live(made.state),
+            recovered=since.recovered,
+            strays=len(_strays(names, old.seq)),
+            enqueued_since=None if replaced is None else replaced.counters.enqueued - old.counters.enqueued,
+            loss=made.loss,
+        )
+
+    # ── Choosing ─────────────────────────────────────────────────────────────
+    def _readable(self, there: Reply) -> State | None:
+        if isinstance(there, Missing):
+            return None
+        if not isinstance(there, Found):
+            raise unavailable(there, "the queue's head")
+        try:
+            return decode_head(there.body)
+        except Damaged:
+            return None
+
+    def _choose(self, wished: str) -> Flow[tuple[str, State]]:
+        found = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
+        if wished:
+            name = backup.folder_of(self.queue, self.shard) + wished.rpartition("/")[2]
+            if name not in found:
+                raise NotFound(
+                    f"{self.queue}/{self.shard} has no backup {wished!r}. 'osqueue doctor ADDRESS QUEUE --backups'"
+                    " lists those there are."
+                )
+            return name, (yield from self._backup(name))
+        for name in reversed([name for name in found if not backup.is_replaced(name)]):
+            try:
+                return name, (yield from self._backup(name))
+            except Damaged:
+                continue
+        raise NotFound(
+            f"{self.queue}/{self.shard} has no backup that can be read. 'osqueue reap' makes one each hour. Restore"
+            f" {self.root}{HEAD} from the versions of the bucket, if it keeps them."
+        )
+
+    def _backup(self, name: str) -> Flow[State]:
+        reply = yield Get(name)
+        if not isinstance(reply, Found):
+            raise unavailable(reply, name)
+        return decode_head(reply.body)
+
+    # ── Looking ──────────────────────────────────────────────────────────────
+    def _since(self, old: State, replaced: State | None, names: set[str]) -> Flow[_Since]:
+        since = _Since({}, set(), set(map(told, old.finished)), [], [])
+        yield from self._read_archive(old, since)
+        yield from self._read_tables(old, names, since)
+        if replaced is not None:
+            fresh = [row for row in replaced.finished if self._fresh(row, old, since)]
+            since.rows += fresh
+            since.recovered += len(fresh)
+        return since
+
+    def _read_archive(self, old: State, since: _Since) -> Flow[None]:
+        """A part stands in the hour it was written in, by the store's clock: an hour's doubt is left to the clocks."""
+        begin = min(old.now_ms, self.now_ms) - limits.HOUR_MS
+        after = ""
+        while page := (yield from archive.parts(self.queue, begin, after)):
+            after = page[-1]
+            mine = [name for name in page if (inventory.part_of(name) or (-1, 0))[0] == self.shard]
+            since.born = max([since.born, *((inventory.part_of(name) or (0, 0))[1] for name in mine)])
+            for name in mine:
+                try:
+                    (records,) = yield from archive.read([name])
+                except Damaged:
+                    continue  # it tells nothing; the doctor names it
+                for each in records:
+                    key = key_of(each.job_id)
+                    since.archived.add((key, each.run, each.state))
+                    since.note(key, _ending_of(each))
+
+    def _read_tables(self, old: State, names: set[str], since: _Since) -> Flow[None]:
+        """Every table that is there tells only of what was committed, whether or not any head still names it."""
+        known = {table.name: table for table in (yield from self._tables_below(old.tables))}
+        for name in sorted(each for each in names if each.startswith(f"{TABLES}/") and born_of(each) >= 0):
+            if name in known:
+                since.tables.append(known[name])
+                continue
+            if born_of(name) < old.gc_floor:
+                continue  # garbage by the time of the backup, perhaps about to be collected
+            reply = yield Get(self.root + name)
+            if isinstance(reply, Failed):
+                raise unavailable(reply, name)
+            if not isinstance(reply, Found):
+                continue
+            try:
+                rows = inventory.rows_of(reply.body, name)
+            except Damaged:
+                continue  # an index, whose tables are all here, or an object that tells nothing
+            pointer = inventory.pointer_to(rows, reply.body, name)
+            wanted = [row for row in rows if wants_record(row)]
+            fresh = [row for row in rows if self._fresh(row, old, since)]
+            since.recovered += len(fresh)
+            if fresh and len(fresh) == len(wanted):  # the archive has none of it: the reaper will see to that
+                pointer = replace(pointer, archived=False)
+            else:
+                since.rows += fresh
+            since.tables.append(pointer)
+
+    def _tables_below(self, pointers: Iterable[Table]) -> Flow[list[Table]]:
+        found: list[Table] = []
+        for table in pointers:
+            if table.level == 0:
+                found.append(table)
+                continue
+            try:
+                below = yield from finished.children(self.root, table)
+            except (Damaged, NotFound):
+                continue
+            found.extend((yield from self._tables_below(below)))
+        return found
+
+    def _fresh(self, row: Finished, old: State, since: _Since) -> bool:
+        """Take in what became of a job that finished after the backup; True: the archive does not have it yet."""
+        if row.finished_ms < min(old.now_ms, self.now_ms):
+            return False
+        job = row.job
+        since.note(row.key, Ending(row.state, job.run, job.attempt, job.history))
+        if not wants_record(row) or told(row) in since.archived or told(row) in since.met:
+            return False
+        since.met.add(told(row))
+        return True
+
+    def _gone(self, old: State, names: set[str]) -> Flow[frozenset[str]]:
+        """Objects that the backup names itself and that are not there. (Those below an index show when it is read.)"""
+        named = names_in_head(old)
+        for span in spans_of(old):
+            for leaf in (yield from self._leaves(span, None)):
+                if leaf.bodies and leaf.name in names:
+                    try:
+                        named.update((yield from segments.footer(self.root, leaf)).bodies)
+                    except (Damaged, NotFound):
+                        continue
+        return frozenset(named - names)
+
+    # ── Copying ──────────────────────────────────────────────────────────────
+    def _copy(self, old: State, sieve: Sieve, stage: Stage) -> Flow[dict[str, tuple[Span, ...]]]:
+        """New segments with the jobs that still have to run, for each pointer of the backup."""
+        copies: dict[str, tuple[Span, ...]] = {}
+        for span in spans_of(old):
+            fresh: list[Span] = []
+            for leaf in (yield from self._leaves(span, sieve)):
+                jobs = yield from self._jobs(leaf, sieve)
+                kept = sieve.keep(jobs, tombstones=old.tombstones)
+                if kept:
+                    name = stage.name("segments")
+                    data, pointer = encode_segment(kept, name)
+                    yield from stage.write([(name, data)])
+                    fresh.append(pointer)
+            copies[span.name] = tuple(fresh)
+        return copies
+
+    def _leaves(self, span: Span, sieve: Sieve | None) -> Flow[list[Span]]:
+        """The segments below a pointer, in order; ``sieve`` counts what an index that is gone led to."""
+        if span.level == 0:
+            return [span]
+        try:
+            below = yield from segments.children(self.root, span)
+        except (Damaged, NotFound):
+            if sieve is not None:
+                sieve.miss(span)
+            return []
+        found: list[Span] = []
+        for child in below:
+            found.extend((yield from self._leaves(child, sieve)))
+        return found
+
+    def _jobs(self, leaf: Span, sieve: Sieve) -> Flow[Sequence[Job]]:
+        try:
+            return (yield from segments.whole(self.root, leaf))
+        except (Damaged, NotFound):
+            sieve.miss(leaf)
+            return ()
+
+    # ── Swapping ─────────────────────────────────────────────────────────────
+    def _marks(self) -> Flow[list[int]]:
+        """What former restores began with, by the heads they replaced; and the newest backup that can be read."""
+        names = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
+        seen = [int(found[1], 16) for name in names if (found := _REPLACED.search(name))]
+        for name in reversed([name for name in names if not backup.is_replaced(name)]):
+            try:
+                return [*seen, (yield from self._backup(name)).seq]
+            except (Damaged, NewerFormat):
+                continue
+        return seen
+
+    def _keep(self, there: Reply, seq: int) -> Flow[str]:
+        """Copy what is to be replaced beside the backups: nothing at all, where the head is missing.
+
+        Its name tells with what number the new life begins, so that the next one never begins with the same.
+        """
+        at = datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%S")
+        name = f"{backup.folder_of(self.queue, self.shard)}{backup.REPLACED}{at}-{seq:012x}"
+        reply = yield PutIfAbsent(name, there.body if isinstance(there, Found) else b"")
+        if isinstance(reply, Refused):
+            raise Conflict(f"{self.queue}/{self.shard} is being restored by somebody else. Look at it again.")
+        if not isinstance(reply, Written):
+            raise unavailable(reply, "room for a copy of the damaged head")
+        return name
+
+    def _swap(self, there: Reply, state: State) -> Flow[None]:
+        """Put the head in the place of what was read, if that is still there."""
+        key, body = self.root + HEAD, encode_head(state)
+        put = PutIfMatch(key, body, there.version) if isinstance(there, Found) else PutIfAbsent(key, body)
+        for tried in range(1, SWAP_TRIES + 1):
+            reply = yield put
+            if isinstance(reply, Written):
+                return
+            now = yield Get(key)
+            if isinstance(now, Found) and now.body == body:
+                return  # it was ours; only the answer was lost
+            if isinstance(reply, Refused):
+                raise Conflict(
+                    f"somebody else wrote the head of {self.queue}/{self.shard} meanwhile, so it was left as it is."
+                    " Look at it with 'osqueue doctor' before you repeat the restore."
+                )
+            if tried == SWAP_TRIES:
+                raise Unavailable(
+                    f"the store did not say whether the head was restored. Run 'osqueue doctor' to see. {_why(reply)}"
+                )
+            yield Sleep(SWAP_PAUSE_SECONDS * tried)
+
+
+def _why(reply: Reply) -> str:
+    return reply.error.message if isinstance(reply, Failed) else ""
+
+
+def _ending_of(record: Record) -> Ending:
+    attempts = tuple(
+        Attempt(
+            each.run,
+            each.worker,
+            each.started_ms,
+            each.ended_ms,
+            each.outcome,
+            each.error,
+            each.error_type,
+        )
+        for each in record.attempts
+    )
+    return Ending(record.state, record.run, record.attempt, attempts)
+
+
+def live(state: State) -> int:
+    """How many jobs a shard has that are not finished, dead letters included."""
+    spans = sum(span.count for span in spans_of(state))
+    return spans - len(state.tombstones) + sum(1 for _ in jobs_in_memory(state))
+
+
+def account(done: Restoration) -> list[str]:
+    """What a restore did and could not do, in sentences."""
+    loss = done.loss
+    gone = f"in {loss.segments_gone:,} objects that are gone"
+    lines = (
+        (
+            "jobs that wait or are dead letters; any may have run since the backup, and may run again",
+            done.live,
+        ),
+        ("jobs of the backup that have finished since and do not run again", loss.finished),
+        ("jobs of the backup that have failed for good since: dead letters", loss.buried),
+        ("jobs that were running: queued again, and perhaps still running at this moment", loss.stalled),
+        ("jobs that were running in their last attempt: dead letters, for you to redrive or not", loss.spent),
+        ("jobs that were running with their cancellation requested: cancelled", loss.cancelled),
+        ("jobs finished since the backup that only tables tell of: the archive gets them", done.recovered),
+        (f"jobs {gone}: taken since the backup, or lost", loss.jobs_gone),
+        ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
+        ("jobs purged since the backup: they stay so", loss.erased),
+        ("tables of finished jobs that are gone: the archive alone tells of their jobs", loss.tables_gone),
+        ("segments younger than the backup, of whose jobs nothing is known", done.strays),
+        (
+            "jobs enqueued since the backup; those that have not finished are lost",
+            done.enqueued_since or 0,
+        ),
+    )
+    said = [f"{what}: {count:,}" for what, count in lines if count]
+    if done.enqueued_since is None:
+        said.append("jobs enqueued since the backup that have not finished are lost; nothing tells how many")
+    return said
+
+
+def _strays(names: Iterable[str], seq: int) -> list[str]:
+    return [name for name in names if name.startswith("segments/") and inventory.born_in(name) > seq]

@@ -1,0 +1,277 @@
+"""Scenes: interleavings that chance finds too seldom, played step by step with the real flows.
+
+Each client of a scene runs until its next request fits what the scene waits for, stands still there for as long as
+the scene wishes, and goes on. The invariants watch every write, as in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ..archive import ROOT as ARCHIVE
+from ..commit.effects import All, Effect, Flow, Sleep
+from ..core.ops import Claim, Complete, Completion, Configure, Op, Sweep
+from ..errors import OsqueueError
+from ..ids import FOLDER as IDS
+from ..reaper import Reaper
+from ..shards import QueueFlow, root_of
+from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
+from .clients import Book, Client
+from .invariants import Invariants
+from .ledger import Ledger, WatchedWriter, watched_reductions
+from .machine import VirtualMachine
+from .profile import TIGHT, Faults
+from .promises import Ask, Promises
+from .tight import limited
+from .truth import Truth
+from .world import World
+
+QUEUE = "scene"
+ROOT = root_of(QUEUE, 0)
+STEP_SECONDS = 0.01  # that every request takes
+FORGOTTEN_SECONDS = 400.0  # by then nobody remembers a job whose result lived for a second
+
+Wish = Callable[[Effect], bool]
+
+
+class Play:
+    """The store, the clock and the clients of one scene."""
+
+    def __init__(self) -> None:
+        self.world = World("scene", Faults())
+        self.truth = Truth(self.world)
+        self.ledger = Ledger()
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE)
+        self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
+        self.book = Book()
+
+    def actor(self, name: str) -> Actor:
+        """Somebody with a process of their own."""
+        machine = VirtualMachine(self.world, name, "scene")
+        writer = WatchedWriter(ROOT, QUEUE, machine)
+        return Actor(self, Client(self.world, self.ledger, self.invariants, self.book, name, writer))
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        self.world.now += seconds
+
+    def perform(self, effect: Effect) -> Any:
+        """Let a request take effect, or time pass."""
+        self.later(effect.seconds if isinstance(effect, Sleep) else STEP_SECONDS)
+        if isinstance(effect, Sleep):
+            return None
+        if isinstance(effect, All):
+            return tuple(self.truth.perform(request) for request in effect.requests)
+        return self.truth.perform(effect)
+
+
+class Actor:
+    """One client of a scene, and the call it is in."""
+
+    def __init__(self, play: Play, client: Client) -> None:
+        self.play = play
+        self.client = client
+        self.flows = client.flows
+        self.call: Generator[Effect, Any, Any] | None = None
+        self.pending: Effect | None = None
+        self.heard: tuple[Any, ...] = ()  # the answer to the pending request, where it took effect already
+        self.answer: Any = None
+
+    # ── Calls ────────────────────────────────────────────────────────────────
+    def enqueue(self, name: str, payload: str, ttl: float = 1.0) -> Flow[Any]:
+        """A job under an id; what is answered is judged."""
+        flow = self.flows.enqueue(payload, {"id": name, "result_ttl": ttl})
+        return self._asked(Ask(self.client.name, "enqueue", name, payload), flow)
+
+    def result(self, name: str) -> Flow[Any]:
+        """The result of a job."""
+        return self._asked(Ask(self.client.name, "result", name), self.flows.result(name))
+
+    def _asked(self, ask: Ask, flow: QueueFlow[Any]) -> Flow[Any]:
+        ask.began = self.play.world.now
+        try:
+            ask.answer = yield from self.client.run(flow)
+        except OsqueueError as error:
+            ask.error = error
+        ask.ended = self.play.world.now
+        self.play.promises.judge(ask)
+        return ask.answer if ask.error is None else ask.error
+
+    def reap(self) -> Flow[Any]:
+        """A pass of the reaper."""
+        return self.client.run(Reaper(QUEUE, self.flows.moment, self.flows.stage).run(1))
+
+    def commit(self, *ops: Op) -> Flow[Any]:
+        """Operations."""
+        return self.client.call(*ops)
+
+    def work(self) -> None:
+        """Claim whatever waits, and complete it."""
+        leases = self.run(self.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases
+        done = tuple(Completion(lease.job.key, lease.token, b'"done"') for lease in leases)
+        self.run(self.commit(Complete(done)))
+
+    # ── Steps ────────────────────────────────────────────────────────────────
+    def run(self, call: Flow[Any]) -> Any:
+        """A whole call."""
+        self.stop_at(call, lambda effect: False)
+        return self.answer
+
+    def stop_at(self, call: Flow[Any], wish: Wish) -> None:
+        """Run a call until its next request is one the scene waits for."""
+        self.call, self.pending = call, None
+        self._go(None, wish)
+
+    def stop_after(self, call: Flow[Any], wish: Wish) -> None:
+        """The same, and that request takes effect; its answer is not heard yet."""
+        self.stop_at(call, wish)
+        assert self.pending is not None
+        self.heard = (self.play.perform(self.pending),)
+
+    def go_on(self, wish: Wish = lambda effect: False) -> Any:
+        """Run the call to its end, or to the next such request."""
+        assert self.pending is not None
+        (reply,), self.heard = self.heard or (self.play.perform(self.pending),), ()
+        self._go(reply, wish)
+        return self.answer
+
+    def _go(self, reply: Any, wish: Wish) -> None:
+        assert self.call is not None
+        try:
+            while True:
+                self.pending = self.call.send(reply)
+                if any(wish(each) for each in _requests(self.pending)):
+                    return
+                reply = self.play.perform(self.pending)
+        except StopIteration as stop:
+            self.call, self.pending, self.answer = None, None, stop.value
+
+
+def _requests(effect: Effect) -> tuple[Effect, ...]:
+    return effect.requests if isinstance(effect, All) else (effect,)
+
+
+# ── What a scene waits for ───────────────────────────────────────────────────
+def head_swap(effect: Effect) -> bool:
+    """A head is about to be written."""
+    return isinstance(effect, PutIfMatch) and effect.key == f"{ROOT}head"
+
+
+def head_read(effect: Effect) -> bool:
+    """The whole head is about to be read."""
+    return isinstance(effect, Get) and effect.key == f"{ROOT}head" and effect.unless is None
+
+
+def part_written(effect: Effect) -> bool:
+    """A part of the archive is about to be written."""
+    return isinstance(effect, Put) and effect.key.startswith(ARCHIVE)
+
+
+def id_taken(effect: Effect) -> bool:
+    """An id is about to be given a key."""
+    return isinstance(effect, PutIfAbsent) and effect.key.startswith(IDS)
+
+
+def id_freed(effect: Effect) -> bool:
+    """An id is about to be freed."""
+    if isinstance(effect, Delete):
+        return effect.keys[0].startswith(IDS)
+    return isinstance(effect, DeleteIfMatch) and effect.key.startswith(IDS)
+
+
+# ── The scenes ───────────────────────────────────────────────────────────────
+def forgotten_meanwhile(stage: Play) -> Any:
+    """A caller stands still between its two writes until its job, which another enqueued, is forgotten."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    slow.stop_after(slow.enqueue("a", "slow"), id_taken)
+    quick.run(quick.enqueue("a", "quick"))
+    other.work()
+    for _ in range(3):
+        other.run(other.reap())
+        stage.later(FORGOTTEN_SECONDS)
+    return slow.go_on()
+
+
+def freed_and_taken_over(stage: Play) -> Any:
+    """A reaper stands still when it frees an id, and meanwhile another caller takes the id over."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    reaper.stop_at(reaper.reap(), id_freed)
+    caller.run(caller.enqueue("a", "second", 600.0))
+    reaper.go_on()
+    return other.run(other.enqueue("a", "third"))
+
+
+def late_for_its_hour(stage: Play) -> Any:
+    """A reaper stands still when it writes a part, until the hour is over."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    reaper.stop_at(reaper.reap(), part_written)
+    stage.later(3_600.0)
+    return reaper.go_on()
+
+
+def merged_by_a_slow_reaper(stage: Play) -> Any:
+    """A caller looks, and stands still; its job comes and goes into a table, which a slow reaper then rewrites."""
+    slow, quick, reaper, other = map(stage.actor, ("slow", "quick", "reaper", "other"))
+    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    reaper.run(reaper.reap())
+    reaper.stop_at(reaper.reap(), head_read)  # before it sweeps
+    reaper.go_on(head_read)  # and before it archives
+    for wait in range(3):
+        slow.run(slow.commit(Configure(backoff_base_ms=10 + wait)))
+    slow.stop_at(slow.enqueue("a", "slow", 600.0), head_swap)
+    quick.run(quick.enqueue("a", "quick", 600.0))
+    other.work()
+    other.run(other.commit(Sweep(flush=True)))
+    reaper.go_on()
+    return slow.go_on()
+
+
+def lives_on(stage: Play) -> Any:
+    """A result's life is prolonged when its record is in a table that is too large to be merged with younger ones."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    for name in ("a", *"bcdefghi"):
+        caller.run(caller.enqueue(name, "first", 30.0 if name == "a" else 1.0))
+    other.work()
+    reaper.run(reaper.reap())
+    caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
+    for _ in range(2):
+        stage.later(FORGOTTEN_SECONDS)
+        reaper.run(reaper.reap())
+    return caller.run(caller.enqueue("a", "second"))
+
+
+def died_between_its_writes(stage: Play) -> Any:
+    """A caller dies once its id is registered; the next one's job is accepted, and runs."""
+    dying, caller, other = map(stage.actor, ("dying", "caller", "other"))
+    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    dying.stop_at(dying.enqueue("a", "dying"), head_swap)
+    found = caller.run(caller.enqueue("a", "second", 600.0))
+    assert found.status == "queued"
+    other.work()
+    return caller.run(caller.result("a"))
+
+
+def play(scene: Callable[[Play], Any]) -> Any:
+    """Play a scene; what it answers. A violation is raised."""
+    with limited(TIGHT):
+        stage = Play()
+        with watched_reductions(stage.ledger):
+            return scene(stage)
+
+
+SCENES: dict[str, Callable[[Play], Any]] = {
+    "forgotten meanwhile": forgotten_meanwhile,
+    "freed and taken over": freed_and_taken_over,
+    "late for its hour": late_for_its_hour,
+    "merged by a slow reaper": merged_by_a_slow_reaper,
+    "lives on": lives_on,
+    "died between its writes": died_between_its_writes,
+}

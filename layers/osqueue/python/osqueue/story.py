@@ -1,0 +1,303 @@
+"""The story of a job in words: what happened to it and when, how it stands, and what comes next.
+
+Pure: from the job as callers see it, and a few things about its queue. Times are UTC, absolute and relative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from .core.fingerprint import fingerprint
+from .core.state import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    FAILING,
+    PROCESSING,
+    QUEUED,
+    RELEASED,
+    SCHEDULED,
+    STALLED,
+)
+from .job import Attempt, Job
+
+QUEUE = "queue"
+ARCHIVE = "archive"
+
+
+class Step(Struct, frozen=True):
+    """Something that happened."""
+
+    at: datetime
+    what: str
+
+
+class Standing(Struct, frozen=True):
+    """What a job's view does not tell of its queue and itself."""
+
+    queue: str
+    source: str = QUEUE  # or "archive": only the archive knows the job
+    paused: bool = False
+    ahead: int | None = None  # queued: about how many jobs are to be claimed before it
+    dead_ttl: float = 0  # seconds: how long dead letters are kept
+    scheduled_at: datetime | None = None  # when it was to become claimable, if not at once
+    why: str = ""  # who cancelled it, or why
+
+
+class Story(Struct, frozen=True):
+    """What happened to a job and why. ``str()`` of it is the text for people."""
+
+    job_id: str
+    id: str | None  # the client's own id
+    queue: str
+    state: str
+    source: str  # "queue" or "archive"
+    told_at: datetime  # by the store's clock
+    steps: tuple[Step, ...]  # in order
+    now: str  # how it stands
+    next: str  # what happens next, and when
+    job: Job
+
+    def lines(self) -> Iterator[str]:
+        """The text, line by line. What clients and workers wrote is on one line each."""
+        name = f" ({self.id})" if self.id is not None else ""
+        yield f"job {self.job_id}{name} of queue {self.queue}: {self.state}"
+        for step in self.steps:
+            yield _one_line(f"  {iso(step.at)}  {step.what}, {distance(step.at, self.told_at)}")
+        yield _one_line(f"now:  {self.now}")
+        yield _one_line(f"next: {self.next}")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+# ── Times ────────────────────────────────────────────────────────────────────
+def iso(at: datetime) -> str:
+    """A moment in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it."""
+    seconds = abs(seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if round(seconds) >= 2 * size:
+            return f"{seconds / size:.1f} {unit}".replace(".0 ", " ")
+    return f"{seconds:.1f} s".replace(".0 ", " ")
+
+
+def distance(at: datetime, now: datetime) -> str:
+    """How far a moment is from now."""
+    gap = (at - now).total_seconds()
+    return f"in {span(gap)}" if gap > 0 else f"{span(gap)} ago"
+
+
+def _when(at: datetime, now: datetime) -> str:
+    return f"{iso(at)} ({distance(at, now)})"
+
+
+# ── The past ─────────────────────────────────────────────────────────────────
+def _about(job: Job) -> str:
+    about = [f"kind {job.kind}"] if job.kind else []
+    return ", ".join([*about, f"priority {job.priority}", f"{job.payload_bytes:,} bytes"])
+
+
+def _ended(attempt: Attempt) -> str:
+    took = span((attempt.ended_at - attempt.started_at).total_seconds())
+    error = f": {error_text(attempt)}" if attempt.error else ""
+    words = {
+        FAILED: f"failed after {took}",
+        STALLED: f"stalled: no heartbeat came, the lease ended after {took}",
+        RELEASED: f"given back after {took}; the attempt does not count",
+        COMPLETED: f"completed after {took}",
+        CANCELLED: f"cancelled by its worker after {took}",
+    }
+    silent = ""
+    if attempt.outcome == STALLED and attempt.heartbeat_at is not None:
+        beaten = attempt.heartbeat_at > attempt.started_at
+        silent = f" (last heartbeat {iso(attempt.heartbeat_at)})" if beaten else " (it never beat)"
+    return words.get(attempt.outcome, f"{attempt.outcome} after {took}") + silent + error
+
+
+def error_text(attempt: Attempt) -> str:
+    """An attempt's error, its type in front unless it stands there already."""
+    error, kind = attempt.error or "", attempt.error_type or ""
+    return error if not kind or error.startswith(kind) else f"{kind}: {error}"
+
+
+def past(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
+    """Everything that is known to have happened, in order."""
+    name = f" under the id {job.id!r}" if job.id is not None else ""
+    delayed = f", not to be claimed before {iso(scheduled_at)}" if scheduled_at is not None else ""
+    found = [Step(job.enqueued_at, f"enqueued{name} ({_about(job)}){delayed}")]
+    if job.attempts and job.attempts[0].run > 1:
+        earlier = job.attempts[0].run - 1
+        found.append(
+            Step(job.attempts[0].started_at, f"(what came before, up to run {earlier}, is not shown)")
+        )
+    for attempt in job.attempts:
+        found.append(Step(attempt.started_at, f"lease {attempt.run}: claimed by {attempt.worker}"))
+        found.append(Step(attempt.ended_at, f"lease {attempt.run}: {_ended(attempt)}"))
+    if job.state == PROCESSING and job.started_at:
+        of = f"attempt {job.attempt} of {job.max_attempts}"
+        found.append(Step(job.started_at, f"claimed by {job.worker} ({of})"))
+        if job.heartbeat_at and job.heartbeat_at > job.started_at:
+            found.append(Step(job.heartbeat_at, "last heartbeat"))
+    elif job.finished_at is not None and job.state in (COMPLETED, CANCELLED):
+        found.append(Step(job.finished_at, job.state))
+    return found
+
+
+def _redriven(job: Job) -> bool:
+    """Have its attempts been counted anew? The history tells of more than are counted."""
+    used = sum(each.outcome in (FAILED, STALLED) for each in job.attempts)
+    return used > job.attempt - (job.state == PROCESSING)
+
+
+# ── The present and the future ───────────────────────────────────────────────
+def tell(job: Job, about: Standing, now: datetime) -> Story:
+    """The whole story, told at ``now``."""
+    if about.source == ARCHIVE:
+        present, following = _archived(job, about, now)
+    else:
+        words = {PROCESSING: _processing, QUEUED: _queued, SCHEDULED: _waiting, FAILING: _waiting}
+        dead = job.state == FAILED and job.finished_at is None
+        present, following = (_dead if dead else words.get(job.state, _over))(job, about, now)
+    again = job.state in (QUEUED, PROCESSING, SCHEDULED, FAILING) and _redriven(job)
+    return Story(
+        job_id=job.job_id,
+        id=job.id,
+        queue=about.queue,
+        state=job.state,
+        source=about.source,
+        told_at=now,
+        steps=tuple(past(job, about.scheduled_at)),
+        now=present + ("; it was redriven, so its attempts are counted anew" if again else ""),
+        next=following,
+        job=job,
+    )
+
+
+def _tries(job: Job) -> str:
+    return f"attempt {job.attempt + 1} of {job.max_attempts}"
+
+
+_PAUSED = "; the queue is paused"
+_RESUME = "nothing is handed out until somebody resumes the queue ('osqueue queue resume')"
+
+
+def _queued(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    if about.ahead is None:
+        where = "queued"
+    elif about.ahead == 0:
+        where = "queued, and the next to be claimed"
+    else:
+        where = f"queued behind about {about.ahead:,} jobs"
+    if about.paused:
+        return where + _PAUSED, _RESUME
+    kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
+    return where, f"{_tries(job)}, as soon as a worker{kind} claims it"
+
+
+def _processing(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    assert job.started_at is not None
+    assert job.expires_at is not None
+    beat = job.heartbeat_at or job.started_at
+    heard = f"last heartbeat {_when(beat, now)}" if beat > job.started_at else "no heartbeat yet"
+    of = f"attempt {job.attempt} of {job.max_attempts}"
+    cancel = (
+        "; a cancel was requested, its worker sees it at the next heartbeat" if job.cancel_requested else ""
+    )
+    if job.cancel_requested:
+        lost = "is cancelled"
+    elif job.attempt >= job.max_attempts:
+        lost = "is dead: it has no attempts left"
+    else:
+        lost = "goes back to the front of the queue"
+    if job.expires_at <= now:
+        present = f"the lease of {job.worker} ended {_when(job.expires_at, now)}, {heard} ({of}){cancel}"
+        return present, f"with the next write to the queue, or the next reap, the job {lost}"
+    present = f"leased by {job.worker} until {_when(job.expires_at, now)}, {heard} ({of}){cancel}"
+    return (
+        present,
+        f"its worker finishes it or sends a heartbeat; else at {iso(job.expires_at)} the job {lost}",
+    )
+
+
+def _waiting(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    assert job.due_at is not None
+    purpose = "retry" if job.state == FAILING else "its time"
+    paused = _PAUSED if about.paused else ""
+    if job.due_at > now:
+        then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}"
+        return f"waiting for {purpose} until {_when(job.due_at, now)}{paused}", then
+    present = f"due since {_when(job.due_at, now)}{paused}"
+    return present, f"the next write to the queue, or the next reap, queues it ({_tries(job)})"
+
+
+def _dead(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    last = job.attempts[-1] if job.attempts else None
+    died = last.ended_at if last is not None else job.enqueued_at
+    until = died + timedelta(seconds=about.dead_ttl)
+    why = f"; {_cause(last)}" if last is not None else ""
+    following = (
+        f"kept until {_when(until, now)} unless it is redriven ('osqueue dlq redrive'); then only the archive"
+        " tells of it"
+        if until > now
+        else "the next reap lets it go; after that the archive tells of it"
+    )
+    return (
+        f"a dead letter since {_when(died, now)}, after {job.attempt} of {job.max_attempts} attempts{why}",
+        following,
+    )
+
+
+def _cause(last: Attempt) -> str:
+    if last.outcome == STALLED:
+        return f"its last lease, of {last.worker}, ended without a word"
+    mark = fingerprint(last.error_type or "", last.error or "")
+    return f"the last error was {error_text(last)} (fingerprint {mark})"
+
+
+def _over(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    assert job.finished_at is not None
+    if job.state == FAILED:
+        return f"let go of as a dead letter {_when(job.finished_at, now)}", "nothing; the archive tells of it"
+    present = _ending(job, about, now)
+    if job.expires_at is None or job.expires_at <= now:
+        return f"{present}; its result is not kept any more", "nothing; the archive tells of it"
+    thing = "its result" if job.state == COMPLETED else "its record"
+    return (
+        f"{present}; {thing} is kept until {_when(job.expires_at, now)}",
+        "nothing; after that the archive tells of it",
+    )
+
+
+def _ending(job: Job, about: Standing, now: datetime) -> str:
+    assert job.finished_at is not None
+    last = job.attempts[-1] if job.attempts else None
+    held = last is not None and last.ended_at == job.finished_at
+    if job.state == COMPLETED:
+        return f"completed {_when(job.finished_at, now)}" + (f" by {last.worker}" if last and held else "")
+    by = f" by its worker {last.worker}" if last and held else " on request, while no worker held it"
+    return f"cancelled {_when(job.finished_at, now)}{by}" + (f": {about.why}" if about.why else "")
+
+
+def _archived(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+    if job.state == FAILED:
+        assert job.finished_at is not None
+        last = job.attempts[-1] if job.attempts else None
+        why = f"; {_cause(last)}" if last is not None else ""
+        present = f"failed for good {_when(job.finished_at, now)}{why}; it is no dead letter any more"
+    else:
+        present = f"{_ending(job, about, now)}; the queue has forgotten it"
+    return present, "nothing; only the archive tells of it"

@@ -1,0 +1,159 @@
+"""What the contract tests of the queue share: every store, both kinds of queue, and a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osqueue import AsyncQueue, Queue
+from osqueue.clock import Machine
+from osqueue.stores.address import open_store
+from osqueue.stores.base import Found, Reply, Request
+from osqueue.stores.wrapped import WrappedStore
+
+STORES = ("memory", "file", "s3")
+
+
+class Shifted(Machine):
+    """The real machine's clock, moved by a test."""
+
+    def __init__(self) -> None:
+        self.shift_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.shift_ms
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.shift_ms / 1000
+
+
+class Moved(WrappedStore):
+    """A store of another machine, whose clock moves with the test's."""
+
+    def __init__(self, inner: Any, clock: Shifted) -> None:
+        super().__init__(inner)
+        self.clock = clock
+
+    def perform(self, request: Request) -> Reply:
+        return self._moved(self.inner.perform(request))
+
+    async def perform_async(self, request: Request) -> Reply:
+        return self._moved(await self.inner.perform_async(request))
+
+    def _moved(self, reply: Reply) -> Reply:
+        if not isinstance(reply, Found):
+            return reply
+        return Found(reply.body, reply.version, reply.modified_ms + self.clock.shift_ms)
+
+
+class Blocking:
+    """An AsyncQueue, its leases and their methods, called as if they blocked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            plain = [[self._plain(item) for item in arg] if isinstance(arg, list) else arg for arg in args]
+            answer = found(*plain, **options)
+            if inspect.isawaitable(answer):
+                answer = self._loop.run_until_complete(answer)
+            if isinstance(answer, list) and type(answer).__name__ == "Leases":
+                reason = answer.reason  # type: ignore[attr-defined]
+                answer = type(answer)(Blocking(self._loop, each) for each in answer)
+                answer.reason = reason
+            return answer
+
+        return call
+
+    def _plain(self, item: Any) -> Any:
+        return item._inner if isinstance(item, Blocking) else item
+
+
+@pytest.fixture(params=STORES)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        bucket = request.getfixturevalue("s3_bucket")
+        return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
+    return f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/jobs"
+
+
+@pytest.fixture
+def clock() -> Shifted:
+    return Shifted()
+
+
+@pytest.fixture
+def new_store(address: str, clock: Shifted) -> Callable[[], Any]:
+    """Opens the store again, as another process would."""
+
+    def open_again() -> Any:
+        store = open_store(address, clock)
+        return Moved(store, clock) if store.clock_ms() is None else store
+
+    return open_again
+
+
+@pytest.fixture(params=["Queue", "AsyncQueue"])
+def opened(
+    request: pytest.FixtureRequest, new_store: Callable[[], Any], clock: Shifted
+) -> Iterator[Callable[..., Any]]:
+    """Opens queue objects on one store."""
+    loop = asyncio.new_event_loop()
+    made: list[Any] = []
+
+    def open_queue(name: str = "mail", **options: Any) -> Any:
+        if request.param == "Queue":
+            made.append(Queue(new_store(), name, machine=clock, **options))
+        else:
+            made.append(Blocking(loop, AsyncQueue(new_store(), name, machine=clock, **options)))
+        return made[-1]
+
+    yield open_queue
+    for q in made:
+        q.close()
+    loop.close()
+
+
+@pytest.fixture
+def at_work(new_store: Callable[[], Any], clock: Shifted) -> Callable[..., Any]:
+    """While the block lasts, somebody else claims jobs and ends each as told."""
+
+    @contextmanager
+    def work(end: Callable[[Any], Any], **options: Any) -> Iterator[list[Any]]:
+        over = threading.Event()
+        payloads: list[Any] = []
+
+        def run() -> None:
+            with Queue(new_store(), "mail", machine=clock, **options) as q:
+                while not over.is_set():
+                    for lease in q.claim(10, wait=0.05):
+                        payloads.append(lease.payload)
+                        end(lease)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield payloads
+        finally:
+            over.set()
+            thread.join()
+
+    return work
+
+
+@pytest.fixture
+def q(opened: Any) -> Any:
+    return opened()

@@ -1,0 +1,130 @@
+"""Damage and repair over every store: the promises are probed, a lost head comes back, every job is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from osqueue import LeaseLost, Queue, Unknown
+from osqueue import doctor as checks
+from osqueue.commit.driver import BlockingDriver
+from osqueue.core.wire import decode_head
+from osqueue.probes import OK, WARNING, Probe, measure
+from osqueue.restoration import Restorer
+from osqueue.shards import root_of
+from osqueue.simulation.tight import limited
+from osqueue.stores.address import open_store
+from osqueue.stores.base import Delete, Get, List, Put
+
+HEAD = root_of("mail", 0) + "head"
+SMALL = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "FINISHED_BYTES_MAX": 600}
+
+
+class Ward:
+    """One store, opened as often as a test likes."""
+
+    def __init__(self, address: str, clock: Any) -> None:
+        self.address = address
+        self.clock = clock
+        self.store = open_store(address, clock)
+        self.driver = BlockingDriver(self.store, clock)
+        self.opened: list[Queue[Any]] = []
+
+    def queue(self) -> Queue[Any]:
+        self.opened.append(Queue(open_store(self.address, self.clock), "mail", machine=self.clock))
+        return self.opened[-1]
+
+    def now_ms(self) -> int:
+        there = self.store.clock_ms()
+        return self.clock.now_ms() - self.driver.run(measure(self.clock)) if there is None else there
+
+    def restore(self) -> Any:
+        return self.driver.run(Restorer("mail", 0, self.clock, self.now_ms()).run())
+
+    def levels(self) -> set[str]:
+        return {each.level for each in self.driver.run(checks.examine("mail", self.now_ms(), True))}
+
+    def head(self) -> Any:
+        return decode_head(self.store.perform(Get(HEAD)).body)  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def ward(address: str, clock: Any) -> Iterator[Ward]:
+    made = Ward(address, clock)
+    yield made
+    for q in made.opened:
+        q.close()
+    made.store.close()
+
+
+def drain(q: Queue[Any]) -> list[Any]:
+    found = []
+    while leases := q.claim(50):
+        found += [lease.payload for lease in leases]
+        q.complete_many(leases)
+    return found
+
+
+def test_every_store_of_ours_keeps_its_promises(ward: Ward) -> None:
+    probe = Probe(ward.clock, ward.store.clock_ms())
+    found = ward.driver.run(probe.run())
+    assert [each for each in found if each.level != OK] == []
+    assert probe.clock().level == OK
+    assert ward.store.perform(List("doctor/")).keys == ()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_after_a_restore_every_job_of_the_backup_runs_once_or_is_archived(ward: Ward, how: str) -> None:
+    with limited(SMALL):
+        q = ward.queue()
+        q.enqueue_many([{"payload": at} for at in range(80)])
+        q.enqueue_many([{"payload": f"{at}" * 1_500} for at in range(3)])
+        held = q.claim(10)
+        q.reap()  # the backup: ten jobs are leased, all others wait
+        q.complete_many(q.claim(30))
+        stalled = ward.queue()
+        stalled.enqueue("since the backup")
+        q.reap()  # those thirty are archived
+        before = {job.job_id for job in q.history()}
+        assert len(before) == 30
+        if how == "missing":
+            ward.store.perform(Delete((HEAD,)))
+        else:
+            ward.store.perform(Put(HEAD, b"not a head any more"))
+        restored = ward.restore()
+        assert restored.loss.finished == 30
+        assert restored.loss.stalled == 10
+        assert ward.levels() <= {OK, WARNING}
+
+        fresh = ward.queue()
+        for lease in held:
+            with pytest.raises((LeaseLost, Unknown)):
+                lease.complete()
+        with pytest.raises(LeaseLost):
+            held[0].complete()
+        epoch, enqueued = ward.head().epoch, ward.head().counters.enqueued
+        with pytest.raises(Unknown):
+            stalled.enqueue("by a writer of the old life")
+        assert (ward.head().epoch, ward.head().counters.enqueued) == (epoch, enqueued)
+
+        ran = drain(fresh)
+        assert sorted(map(str, ran)) == sorted(
+            [*map(str, range(10)), *map(str, range(40, 80)), *(f"{at}" * 1_500 for at in range(3))]
+        )
+        fresh.reap()
+        jobs = [job.job_id for job in fresh.history()]
+        assert len(jobs) == len(set(jobs)) == 83
+        assert before < set(jobs)
+
+
+def test_a_head_that_is_ahead_is_set_back_while_others_write(ward: Ward) -> None:
+    q = ward.queue()
+    q.enqueue(1)
+    state = ward.head()
+    now = ward.now_ms()
+    fixed = ward.driver.run(checks.fix_clock("mail", 0, ward.clock, lambda: now - 3_600_000))
+    assert fixed is not None
+    assert ward.head().now_ms == now - 3_600_000 < state.now_ms
+    assert [lease.payload for lease in ward.queue().claim()] == [1]

@@ -1,0 +1,31 @@
+"""Scenes, each the way it ends well: nobody is told what is not so, and nothing happens twice."""
+
+from __future__ import annotations
+
+from osqueue.simulation.scenes import SCENES, play
+
+
+def test_a_caller_whose_job_was_forgotten_meanwhile_begins_anew() -> None:
+    assert play(SCENES["forgotten meanwhile"]).status == "queued"
+
+
+def test_an_id_that_was_taken_over_is_not_freed() -> None:
+    assert play(SCENES["freed and taken over"]).status == "duplicate"
+
+
+def test_a_part_that_is_late_for_its_hour_is_written_into_the_next() -> None:
+    assert play(SCENES["late for its hour"]).archived == 1
+
+
+def test_a_job_that_came_and_went_while_its_caller_stood_still_answers_it() -> None:
+    done = play(SCENES["merged by a slow reaper"])
+    assert (done.status, done.result) == ("completed", "done")
+
+
+def test_a_result_whose_life_was_prolonged_keeps_its_id() -> None:
+    done = play(SCENES["lives on"])
+    assert (done.status, done.result) == ("completed", "done")
+
+
+def test_a_caller_that_dies_between_its_two_writes_blocks_nobody() -> None:
+    assert play(SCENES["died between its writes"]) == "done"

@@ -1,0 +1,81 @@
+"""Changing how long a result lives, where the job is not in the head: the evidence has to be the youngest there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from osqueue import Queue
+from osqueue.core.draft import Context
+from osqueue.core.ops import Amend, Code, Enqueue, New, Request, Sweep
+from osqueue.core.reduce import reduce
+from osqueue.core.state import State, Table
+from osqueue.lookup import Sighting, seek
+from osqueue.stores.memory import MemoryStore
+
+HOUR_MS = 3_600_000
+
+
+def sighting(q: Queue[Any], key: bytes) -> tuple[State, Sighting]:
+    state, found = q._run(seek("mail", 0, key))
+    assert state is not None
+    assert found is not None
+    return state, found
+
+
+def apply(state: State, op: Any, now_ms: int) -> tuple[State, Code]:
+    request = Request("w" * 16, 1, 0, state.seq, state.epoch, (op,))
+    done = reduce(state, [request], Context(now_ms, bytes(16), 7, "mail"))
+    return done.state, done.outcomes[request.identity][0].code
+
+
+def test_an_older_row_is_refused_once_a_younger_one_has_come_and_gone(machine: Any) -> None:
+    q = Queue[Any](MemoryStore(machine), "mail", machine=machine)
+    q.enqueue(1, result_ttl=60)
+    (lease,) = q.claim()
+    lease.complete(5)
+    q.reap()
+    state, found = sighting(q, lease.key)
+    amend = Amend(lease.key, HOUR_MS, found.row, found.table, seen=state.seq)
+    assert apply(state, amend, state.now_ms)[1] == Code.OK
+    q.update_result_ttl(lease.job_id, 7_200)
+    q._run(_submit(Sweep(flush=True)))  # the younger row leaves the head
+    later, _ = sighting(q, lease.key)
+    assert isinstance(later.tables[-1], Table)
+    assert later.tables[-1].recalled
+    assert apply(later, amend, later.now_ms)[1] == Code.RETRY
+    fresh = replace(amend, seen=later.seq)
+    assert apply(later, fresh, later.now_ms)[1] == Code.OK
+
+
+def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> None:
+    q = Queue[Any](MemoryStore(machine), "mail", machine=machine)
+    jobs = q.enqueue_many([{"payload": n} for n in range(3_000)])
+    key = bytes.fromhex(str(jobs[-1].job_id).replace("-", ""))
+    state, found = sighting(q, key)
+    assert found.place is not None
+    at = found.place
+    assert q.cancel(str(jobs[-1].job_id)) == "cancelled"
+    q.reap()
+    after, _ = sighting(q, key)
+    amend = Amend(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index)
+    assert apply(state, amend, state.now_ms)[1] == Code.OK
+    changed, code = apply(after, amend, after.now_ms)
+    assert code == Code.RETRY
+    assert changed.result_ttls == {}
+
+
+def test_one_key_twice_in_one_request_is_one_job() -> None:
+    new = New(b"k" * 16, b"1", client_id="a", seen=0)
+    state = State(commit=bytes(16), epoch=7)
+    request = Request("w" * 16, 1, 0, 0, 7, (Enqueue((new, new)),))
+    done = reduce(state, [request], Context(1, bytes(16), 7, "mail"))
+    assert done.outcomes[request.identity][0].codes == [Code.QUEUED, Code.DUPLICATE]
+    assert done.state.counters.enqueued == 1
+
+
+def _submit(op: Any) -> Any:
+    from osqueue.shards import Submit
+
+    return (yield Submit(0, (op,)))

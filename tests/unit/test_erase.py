@@ -1,0 +1,177 @@
+"""Erasing jobs: what the reducer forgets, and what stays readable where they were blanked."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from osqueue.core.audit import imbalances
+from osqueue.core.erase import blank_job, blank_object, blank_row, blank_state, rows_in, strip_part
+from osqueue.core.ops import Cancel, Code, Complete, Completion, Erase, Fail, Failure, Redrive, Swap
+from osqueue.core.state import Attempt, Body, Finished, Job
+from osqueue.core.tables import encode_table
+from osqueue.core.wire import decode_blocks, encode_segment
+from osqueue.errors import Damaged
+
+decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
+decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
+
+
+@pytest.fixture
+def loose(new_shard: Callable[..., Any]) -> Any:
+    """A shard whose books the tests look into themselves: erased jobs are in none."""
+    return new_shard(checked=False)
+
+
+def bury(shard: Any, count: int = 1, **fields: Any) -> list[bytes]:
+    keys: list[bytes] = shard.enqueue(count, max_attempts=1, kind="dead", **fields)
+    for lease in shard.claim(count, kinds=("dead",)):
+        shard.apply(Fail((Failure(lease.job.key, lease.token, "boom"),)))
+    return keys
+
+
+# ── In the head ──────────────────────────────────────────────────────────────
+def test_whatever_is_over_is_forgotten_and_the_books_balance(loose: Any) -> None:
+    (done,) = loose.enqueue()
+    (lease,) = loose.claim()
+    loose.apply(Complete((Completion(done, lease.token, b"7"),)))
+    (cancelled,) = loose.enqueue()
+    loose.apply(Cancel(cancelled))
+    (dead,) = bury(loose)
+    (kept,) = loose.enqueue()
+    (answer,) = loose.apply(Erase((done, cancelled, dead)))
+    assert (answer.code, answer.count) == (
+        Code.OK,
+        4,
+    )  # the dead letter, and what the archive was to be told of it
+    assert list(rows_in(loose.state, {done, cancelled, dead})) == []
+    assert loose.where(kept) == "queued"
+    assert imbalances(loose.state) == []
+    assert loose.state.forgotten == loose.state.seq
+    assert loose.apply(Erase((done, cancelled, dead)))[0].count == 0
+
+
+def test_a_leased_job_is_not_erased_nor_anything_with_it(loose: Any) -> None:
+    (dead,) = bury(loose)
+    (leased,) = loose.enqueue()
+    loose.claim()
+    assert loose.apply(Erase((dead, leased)))[0].code == Code.PROCESSING
+    assert loose.where(dead) == "failed"
+
+
+def test_dead_letters_in_segments_go_with_their_span_unless_it_has_moved_on(loose: Any) -> None:
+    keys = bury(loose, 300)
+    state = loose.state
+    span = state.dead.spans[0]
+    jobs = loose.inside(span)
+    name = f"segments/{state.seq:012x}-0000000000000001-0"
+    body, fresh = encode_segment(jobs[1:], name)
+    loose.objects[name] = body
+    gone = jobs[0].key
+    stale = Swap(msgspec.structs.replace(span, skip=1), fresh)
+    assert loose.apply(Erase((gone,), (stale,)))[0].code == Code.RETRY
+    assert loose.apply(Erase((gone,), (Swap(span, fresh),)))[0].code == Code.OK
+    left = [job.key for job in loose.jobs(loose.state.dead, set())]
+    assert sorted(left) == sorted(set(keys) - {gone})
+    assert imbalances(loose.state) == []
+
+
+# ── Redrive of chosen letters ────────────────────────────────────────────────
+def test_only_the_letters_that_were_chosen_are_redriven(shard: Any) -> None:
+    first, second, third = bury(shard, 3)
+    (answer,) = shard.apply(Redrive(3, 3, keys=(second,), first=first))
+    assert answer.runs == ((Code.OK, 1), (Code.EMPTY, 3))
+    assert [shard.where(key) for key in (first, second, third)] == ["failed", "queued", "failed"]
+    assert [job.key for job in shard.jobs(shard.state.dead, set())] == [first, third]
+
+
+def test_letters_that_have_moved_since_they_were_read_stay(shard: Any) -> None:
+    first, second = bury(shard, 2)
+    (answer,) = shard.apply(Redrive(2, 2, keys=(first, second), first=second))
+    assert answer.runs == ((Code.RETRY, 0), (Code.EMPTY, 0))
+    assert [shard.where(key) for key in (first, second)] == ["failed", "failed"]
+
+
+# ── Blanking ─────────────────────────────────────────────────────────────────
+def a_job(key: int, payload: Any = b'{"to": "ada"}') -> Job:
+    history = (Attempt(1, "worker", 1, 2, "failed", "no mailbox ada", "ÄrgerError"),)
+    return Job(key.to_bytes(16, "big"), payload, 5, client_id="ada-7", history=history, trace="in ada()")
+
+
+def test_a_blank_job_tells_nothing_and_takes_as_many_bytes() -> None:
+    job = a_job(1)
+    blank = blank_job(job)
+    assert len(msgspec.msgpack.encode(blank)) == len(msgspec.msgpack.encode(job))
+    assert b"ada" not in msgspec.msgpack.encode(blank)
+    assert (blank.key, blank.enqueued_ms, blank.history[0].worker) == (job.key, 5, "worker")
+    assert blank_job(blank) == blank
+    where = Body("bodies/1", 0, 9, 7)
+    assert blank_job(a_job(1, where)).payload == where
+
+
+def test_a_segment_with_a_blank_job_keeps_its_layout() -> None:
+    jobs = [a_job(at, b'"ada"' * 1_000) for at in range(20)]  # several blocks
+    data, span = encode_segment(jobs, "segments/1")
+    blank = blank_object(
+        b"OSQB", data, "segments/1", decode_jobs, lambda job: blank_job(job) if job.key[-1] == 7 else job
+    )
+    assert blank is not None
+    assert len(blank) == len(data)
+    found = [job for _, block in decode_blocks(blank, span.length, "segments/1") for job in block.jobs]
+    assert [job.payload == bytes(5_000) for job in found] == [at == 7 for at in range(20)]
+    same = blank_object(b"OSQB", data, "segments/1", decode_jobs, lambda job: job)
+    assert same == data
+
+
+def test_a_table_with_a_blank_row_keeps_its_layout() -> None:
+    rows = [Finished(a_job(at, b""), "completed", 9, result=b'"ada"', why="ada") for at in range(3)]
+    data, _ = encode_table(rows, False, "finished/1")
+    blank = blank_object(b"OSQT", data, "finished/1", decode_rows, blank_row)
+    assert blank is not None
+    assert len(blank) == len(data)
+    assert b"ada" not in blank
+
+
+def test_an_object_that_cannot_keep_its_length_is_left_alone() -> None:
+    data, _ = encode_segment([a_job(1)], "segments/1")
+    longer = blank_object(
+        b"OSQB", data, "segments/1", decode_jobs, lambda job: msgspec.structs.replace(job, kind="k")
+    )
+    assert longer is None
+
+
+def test_a_head_with_blank_jobs_balances(loose: Any) -> None:
+    secret = b'"ada@example.com"'
+    (queued,) = loose.enqueue(payload=secret, client_id="ada@example.com")
+    (delayed,) = loose.enqueue(payload=secret, delay_ms=9_000)
+    (dead,) = bury(loose, payload=secret)
+    loose.enqueue(kind="l", payload=secret)
+    (lease,) = loose.claim(kinds=("l",))
+    keys = {queued, delayed, dead, lease.job.key}
+    blank = blank_state(loose.state, keys)
+    assert b"ada@" in msgspec.msgpack.encode(loose.state)
+    assert b"ada@" not in msgspec.msgpack.encode(blank)
+    assert imbalances(blank) == []
+    assert blank_state(blank, keys) is blank
+    assert blank_state(loose.state, {bytes(16)}) is loose.state
+
+
+# ── The archive ──────────────────────────────────────────────────────────────
+def test_other_lines_of_a_part_stay_byte_for_byte() -> None:
+    lines = [b'{"job_id":"a","state":"failed","new":1}\n', b'{"job_id":"b", "state":"completed"}\n']
+    part = gzip.compress(b"".join(lines))
+    data, found = strip_part(part, "p", {"b"})
+    assert (gzip.decompress(data), found) == (lines[0], [("b", "completed")])
+    assert strip_part(part, "p", {"c"}) == (part, [])
+    assert strip_part(part, "p", {"job"}) == (part, [])  # a word of it, and no record's id
+    assert strip_part(part, "p", {"a", "b"})[0] == b""
+
+
+@pytest.mark.parametrize("data", [b"nonsense", gzip.compress(b"nonsense x\n", mtime=0)])
+def test_what_is_no_part_is_told(data: bytes) -> None:
+    with pytest.raises(Damaged):
+        strip_part(data, "p", {"x"})

@@ -1,0 +1,74 @@
+"""A queue's events: who is told of what it commits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from osqueue import AsyncQueue, Queue
+from osqueue.events import CallbackSink, Event
+
+
+def test_a_queue_tells_its_callbacks_and_sinks_and_counts() -> None:
+    told: list[Event] = []
+    sunk: list[Event] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails", sinks=[CallbackSink(sunk.append, "mine")])
+    q.enqueue(1, id="order-7", kind="welcome")
+    q.on_event(told.append)
+    q.claim()
+    assert [(each.name, each.id, each.kind) for each in sunk] == [
+        ("queued", "order-7", "welcome"),
+        ("processing", "order-7", "welcome"),
+    ]
+    assert [each.name for each in told] == ["processing"]
+    assert q.deliveries["mine"].delivered == 2
+    assert sum(each.delivered for each in q.deliveries.values()) == 3
+
+
+def test_a_bulk_is_told_as_one_event() -> None:
+    told: list[Event] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails")
+    q.on_event(told.append)
+    q.enqueue_many([{"payload": n} for n in range(1_500)])
+    assert [(each.name, each.job_id, each.count) for each in told] == [("queued", None, 1_500)]
+
+
+def test_a_commit_whose_answer_was_lost_is_told_all_the_same() -> None:
+    told: list[Event] = []
+    q: Queue[Any] = Queue.connect("memory://?lost_reply_rate=0.4&seed=3", "emails")
+    q.on_event(told.append)
+    jobs = [q.enqueue(n).job_id for n in range(40)]
+    assert [each.job_id for each in told] == jobs
+
+
+def test_a_slow_sink_is_told_off_the_event_loop_and_in_order() -> None:
+    class Slow:
+        name = "slow"
+        slow = True
+
+        def __init__(self) -> None:
+            self.told: list[tuple[str, int]] = []
+            self.all = asyncio.Event()
+            self.loop = asyncio.get_running_loop()
+
+        def send(self, events: Sequence[Event]) -> None:
+            self.told.extend((each.name, threading.get_ident()) for each in events)
+            if len(self.told) == 3:
+                self.loop.call_soon_threadsafe(self.all.set)
+
+    async def run() -> tuple[Slow, int]:
+        sink = Slow()
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails", sinks=[sink])
+        await q.enqueue(1)
+        (lease,) = await q.claim()
+        await lease.complete()
+        await q.stats()
+        async with asyncio.timeout(5):
+            await sink.all.wait()
+        return sink, threading.get_ident()
+
+    sink, loop = asyncio.run(run())
+    assert [name for name, _ in sink.told] == ["queued", "processing", "completed"]
+    assert loop not in {thread for _, thread in sink.told}

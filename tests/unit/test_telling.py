@@ -1,0 +1,104 @@
+"""Looking for a job in the archive: how far, and what is said when that was not far enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from osqueue import NotFound, Queue
+from osqueue.embedded import telling
+from osqueue.limits import DAY_MS, HOUR_MS
+from osqueue.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def q(machine: Any) -> Queue[Any]:
+    return Queue(MemoryStore(machine), "mail", machine=machine)
+
+
+def done(q: Queue[Any], **options: Any) -> str:
+    """A job that was completed and archived; its id."""
+    job_id = str(q.enqueue(1, **options).job_id)
+    for lease in q.claim():
+        lease.complete()
+    q.reap()
+    return job_id
+
+
+def forgotten(q: Queue[Any], machine: Any) -> None:
+    machine.advance(2 * DAY_MS / 1000)
+    q.reap()
+
+
+def test_a_search_has_an_end_and_says_how_to_go_on(
+    q: Queue[Any], machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = str(q.enqueue(1, delay=5 * HOUR_MS / 1000).job_id)
+    for _ in range(4):
+        done(q)
+        machine.advance(HOUR_MS / 1000)
+    machine.advance(2 * HOUR_MS / 1000)
+    q.claim()[0].complete()
+    forgotten(q, machine)
+    assert q.story(late).source == "archive"
+    monkeypatch.setattr(telling, "PARTS_MAX", 3)
+    with pytest.raises(NotFound, match=r"not in the first 3 archive parts .* --job"):
+        q.story(late)
+
+
+def test_parts_of_other_shards_are_not_read(q: Queue[Any], machine: Any) -> None:
+    q.configure(shards=3)
+    ids = [done(q) for _ in range(6)]
+    forgotten(q, machine)
+    before = q.requests["get"]
+    assert q.story(ids[0]).state == "completed"
+    assert q.requests["get"] - before < 8
+
+
+def test_the_attempts_of_all_records_are_told_once_and_in_order(q: Queue[Any], machine: Any) -> None:
+    job_id = str(q.enqueue(1, max_attempts=2).job_id)
+    for _ in range(2):
+        q.claim()[0].fail("no", retry_in=0)
+    q.reap()
+    q.redrive()
+    q.claim()[0].complete()
+    q.reap()
+    forgotten(q, machine)
+    story = q.story(job_id)
+    assert [(each.run, each.outcome) for each in story.job.attempts] == [
+        (1, "failed"),
+        (2, "failed"),
+        (4, "completed"),  # the redrive was the third run
+    ]
+
+
+def test_a_dead_letter_that_was_let_go_is_told_as_failed(q: Queue[Any], machine: Any) -> None:
+    job_id = str(q.enqueue(1, id="order-7").job_id)
+    q.claim()[0].fail("no", retry=False)
+    q.reap()
+    machine.advance(15 * DAY_MS / 1000)
+    q.reap()
+    assert "let go of as a dead letter" in q.story(job_id).now
+    forgotten(q, machine)
+    story = q.story(job_id)
+    assert (story.source, story.state, story.id) == ("archive", "failed", "order-7")
+    assert "it is no dead letter any more" in story.now
+
+
+def test_who_cancelled_it_is_told(q: Queue[Any], machine: Any) -> None:
+    asked = str(q.enqueue(1, delay=60).job_id)
+    q.cancel(asked)
+    assert "on request, while no worker held it" in q.why(asked)
+    q.enqueue(2)
+    (lease,) = q.claim(worker="w1")
+    lease.cancel("it makes no sense")
+    assert "by its worker w1: it makes no sense" in q.why(lease.job_id)
+
+
+def test_priorities_and_kinds_count_for_how_long_the_queue_is(q: Queue[Any]) -> None:
+    q.enqueue_many([{"payload": 1, "priority": 1} for _ in range(3)])
+    q.enqueue_many([{"payload": 1, "kind": "other"} for _ in range(2)])
+    mine = q.enqueue_many([{"payload": 1, "kind": "mine"} for _ in range(2)])[1]
+    q.enqueue_many([{"payload": 1, "kind": "other"} for _ in range(5)])
+    assert "behind about 6 jobs" in q.why(str(mine.job_id))
