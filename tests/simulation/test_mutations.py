@@ -28,7 +28,7 @@ CAUGHT = {
 MISSED_BY_RUNS = {
     "tables that are still there": ("names", "came back out of a table"),
     "parts before the commit": ("names", "invariant 10"),
-    "kept_ms": ("names", "came back out of a table"),
+    "kept_ms": ("names", "came back out of a table|too early"),  # whichever is seen first
 }
 MISSED_BY_SCENES = {
     "newer pointers": ("merged by a slow reaper", "accepted a second time"),
@@ -53,7 +53,7 @@ def test_a_removed_check_of_the_second_half_is_caught(name: str) -> None:
         with LATER[name]():
             violation = simulate(seed, PROFILES[profile]).violation
         if violation:
-            assert words in violation
+            assert any(each in violation for each in words.split("|")), violation
             return
     pytest.fail(f"{SEEDS_MAX} seeds did not miss it")
 
@@ -72,6 +72,6 @@ def test_a_removed_safety_check_is_caught(name: str) -> None:
         with MUTATIONS[name]():
             violation = simulate(seed, PROFILES[profile]).violation
         if violation:
-            assert words in violation
+            assert any(each in violation for each in words.split("|")), violation
             return
     pytest.fail(f"{SEEDS_MAX} seeds did not miss it")

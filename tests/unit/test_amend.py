@@ -79,3 +79,18 @@ def _submit(op: Any) -> Any:
     from osqueue.shards import Submit
 
     return (yield Submit(0, (op,)))
+
+
+def test_a_dead_letter_takes_its_ttl_along_and_leaves_the_room_to_others(machine: Any) -> None:
+    q = Queue[Any](MemoryStore(machine), "mail", machine=machine)
+    job_id = str(q.enqueue(1, max_attempts=1).job_id)
+    q.update_result_ttl(job_id, 7_200)
+    (lease,) = q.claim()
+    lease.fail("no")
+    state, found = sighting(q, lease.key)
+    assert state.result_ttls == {}
+    assert found.job.result_ttl_ms == 7_200_000
+    q.redrive()
+    q.claim()[0].complete(5)
+    machine.advance(7_000)
+    assert q.result(job_id) == 5

@@ -274,3 +274,18 @@ def test_what_a_caller_wrote_never_stands_in_a_key(shard: Any, op: Any) -> None:
     name = parse_intent_key(intent_key(shard.request(op), 1_024))
     assert name is not None
     assert name.ops is None
+
+
+def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_do_not_grow_the_head(shard: Any) -> None:
+    shard.apply(Enqueue(tuple(shard.new(max_attempts=1) for _ in range(1_000))))
+    leases = shard.claim(1_000)
+    trace = "t" * limits.TRACE_CHARS_MAX
+    error = "e" * limits.ERROR_CHARS_MAX
+    items = tuple(
+        Failure(each.job.key, each.token, error, final=True, error_type="E", trace=trace) for each in leases
+    )
+    shard.apply(Fail(items))
+    assert len(leases) > 900
+    assert shard.head_bytes < HEAD_BYTES_MAX
+    shard.apply(Sweep(flush=True))
+    assert sum(table.count for table in shard.state.tables) == len(leases)  # the archive hears of all of them

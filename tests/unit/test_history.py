@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, Rejected
+from osqueue.archive import Seen
 from osqueue.core.history import Record, decode_part, encode_part, record, wants_record
 from osqueue.core.state import (
     CANCELLED,
@@ -264,3 +265,13 @@ def test_another_queue_has_another_history(q: Queue[Any], store: MemoryStore, ma
     assert sorted(job.job_id for job in other.history()) == sorted(jobs)
     assert len(list(q.history())) == 1
     assert isinstance(record(PLAIN), Record)
+
+
+def test_a_record_that_comes_again_every_hour_is_told_once() -> None:
+    seen = Seen()
+    one = record(PLAIN)
+    told = [
+        len(list(seen.fresh(f"archive/queue=q/date=2026-01-01/hour={hour:02d}/p", [one])))
+        for hour in range(9)
+    ]
+    assert told == [1, 0, 0, 0, 0, 0, 0, 0, 0]

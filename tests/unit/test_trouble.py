@@ -283,3 +283,32 @@ def test_a_mistake_that_waiting_cannot_mend_is_told_at_once(machine: Any) -> Non
         with pytest.raises(Unavailable, match="no such bucket"):
             work()
     assert machine.monotonic() == began
+
+
+# ── Clocks ───────────────────────────────────────────────────────────────────
+def test_a_thread_that_reads_the_time_while_another_measures_it_sees_no_half(machine: Any) -> None:
+    """Half of a new measurement with half of the old one would put the head minutes ahead."""
+    store = Remote(machine)
+    q = queue(store, machine)
+    q.enqueue(1)
+    writer = q._flows.writers[0]
+    assert writer.head is not None
+    machine.advance(601)
+    times: list[int] = []
+
+    class Spying:
+        """The machine, for the thread that measures; at each look at it, another thread asks for the time."""
+
+        def __getattr__(self, name: str) -> Any:
+            writer.machine = machine
+            assert writer.head is not None
+            times.append(writer.now_ms(writer.head.state))
+            writer.machine = spy
+            return getattr(machine, name)
+
+    spy: Any = Spying()
+    writer.machine = spy
+    q._driver.run(writer.measure_clock())
+    writer.machine = machine
+    assert len(times) >= 2
+    assert max(times) <= machine.now_ms() + 1_000

@@ -4,7 +4,7 @@
 
 A part holds the records (``core.history``) of finished jobs that had left the head, and is written by the reaper
 before the commit that says so. A pass that dies in between leaves a part that the next pass writes again, perhaps
-together with more: readers drop what they have seen by (job_id, run, state). The hour is that of the writing, by the
+together with more: readers drop what they have seen by (job_id, run). The hour is that of the writing, by the
 store's clock, so a part is never late for its hour.
 """
 
@@ -85,10 +85,10 @@ def read(names: Sequence[str]) -> Flow[list[list[Record]]]:
 
 
 class Seen:
-    """Drops repeated records. A record is repeated only by a part of nearly the same time."""
+    """Drops repeated records. A record is repeated by parts of the same hour or of hours not far from it."""
 
     def __init__(self) -> None:
-        self._hours: dict[str, set[tuple[str, int, str]]] = {}
+        self._hours: dict[str, set[bytes]] = {}
 
     def fresh(self, name: str, records: Sequence[Record]) -> Iterator[Record]:
         """Those of a part that no earlier one had."""
@@ -97,9 +97,10 @@ class Seen:
         for old in sorted(self._hours)[:-HOURS_REMEMBERED]:
             del self._hours[old]
         for each in records:
-            who = (each.job_id, each.run, each.state)
-            if not any(who in seen for seen in self._hours.values()):
-                mine.add(who)
+            who = bytes.fromhex(each.job_id.replace("-", "")) + each.run.to_bytes(8, "big")
+            repeated = any(who in seen for seen in self._hours.values())
+            mine.add(who)  # a repeated one as well: it may come again in the next hour, and the one after
+            if not repeated:
                 yield each
 
 

@@ -76,7 +76,7 @@ class LeaseBase(Generic[T]):
 
     @property
     def run(self) -> int:
-        """Counts every lease ever granted to the job, from 1."""
+        """Counts every lease ever granted to the job, from 1, and its redrives."""
         return self._stored.job.run
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..core.backlog import Blocks, Need
+from ..core.passed import tells
 from ..core.wire import decode_blocks, decode_index
 from ..errors import Damaged, NewerFormat
 from ..stores.base import Failed, Found, Get, Missing, Reply, Unchanged
@@ -65,6 +66,8 @@ class Reader:
 
 def decode_need(need: Need, data: bytes) -> Blocks:
     """What the bytes of a need hold, by place."""
+    if need.whole:
+        return {need.place: tells(data, need.name)}
     if need.level:
         return {need.place: decode_index(data, need.name)}
     blocks = decode_blocks(data, need.block, need.name)

@@ -45,6 +45,14 @@ class Head(Struct, frozen=True):
     seen: float  # monotonic seconds of the request that showed it was current
 
 
+class Measured(Struct, frozen=True):
+    """The store's clock at one moment. Frozen: a thread that measures must not show half of it to the others."""
+
+    store_ms: int  # the store's clock
+    wall_ms: int  # the machine's wall clock
+    at: float  # the machine's monotonic clock, seconds
+
+
 class Writer:
     """The memory of one writer between its commits. Not thread-safe: one flight at a time uses it."""
 
@@ -73,9 +81,7 @@ class Writer:
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
         self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
         self.ahead = False  # was this writer's last commit one that took others along?
-        self.store_ms: int | None = None  # the store's clock when it was last measured
-        self.measured_wall_ms = 0  # the machine's wall clock then
-        self.measured = 0.0  # monotonic seconds of that measurement
+        self.measured: Measured | None = None  # the store's clock, when it was last measured
         self.blocks: dict[tuple[str, int], Loaded] = {}
 
     # ── Identity ─────────────────────────────────────────────────────────────
@@ -90,7 +96,7 @@ class Writer:
             self.process = self.machine.process()
             self.env = ""
             self.head = None
-            self.store_ms = None
+            self.measured = None
 
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
         """Fix the identity of a request for good. The head must have been current within the last minute."""
@@ -144,10 +150,11 @@ class Writer:
         """
         now = self.store_clock()
         if now is None:
-            if self.store_ms is None:
+            measured = self.measured
+            if measured is None:
                 return state.now_ms
             # Counted on from the measurement: a step of the machine's wall clock changes nothing.
-            now = self.store_ms + int((self.machine.monotonic() - self.measured) * 1000)
+            now = measured.store_ms + int((self.machine.monotonic() - measured.at) * 1000)
         if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
             return state.now_ms
         return max(now, state.now_ms)
@@ -156,11 +163,14 @@ class Writer:
         """Does the store's clock have to be measured (again)?"""
         if self.store_clock() is not None:
             return False
-        age_ms = (self.machine.monotonic() - self.measured) * 1000
-        wall_ms = self.machine.now_ms() - self.measured_wall_ms
+        measured = self.measured
+        if measured is None:
+            return True
+        age_ms = (self.machine.monotonic() - measured.at) * 1000
+        wall_ms = self.machine.now_ms() - measured.wall_ms
         # The two clocks disagree after a suspension or a step of one of them: neither can be relied on then.
         apart = abs(wall_ms - age_ms) > CLOCKS_APART_MS_MAX
-        return self.store_ms is None or apart or age_ms > limits.CLOCK_AGE_MS_MAX
+        return apart or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
@@ -175,9 +185,7 @@ class Writer:
             return
         found = yield Get(self.root + CLOCK)
         if isinstance(found, Found):
-            self.store_ms = found.modified_ms
-            self.measured_wall_ms = self.machine.now_ms()
-            self.measured = self.machine.monotonic()
+            self.measured = Measured(found.modified_ms, self.machine.now_ms(), self.machine.monotonic())
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""

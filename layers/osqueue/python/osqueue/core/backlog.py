@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..limits import FANOUT
-from .state import KEYSUM_MASK, Backlog, Job, Span, keysums, weight
+from .state import KEYSUM_MASK, Backlog, Job, Span, Table, keysums, weight
 from .wire import Block, encode_index, encode_segment
 
 
@@ -36,14 +37,15 @@ class Need(Struct, frozen=True):
     length: int
     level: int  # 0: blocks; above: an index
     block: int  # bytes of the first block in it
+    whole: bool = False  # not its content is wanted, but which keys are in it: see ``passed``
 
     @property
     def place(self) -> tuple[str, int]:
         """Where the reduction will look for it."""
-        return (self.name, self.start)
+        return (self.name, -1 if self.whole else self.start)
 
 
-Loaded = Block | tuple[Span, ...]
+Loaded = Block | tuple[Span, ...] | tuple[Table, ...] | frozenset[bytes]
 Blocks = Mapping[tuple[str, int], Loaded]
 Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
 
@@ -211,7 +213,7 @@ class Rope:
                         self.ready.append(job)
                         self.ready_bytes += weight(job)
             else:
-                self.spans[:1] = loaded
+                self.spans[:1] = cast("tuple[Span, ...]", loaded)
         return None
 
     def spill_tail(self, spill: Spill) -> Span:

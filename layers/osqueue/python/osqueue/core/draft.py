@@ -276,9 +276,12 @@ class Draft:
     def bury(self, job: Job) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
+        if job.key in self.result_ttls:  # from now on the job itself keeps it
+            job = replace(job, result_ttl_ms=self.result_ttls.pop(job.key))
         self.dead.push(job, 0)
         size = content_bytes(job.payload)
-        self._keep(Finished(replace(job, payload=b""), FAILED, self.now, payload_bytes=size, mark=ECHO))
+        told = replace(job, payload=b"", trace="")
+        self._keep(Finished(told, FAILED, self.now, payload_bytes=size, mark=ECHO))
 
     def finish(
         self,

@@ -40,13 +40,12 @@ class AttemptRecord(Struct, frozen=True, omit_defaults=True):
 class Record(Struct, frozen=True, omit_defaults=True):
     """What the archive tells of one job. Fields may be added, never renamed.
 
-    A job that failed, was redriven and finished again has a record for each ending, told apart by ``run``; by
-    ``state`` as well, for it may be cancelled before it is claimed again.
+    A job that failed, was redriven and ended again has a record for each ending, told apart by ``run``.
     """
 
     format: int
     job_id: str
-    run: int  # leases ever granted; with job_id and state it tells a repeated record from another one
+    run: int  # leases ever granted, and redrives; with job_id it tells a repeated record from another one
     state: str
     enqueued_ms: int
     finished_ms: int

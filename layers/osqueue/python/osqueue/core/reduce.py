@@ -53,6 +53,7 @@ from .ops import (
     outcome,
     token_of,
 )
+from .passed import seen_before
 from .state import (
     CANCELLED,
     COMPLETED,
@@ -68,9 +69,7 @@ from .state import (
     Event,
     Job,
     Lease,
-    Span,
     State,
-    Table,
 )
 from .wire import born_of
 
@@ -143,7 +142,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
         return Code.STALE
     if new.key in draft.leases:
         return Code.DUPLICATE
-    if new.client_id is not None and (code := _seen_before(draft, new)) is not None:
+    if new.client_id is not None and (code := seen_before(draft, new)) is not None:
         return code
     now = draft.now
     due = max(new.at_ms, now + new.delay_ms) if new.at_ms or new.delay_ms else 0
@@ -174,24 +173,6 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     if new.client_id is not None:
         draft.learn(new.key)
     return Code.SCHEDULED if due else Code.QUEUED
-
-
-def _seen_before(draft: Draft, new: New) -> Code | None:
-    """Has a job with this key been accepted already? Several callers may enqueue one under its client's id.
-
-    The caller saw it nowhere at ``seen``. If the head does not hold it now, it may still have passed through into
-    an object written since, or have been finished and forgotten: RETRY, and the caller looks again.
-    """
-    if draft.knows(new.key):
-        return Code.DUPLICATE
-    if draft.forgotten > new.seen:
-        return Code.RETRY
-    pointers: list[Span | Table] = [span for rope in draft.lanes.values() for span in rope.spans]
-    pointers += [*draft.delayed_spans, *draft.dead.spans, *draft.tables]
-    for each in pointers:
-        if each.first <= new.key <= each.last and born_of(each.name) >= new.seen:
-            return Code.RETRY
-    return None
 
 
 def _attach(draft: Draft, op: Attach) -> Outcome:

@@ -20,6 +20,7 @@ from .backlog import Need
 from .draft import Draft, Object, due_order
 from .ops import Request, outcomes_bytes_max
 from .state import (
+    ECHO,
     ENDED,
     FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
@@ -170,15 +171,19 @@ def shelve(draft: Draft) -> None:
     """Move finished jobs out of the head, into a table.
 
     Only those that were finished in the head that was read: whoever finished one finds it in the head for at least
-    one commit, and so does whoever waits for it.
+    one commit, and so does whoever waits for it. Nobody looks for an echo, so when many jobs fail at once these go
+    at once.
     """
-    rows = draft.finished[: draft.committed]
+    rows, rest = draft.finished[: draft.committed], draft.finished[draft.committed :]
+    if sum(map(finished_weight, rest)) > limits.FINISHED_BYTES_MAX:
+        rows += [row for row in rest if row.mark == ECHO]
+        rest = [row for row in rest if row.mark != ECHO]
     if not rows:
         return
     draft.committed = 0
     draft.changed = True
-    del draft.finished[: len(rows)]
-    draft.finished_bytes = sum(map(finished_weight, draft.finished))
+    draft.finished = rest
+    draft.finished_bytes = sum(map(finished_weight, rest))
     gone = keysums(row.job for row in rows if row.mark in (ENDED, LET_GO))
     draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
     rows.sort(key=lambda row: row.key)

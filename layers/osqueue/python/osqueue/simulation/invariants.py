@@ -30,6 +30,7 @@ from ..core.reduce import applicable
 from ..core.state import (
     CANCELLED,
     COMPLETED,
+    ECHO,
     FAILED,
     FAILING,
     KEYSUM_MASK,
@@ -318,8 +319,10 @@ class Invariants:
         fresh = {item.name for item in batch.reduction.objects}
         leaves = list(self.shelves.leaves(state.tables))
         moved = [row for leaf in leaves if leaf.table.name in fresh for row in leaf.rows]
-        if hasty := [row for row in moved if tag(row) not in had]:
+        if hasty := [row for row in moved if tag(row) not in had and row.mark != ECHO]:
             raise Violation(f"{len(hasty)} jobs left the head in the commit that finished them")
+        for row in moved:  # echoes may go at once
+            self.finished.setdefault(record_of(row), row)
         now = {tag(row): row for row in (*state.finished, *moved)}
         amended = set(_amended(batch))
         for each, row in had.items():

@@ -13,7 +13,7 @@ from ..commit import protocol
 from ..commit.effects import All, Flow
 from ..commit.verdict import Verdict
 from ..commit.verdict import verdict as real_verdict
-from ..core import reduce, settle, steer, tables
+from ..core import passed, reduce, settle, steer, tables
 from ..core.draft import Draft
 from ..core.ops import Code, Merge, New, Outcome, Request, outcome
 from ..core.reduce import Reduction
@@ -165,12 +165,12 @@ def no_look_at_newer_pointers() -> AbstractContextManager[None]:
             return Code.DUPLICATE
         return Code.RETRY if draft.forgotten > new.seen else None
 
-    return _patched((reduce, "_seen_before", seen_before))
+    return _patched((reduce, "seen_before", seen_before))
 
 
 def no_forgotten() -> AbstractContextManager[None]:
     """Nobody asks whether jobs were forgotten since a caller looked."""
-    real = reduce._seen_before
+    real = passed.seen_before
 
     def seen_before(draft: Draft, new: New) -> Code | None:
         draft.forgotten, forgotten = -1, draft.forgotten
@@ -178,7 +178,7 @@ def no_forgotten() -> AbstractContextManager[None]:
         draft.forgotten = forgotten
         return answer
 
-    return _patched((reduce, "_seen_before", seen_before))
+    return _patched((reduce, "seen_before", seen_before))
 
 
 def ids_freed_whatever_they_stand_for() -> AbstractContextManager[None]:
