@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -66,7 +67,8 @@ def replay(plan: Plan, kill: bool, watcher: Watcher) -> Result:
 def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bool) -> Kill | None:
     """Look on until every job is completed and everybody answered. Answers who was killed on the way."""
     total = plan.jobs
-    victim = random.Random(plan.seed).choice(plan.worker_names()) if kill else None
+    names = plan.worker_names()
+    victims = random.Random(plan.seed).sample(names, len(names)) if kill else []
     killed: Kill | None = None
     buried = False
     best, moved = 0, time.monotonic()
@@ -76,8 +78,8 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
         watcher.moment(look)
         if look.completed >= total and crew.ended(SENDERS):
             return killed
-        if victim is not None and killed is None and look.completed >= total * KILL_AFTER:
-            killed = _kill(queue, crew, victim)
+        if victims and killed is None and look.completed >= total * KILL_AFTER:
+            killed = _kill(queue, crew, victims)
             if killed is not None:
                 note_kill(plan, killed)
                 watcher.event(f"kill -9 {killed.pid}: {killed.worker} is dead. It held {killed.held} jobs.")
@@ -93,15 +95,16 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
         time.sleep(LOOK_S)
 
 
-def _kill(queue: Queue[Any], crew: Crew, victim: str) -> Kill | None:
-    """Kill a worker if it holds leases just now. It stands still while its hands are looked at."""
-    crew.freeze(victim)
-    held = hands(queue, victim)
-    if not held:
+def _kill(queue: Queue[Any], crew: Crew, victims: Sequence[str]) -> Kill | None:
+    """Kill the first worker that holds leases just now. It stands still while its hands are looked at."""
+    for victim in victims:
+        crew.freeze(victim)
+        held = hands(queue, victim)
+        if held:
+            crew.kill(victim)
+            return Kill(victim, crew.pid(victim), held)
         crew.thaw(victim)
-        return None
-    crew.kill(victim)
-    return Kill(victim, crew.pid(victim), held)
+    return None
 
 
 def look_at(queue: Queue[Any], total: int) -> Look:
