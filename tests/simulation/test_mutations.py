@@ -36,6 +36,7 @@ MISSED_BY_SCENES = {
     "ids freed conditionally": ("freed and taken over", "an id was freed while its job"),
     "ids freed first": ("freed and taken over", "accepted a second time"),
     "ids of remembered jobs": ("lives on", "an id was freed while the result"),
+    "ids swept once all look again": ("swept while another helps", "whose entry had been removed"),
     "parts in their hour": ("late for its hour", "invariant 10"),
     "birth of merged tables": ("merged by a slow reaper", "accepted a second time"),
 }

@@ -27,5 +27,9 @@ def test_a_result_whose_life_was_prolonged_keeps_its_id() -> None:
     assert (done.status, done.result) == ("completed", "done")
 
 
+def test_who_is_about_to_enqueue_under_a_swept_key_has_to_look_again() -> None:
+    assert play(SCENES["swept while another helps"]).status == "duplicate"
+
+
 def test_a_caller_that_dies_between_its_two_writes_blocks_nobody() -> None:
     assert play(SCENES["died between its writes"]) == "done"

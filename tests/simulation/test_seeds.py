@@ -58,7 +58,7 @@ def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> No
     report = simulate(8, PROFILES["names"])
     assert report.violation == ""
     assert report.ids > 30
-    assert report.freed > 5
+    assert report.freed > 3
     assert report.passes > 30
     assert {
         *("enqueue queued", "enqueue duplicate", "enqueue completed", "enqueue_many answered"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import LeaseLost, NotFound, NotSupported, Queue, Rejected, limits
+from osqueue import LeaseLost, NotFound, NotSupported, Queue, Rejected, limits, validation
 from osqueue.stores.memory import MemoryStore
 
 
@@ -123,7 +123,7 @@ def test_delay_and_at_exclude_each_other(q: Queue[Any]) -> None:
 
 
 def test_any_printable_text_of_up_to_256_characters_is_an_id(q: Queue[Any]) -> None:
-    texts = ["order-7", "x" * 256, "größe 10 €", "0", " ", JOB, "../../etc", "a/b"]
+    texts = ["order-7", "x" * 256, "größe 10 €", "0", " ", f"order-{JOB}", JOB.upper(), "../../etc", "a/b"]
     done = q.enqueue_many([{"payload": at, "id": text} for at, text in enumerate(texts)])
     assert [each.status for each in done] == ["queued"] * len(texts)
     assert [q.status(text).job_id for text in texts] == [each.job_id for each in done]  # type: ignore[union-attr]
@@ -286,6 +286,114 @@ def test_an_error_of_any_text_is_stored(q: Queue[Any]) -> None:
     (lease,) = q.claim()
     assert lease.fail(OSError(2, "no such file", "\udcff.txt")) == "failed"
     assert "half a sign" in q.status(lease.job_id).attempts[0].error  # type: ignore[union-attr, operator]
+
+
+# ── Whatever Python has ───
+class Mute:
+    """Something that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+STRANGE = {
+    "a huge number": 10**5_000,
+    "a huge negative number": -(10**5_000),
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "minus infinity": float("-inf"),
+    "a bool": True,
+    "bytes": b"1",
+    "half a surrogate pair": "\ud800",
+    "an endless text": "x" * 10**6,
+    "a control": "\x1b[31m",
+    "a complex number": 1j,
+    "a list of itself": [10**5_000],
+    "an object that cannot be shown": Mute(),
+}
+OPTIONS = {
+    "priority": "enqueue",
+    "max_attempts": "enqueue",
+    "delay": "enqueue",
+    "at": "enqueue",
+    "result_ttl": "enqueue",
+    "kind": "enqueue",
+    "id": "enqueue",
+    "limit": "claim",
+    "worker": "claim",
+    "wait": "claim",
+    "lease": "claim",
+    "kinds": "claim",
+    "backoff_base": "configure",
+    "dead_ttl": "configure",
+    "shards": "configure",
+    "paused": "configure",
+    "rate": "redrive",
+    "error": "redrive",
+    "fingerprint": "redrive",
+    "state": "jobs",
+    "cursor": "jobs",
+}
+FINE = {
+    ("kinds", "a list of itself"): "kind",
+    ("paused", "a bool"): "",
+    ("error", "half a surrogate pair"): "error",
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+@pytest.mark.parametrize("field", OPTIONS)
+def test_whatever_python_has_is_refused_by_name_in_a_short_message(
+    q: Queue[Any], field: str, what: str
+) -> None:
+    named = FINE.get((field, what), field)
+    if not named:
+        return
+    first = (1,) if OPTIONS[field] == "enqueue" else ()
+    error = refused(q, named, getattr(q, OPTIONS[field]), *first, **{field: STRANGE[what]})
+    assert len(error.message) < 300
+    error.message.encode()
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_whatever_python_has_is_no_job_and_no_lease(q: Queue[Any], what: str) -> None:
+    value: Any = STRANGE[what]
+    for call in (q.status, q.result, q.cancel, q.why, q.purge):
+        if call != q.purge or not isinstance(value, list):
+            with pytest.raises(Rejected) as caught:
+                call(value)
+            assert len(caught.value.message) < 300
+    for item in (value, {"job_id": value, "token": "t"}, {"job_id": JOB, "token": value}):
+        (done,) = q.complete_many([item])
+        assert not done.ok
+        if done.code == "rejected":
+            assert len(done.error.message) < 300  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_field_of_any_name_and_an_error_of_any_kind_are_refused(q: Queue[Any], what: str) -> None:
+    value: Any = STRANGE[what]
+    if not isinstance(value, list):
+        (done,) = q.enqueue_many([{"payload": 1, value: 1}])
+        assert done.status == "rejected"
+        assert len(done.error.message) < 300  # type: ignore[union-attr]
+        refused(q, "error", validation.error_details, {value: 1})
+    with pytest.raises(Rejected, match="queue"):
+        Queue(MemoryStore(), value)
+    if not isinstance(value, str):
+        with pytest.raises(Rejected, match="error"):
+            validation.error_details(value)
+
+
+def test_an_id_of_the_form_of_a_job_id_is_refused_with_the_remedy(q: Queue[Any]) -> None:
+    """It would be taken for that job."""
+    one = q.enqueue("one").job_id
+    error = refused(q, "id", q.enqueue, "two", id=one)
+    assert "order-" in error.message
+    (done,) = q.enqueue_many([{"payload": "two", "id": one}])
+    assert (done.status, done.error.field) == ("rejected", "id")  # type: ignore[union-attr]
+    refused(q, "id", q.enqueue_and_wait, "two", 0, one)
+    assert q.stats()["queued"] == 1
 
 
 # ── Looking and steering ─────────────────────────────────────────────────────

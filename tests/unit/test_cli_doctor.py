@@ -142,6 +142,7 @@ def test_a_clock_is_set_right(run: Run, q: Queue[Any], tmp_path: Path) -> None:
         (("--restore",), "which queue?"),
         (("--fix-clock",), "which queue?"),
         (("emails", "--restore", "--fix-clock"), "one thing at a time"),
+        (("emails", "--fix-ids", "--shard", "1"), "for all shards"),
         (("emails", "--yes"), "--yes goes with --restore"),
         (("emails", "--shard", "1"), "--shard goes with"),
         (("emails", "--restore", "--shard", "64"), "64 is not in the range"),
@@ -151,6 +152,17 @@ def test_what_makes_no_sense_is_refused(run: Run, q: Queue[Any], args: tuple[str
     result = run("doctor", *args)
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+def test_entries_of_ids_are_mended(run: Run, q: Queue[Any], tmp_path: Path) -> None:
+    q.enqueue(1, id="a")
+    (entry,) = [each for each in (tmp_path / "jobs/ids/emails").iterdir() if each.is_file()]
+    entry.write_bytes(b"")
+    (trouble,) = [each for each in answers(run("doctor", "emails"), 1) if each["level"] == "trouble"]
+    assert (trouble["check"], trouble["remedy"]) == ("ids", "osqueue doctor ADDRESS emails --fix-ids")
+    (fixed,) = answers(run("doctor", "emails", "--fix-ids"))
+    assert (fixed["restored"], fixed["freed"], fixed["left"]) == (1, 0, [])
+    assert q.enqueue(2, id="a").status == "duplicate"
 
 
 def test_a_name_nobody_used_is_answered_with_those_there_are(run: Run, q: Queue[Any]) -> None:

@@ -102,7 +102,9 @@ def test_lines_become_jobs_in_order_as_they_were_written(run: Run, address: str)
         "enqueued": 3,
         "queued": 3,
         "scheduled": 0,
-        "bad_lines": 0,
+        "duplicate": 0,
+        "completed": 0,
+        "rejected": 0,
     }
     leases = answers(run("claim", "emails", "--limit", "9"))
     assert [each["payload"] for each in leases] == [{"n": 1.1}, "zwei", [123456789012345678901234567890]]
@@ -161,7 +163,7 @@ def test_one_bad_line_keeps_all_from_being_enqueued(run: Run, tmp_path: Path, na
 def test_bad_lines_are_skipped_when_asked(run: Run, address: str) -> None:
     text = b'1\n{oops\n"\xff"\n' + b"[" * 100_000 + b"\n2\n"
     result = run("enqueue", "emails", "--skip-bad", stdin=text)
-    assert answer(result)["bad_lines"] == 3
+    assert answer(result)["rejected"] == 3
     assert [f"line {n}:" in result.stderr for n in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
     assert queued(address) == 2
 

@@ -83,7 +83,7 @@ def test_a_terminal_gets_tables_and_json_when_asked(address: str, tmp_path: Path
     status, seen = on_a_terminal(address, "enqueue", "emails", "--file", str(path))
     assert status == 0
     assert "enqueueing" in seen  # the progress bar
-    assert "bad lines" in seen
+    assert "rejected" in seen
     status, seen = on_a_terminal(address, "claim", "emails", "--limit", "2")
     assert "─" in seen
     assert "job id" in seen

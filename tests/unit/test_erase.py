@@ -11,7 +11,19 @@ import pytest
 
 from osqueue.core.audit import imbalances
 from osqueue.core.erase import blank_job, blank_object, blank_row, blank_state, rows_in, strip_part
-from osqueue.core.ops import Cancel, Code, Complete, Completion, Erase, Fail, Failure, Redrive, Swap
+from osqueue.core.ops import (
+    Cancel,
+    Code,
+    Complete,
+    Completion,
+    Enqueue,
+    Erase,
+    Fail,
+    Failure,
+    New,
+    Redrive,
+    Swap,
+)
 from osqueue.core.state import Attempt, Body, Finished, Job
 from osqueue.core.tables import encode_table
 from osqueue.core.wire import decode_blocks, encode_segment
@@ -175,3 +187,14 @@ def test_other_lines_of_a_part_stay_byte_for_byte() -> None:
 def test_what_is_no_part_is_told(data: bytes) -> None:
     with pytest.raises(Damaged):
         strip_part(data, "p", {"x"})
+
+
+def test_whoever_is_about_to_enqueue_under_an_id_may_be_made_to_look_again(shard: Any) -> None:
+    shard.enqueue()
+    seen = shard.state.seq
+    key = shard.key()
+    shard.apply(Erase((), again=True))
+    late = New(key, b"1", client_id="a", seen=seen)
+    assert shard.apply(Enqueue((late,)))[0].codes == [Code.RETRY]
+    again = New(key, b"1", client_id="a", seen=shard.state.seq)
+    assert shard.apply(Enqueue((again,)))[0].codes == [Code.QUEUED]

@@ -72,3 +72,92 @@ def test_a_slow_sink_is_told_off_the_event_loop_and_in_order() -> None:
     sink, loop = asyncio.run(run())
     assert [name for name, _ in sink.told] == ["queued", "processing", "completed"]
     assert loop not in {thread for _, thread in sink.told}
+
+
+# ── Listeners that use the queue ─────────────────────────────────────────────
+def test_a_callback_may_call_its_own_queue() -> None:
+    told: list[tuple[str, str | None]] = []
+    nested: list[str] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=2)
+
+    @q.on_event
+    def follow(event: Event) -> None:
+        told.append((event.name, event.id))
+        if event.name == "queued" and (event.id or "").count("+") < 3:
+            nested.append(q.enqueue(1, id=f"{event.id}+").status)
+
+    assert q.enqueue(1, id="a").status == "queued"
+    assert nested == ["queued"] * 3
+    assert told == [("queued", "a" + "+" * count) for count in range(4)]
+    assert not any(each.failed for each in q.deliveries.values())
+
+
+def test_a_callback_may_wait_for_another_thread_that_uses_the_queue() -> None:
+    told: list[str | None] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=2)
+
+    @q.on_event
+    def follow(event: Event) -> None:
+        told.append(event.id)
+        if event.id == "a":
+            thread = threading.Thread(target=q.enqueue, args=(1,), kwargs={"id": "b"})
+            thread.start()
+            thread.join()
+
+    q.enqueue(1, id="a")
+    assert told == ["a", "b"]
+
+
+def test_a_slow_sink_may_call_its_own_async_queue() -> None:
+    class Following:
+        name = "following"
+        slow = True
+
+        def __init__(self) -> None:
+            self.told: list[str | None] = []
+            self.all = asyncio.Event()
+            self.loop = asyncio.get_running_loop()
+
+        def send(self, events: Sequence[Event]) -> None:
+            self.told.extend(each.id for each in events)
+            if events[0].id == "a":
+                asyncio.run_coroutine_threadsafe(q.enqueue(1, id="b"), self.loop).result(20)
+            else:
+                self.loop.call_soon_threadsafe(self.all.set)
+
+    async def run() -> list[str | None]:
+        nonlocal q
+        sink = Following()
+        q = AsyncQueue.connect("memory://", "emails", timeout=2, sinks=[sink])
+        await q.enqueue(1, id="a")
+        async with asyncio.timeout(20):
+            await sink.all.wait()
+        assert q.deliveries["following"].failed == 0
+        return sink.told
+
+    q: AsyncQueue[Any]
+    assert asyncio.run(run()) == ["a", "b"]
+
+
+def test_threads_that_share_a_queue_have_their_events_told_in_the_order_of_the_commits() -> None:
+    told: list[Event] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails")
+    q.on_event(told.append)
+
+    def work() -> None:
+        for at in range(50):
+            q.enqueue(at)
+            for lease in q.claim():
+                lease.complete()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    steps: dict[str | None, list[str]] = {}
+    for event in told:
+        steps.setdefault(event.job_id, []).append(event.name)
+    assert len(steps) == 400
+    assert all(each == ["queued", "processing", "completed"][: len(each)] for each in steps.values())
+    assert sum(len(each) for each in steps.values()) == 400 + 2 * q.stats()["counters"]["completed"]

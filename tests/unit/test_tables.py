@@ -226,9 +226,10 @@ def test_all_objects_below_some_pointers_are_named(shelf: Shelf) -> None:
         shelf.add([row(at, result=Body(f"bodies/{at}", 0, 1, 1))])
     leaves = {table.name for table in shelf.tables}
     assert shelf.fold()
-    names, bodies = shelf.run(finished.objects("root/", shelf.tables))
-    assert names == leaves | {table.name for table in shelf.tables}
-    assert bodies == {f"bodies/{at}" for at in range(2 * limits.FANOUT)}
+    found = shelf.run(finished.pointers("root/", shelf.tables))
+    assert {table.name for table in found} == leaves | {table.name for table in shelf.tables}
+    bodies = [shelf.run(finished.bodies_of("root/", each)) for each in found if not each.level]
+    assert bodies == [(f"bodies/{at}",) for at in range(2 * limits.FANOUT)]
     assert [leaf.name for leaf in shelf.run(finished.leaves("root/", shelf.tables))] == sorted(leaves)
 
 
@@ -433,7 +434,7 @@ class Story:
             name = f"finished/{shard.state.seq:012x}-bb-{len(shard.objects)}"
             shard.objects[name], table = encode_table(rows, True, name)
             put = (table,)
-        below, _ = self.run(finished.objects("", taken))
+        below = [each.name for each in self.run(finished.pointers("", taken))]
         assert shard.apply(Merge(taken, put, len(rows)))[0].code == Code.OK
         for gone in below:  # nothing may refer to them any more
             del shard.objects[gone]

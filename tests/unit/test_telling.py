@@ -47,6 +47,45 @@ def test_a_search_has_an_end_and_says_how_to_go_on(
         q.story(late)
 
 
+@pytest.mark.parametrize("hours", [2, 23], ids=lambda hours: f"{hours} h ahead")
+def test_a_job_is_found_although_the_clock_of_its_client_was_ahead(machine: Any, hours: int) -> None:
+    class Ahead(type(machine)):  # type: ignore[misc]
+        def now_ms(self) -> int:
+            return int(machine.now_ms()) + hours * HOUR_MS
+
+    class Right(MemoryStore):
+        """A store with a clock of its own, which is right."""
+
+        def clock_ms(self) -> None:
+            return None
+
+    store = Right(machine)
+    q: Queue[Any] = Queue(store, "mail", machine=machine)
+    client: Queue[Any] = Queue(store, "mail", machine=Ahead(seed=5))
+    job_id = str(client.enqueue("x").job_id)
+    q.claim()[0].complete()
+    q.reap()
+    for _ in range(30):
+        machine.advance(HOUR_MS / 1000)
+        done(q)
+    forgotten(q, machine)
+    assert q.status(job_id) is None
+    assert q.story(job_id).source == "archive"
+
+
+def test_whatever_lies_before_a_job_was_drawn_is_looked_at_last(
+    q: Queue[Any], machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(30):
+        done(q)
+        machine.advance(HOUR_MS / 2 / 1000)
+    machine.advance(2 * HOUR_MS / 1000)
+    job_id = done(q)
+    forgotten(q, machine)
+    monkeypatch.setattr(telling, "PARTS_MAX", 2)
+    assert q.story(job_id).source == "archive"
+
+
 def test_parts_of_other_shards_are_not_read(q: Queue[Any], machine: Any) -> None:
     q.configure(shards=3)
     ids = [done(q) for _ in range(6)]

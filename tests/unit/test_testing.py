@@ -10,7 +10,17 @@ from unittest.mock import ANY as ANYTHING
 
 import pytest
 
-from osqueue import AsyncQueue, Cancel, Fail, Queue, Rejected, Snooze, WorkerJob
+from osqueue import (
+    AsyncQueue,
+    Cancel,
+    Fail,
+    JobFailed,
+    Queue,
+    Rejected,
+    Snooze,
+    WaitTimeout,
+    WorkerJob,
+)
 from osqueue.testing import Clock, assert_enqueued, enqueued, inline, manual
 from osqueue.testing import kit as kit_module
 
@@ -317,3 +327,89 @@ def test_the_clock_gives_the_time_to_the_queue(q: Queue[Any]) -> None:
         q.handler(lambda job: None)
         test.drain()
         assert test.clock.now == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+# ── Waiting for a result ─────────────────────────────────────────────────────
+def test_in_inline_mode_who_waits_for_a_result_gets_it(q: Queue[Any]) -> None:
+    @q.handler
+    def work(job: WorkerJob[Any]) -> Any:
+        if job.payload == "outer":
+            return {"of": q.enqueue_and_wait("inner", id="inner")}
+        return job.payload
+
+    with inline(q) as test:
+        before = test.clock.now
+        assert q.enqueue_and_wait("a") == "a"
+        assert q.enqueue_and_wait("outer") == {"of": "inner"}
+        assert q.enqueue_and_wait("again", id="inner") == "inner"
+        assert [each.payload for each in test.ran] == ["a", "inner", "outer"]
+        assert test.clock.now == before
+
+
+def test_in_inline_mode_who_waits_is_told_the_handlers_error(q: Queue[Any]) -> None:
+    @q.handler
+    def work(job: WorkerJob[Any]) -> None:
+        raise LookupError("nobody")
+
+    with inline(q), pytest.raises(LookupError, match="nobody"):
+        q.enqueue_and_wait(1)
+    with inline(q, raise_errors=False), pytest.raises(JobFailed, match="nobody"):
+        q.enqueue_and_wait(1, max_attempts=1)
+
+
+def test_in_inline_mode_time_passes_for_who_waits_for_a_job_that_is_due_later(q: Queue[Any]) -> None:
+    q.handler(lambda job: "done")
+    with inline(q) as test:
+        before = test.clock.now
+        assert q.enqueue_and_wait(1, delay=5, timeout=10) == "done"
+        with pytest.raises(WaitTimeout):
+            q.enqueue_and_wait(1, delay=60, timeout=10)
+        assert 15 <= (test.clock.now - before).total_seconds() <= 17
+
+
+def test_in_manual_mode_who_waits_for_a_result_waits_in_virtual_time(q: Queue[Any]) -> None:
+    q.handler(lambda job: "done")
+    with manual(q) as test:
+        before = test.clock.now
+        with pytest.raises(WaitTimeout):
+            q.enqueue_and_wait(1, timeout=3600, id="a")
+        assert (test.clock.now - before).total_seconds() == pytest.approx(3600, abs=0.01)
+        test.drain()
+        assert q.enqueue_and_wait(1, id="a") == "done"
+
+
+def test_over_an_async_queue_who_waits_for_a_result_need_not_wait_either() -> None:
+    q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails")
+
+    @q.handler
+    async def work(job: WorkerJob[Any]) -> Any:
+        return {"of": await q.enqueue_and_wait("inner")} if job.payload == "outer" else job.payload
+
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            with inline(q):
+                assert await q.enqueue_and_wait("outer") == {"of": "inner"}
+            with manual(q) as test:
+                with pytest.raises(WaitTimeout):
+                    await q.enqueue_and_wait(1)
+                waiter = asyncio.create_task(q.enqueue_and_wait("x", timeout=86_400))
+                while not test.ran:
+                    await test.drain()
+                    await asyncio.sleep(0)
+                while not any(each.payload == "x" for each in test.ran):
+                    await test.drain()
+                assert await waiter == "x"
+
+    asyncio.run(run())
+
+
+def test_in_inline_mode_callbacks_and_sinks_may_be_added(q: Queue[Any]) -> None:
+    told: list[str] = []
+    more: list[str] = []
+    q.handler(lambda job: None)
+    with inline(q) as test:
+        q.on_event(lambda event: told.append(event.name))
+        q.on_event(lambda event: more.append(event.name))
+        q.enqueue(1)
+        assert [each.outcome for each in test.ran] == ["completed"]
+    assert told == more == ["queued", "processing", "completed"]

@@ -2,110 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import random
-from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from osqueue import JobCancelled, JobFailed, Queue, WaitTimeout
-from osqueue.core.state import COMPLETED, Finished, Job, State
-from osqueue.errors import OsqueueError
-from osqueue.keys import key_of
-from osqueue.shards import Await, root_of
+from osqueue.errors import Unavailable
+from osqueue.shards import read_state
 from osqueue.simulation.tight import limited
-from osqueue.stores.base import Get, Reply, Request
+from osqueue.stores.base import Delete, Failed, Put
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.wrapped import WrappedStore
-from osqueue.waiting import Board, board_of
-from tests.unit.stepping import LOST
-
-ROOT = root_of("mail", 0)
-HEAD = ROOT + "head"
-WAITING = "waiting"
-
-
-class Process(WrappedStore):
-    """The store as another process sees it, with every request and its time noted."""
-
-    def __init__(self, inner: MemoryStore, machine: Any) -> None:
-        super().__init__(inner)
-        self.machine = machine
-        self.seen: list[tuple[float, Request]] = []
-        self.silent = 0  # requests that get no answer
-
-    @property
-    def place(self) -> object:
-        return self
-
-    def perform(self, request: Request) -> Reply:
-        self.seen.append((self.machine.monotonic(), request))
-        if self.silent:
-            self.silent -= 1
-            return LOST
-        return self.inner.perform(request)
-
-    async def perform_async(self, request: Request) -> Reply:
-        return self.perform(request)
-
-    def looks(self) -> list[float]:
-        """When the head was read."""
-        return [at for at, request in self.seen if isinstance(request, Get) and request.key == HEAD]
-
-
-class Waiter:
-    """One caller who waits for a job; it goes on when its time has come or when it is woken."""
-
-    def __init__(self, q: Queue[Any], job: str, timeout: float = 100.0) -> None:
-        self.q = q
-        self.flow = q._flows.wait(key_of(job), timeout)
-        self.answer: Any = WAITING
-        self.until = 0.0  # when it goes on by itself
-        self.ended = 0.0
-        self._asleep = ExitStack()
-        self.resume()
-
-    def resume(self) -> None:
-        """Go on until it waits again, or is done."""
-        self._asleep.close()
-        reply: Any = None
-        while True:
-            try:
-                effect = self.flow.send(reply)
-            except StopIteration as stop:
-                self.answer, self.ended = stop.value, self.q.machine.monotonic()
-                return
-            except OsqueueError as error:
-                self.answer, self.ended = error, self.q.machine.monotonic()
-                return
-            if isinstance(effect, Await):
-                self.until = self.q.machine.monotonic() + effect.seconds
-                self._asleep.enter_context(self.q._flows.board(effect.shard).waking(effect.key, self._wake))
-                return
-            reply = self.q._driver.perform(effect)
-
-    def _wake(self) -> None:
-        self.until = self.q.machine.monotonic()
-
-    @property
-    def over(self) -> bool:
-        return self.answer is not WAITING
-
-
-def let_pass(machine: Any, seconds: float, waiters: list[Waiter]) -> None:
-    """Time goes by; whoever's turn it is goes on."""
-    end = machine.seconds + seconds
-    while True:
-        going = [each for each in waiters if not each.over]
-        first = min(going, key=lambda each: each.until, default=None)
-        if first is None or first.until > end:
-            break
-        machine.advance(max(0.0, first.until - machine.seconds) + 1e-9)  # no sleep is shorter than asked
-        first.resume()
-    machine.advance(max(0.0, end - machine.seconds))
+from tests.unit.waiters import ROOT, Process, Waiter, enqueue, let_pass
 
 
 @pytest.fixture
@@ -127,10 +36,6 @@ def q(here: Process, machine: Any) -> Queue[Any]:
 def elsewhere(store: MemoryStore, machine: Any) -> Queue[Any]:
     """The queue in another process."""
     return Queue(store, "mail", machine=machine)
-
-
-def enqueue(q: Queue[Any], **options: Any) -> str:
-    return str(q.enqueue(1, **options).job_id)
 
 
 # ── Looking ──────────────────────────────────────────────────────────────────
@@ -268,6 +173,121 @@ def test_tables_are_read_once_however_long_one_waits(
     assert waiter.answer == "r"
 
 
+def between_others(q: Queue[Any], count: int) -> list[str]:
+    """Jobs of a kind that nobody works on, enqueued between others: tables of those cover their keys."""
+    q.enqueue_many([{"payload": 0, "kind": "old", "max_attempts": 1} for _ in range(500)])
+    jobs = q.enqueue_many([{"payload": 0, "kind": "waited", "max_attempts": 1} for _ in range(count)])
+    q.enqueue_many([{"payload": 0, "kind": "new", "max_attempts": 1} for _ in range(500)])
+    return [str(each.job_id) for each in jobs]
+
+
+def finish_others(q: Queue[Any]) -> None:
+    """An old job and a new one end in one commit, and those that ended before go to a table."""
+    with limited({"FINISHED_BYTES_MAX": 1}):
+        q.complete_many([*q.claim(kinds=["old"]), *q.claim(kinds=["new"])])
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_each_table_that_others_write_is_read_once_for_all_who_wait(
+    q: Queue[Any], here: Process, elsewhere: Queue[Any], machine: Any, count: int
+) -> None:
+    jobs = between_others(q, count)
+    waiters = [Waiter(q, job) for job in jobs]
+    let_pass(machine, 2, waiters)
+    here.seen.clear()
+    for _ in range(60):
+        finish_others(elsewhere)
+        let_pass(machine, 0.25, waiters)
+    reads = here.reads("finished/")
+    assert set(reads.values()) == {1}
+    assert len(reads) <= 65  # a table for each commit, and an index now and then
+    assert len(here.seen) <= 16 + len(reads)  # beside one look a second
+    finish(elsewhere, "waited")
+    finish_others(elsewhere)
+    finish_others(elsewhere)  # they have left the head unseen
+    let_pass(machine, 1.1, waiters)
+    assert [each.answer for each in waiters] == ["r"] * count
+    assert set(here.reads("finished/").values()) == {1}
+
+
+def finish(q: Queue[Any], kind: str) -> None:
+    leases = q.claim(100, kinds=[kind])
+    q.complete_many([{"job_id": x.job_id, "token": x.token, "result": "r"} for x in leases])
+
+
+def test_tables_written_here_are_not_read_at_all(q: Queue[Any], here: Process, machine: Any) -> None:
+    worker = Queue[Any](here, "mail", machine=machine)
+    waiters = [Waiter(q, job) for job in between_others(q, 20)]
+    let_pass(machine, 2, waiters)
+    here.seen.clear()
+    for _ in range(60):
+        finish_others(worker)
+        let_pass(machine, 0.25, waiters)
+    assert not here.reads("finished/")
+    finish(worker, "waited")
+    finish_others(worker)
+    finish_others(worker)  # the board has seen them in the head
+    let_pass(machine, 0.1, waiters)
+    assert [each.answer for each in waiters] == ["r"] * 20
+
+
+def test_dead_letters_in_segments_are_read_once_for_all_who_wait(
+    q: Queue[Any], here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    waiters = [Waiter(q, job) for job in between_others(q, 20)]
+    let_pass(machine, 2, waiters)
+    here.seen.clear()
+    with limited({"DEAD_BYTES_MAX": 1}):
+        elsewhere.fail_many([*elsewhere.claim(50, kinds=["old"]), *elsewhere.claim(50, kinds=["new"])])
+    let_pass(machine, 10, waiters)
+    first = sum(here.reads("segments/").values())
+    assert 0 < first <= 4  # the footer and a block of each
+    with limited({"DEAD_BYTES_MAX": 1}):
+        elsewhere.fail_many(elsewhere.claim(50, kinds=["waited"]))
+    let_pass(machine, 10, waiters)
+    assert all(isinstance(each.answer, JobFailed) for each in waiters)
+    assert sum(here.reads("segments/").values()) - first <= 4
+
+
+def test_a_damaged_table_is_read_once_and_named_in_the_end(
+    q: Queue[Any], here: Process, elsewhere: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    (job,) = between_others(q, 1)
+    waiter = Waiter(q, job, 30.0)
+    let_pass(machine, 2, [waiter])
+    finish_others(elsewhere)
+    finish_others(elsewhere)
+    state = elsewhere._run(read_state("mail", 0))
+    assert state is not None
+    for table in state.tables:
+        store.put(Put(ROOT + table.name, bytes(table.size)))
+    here.seen.clear()
+    let_pass(machine, 30, [waiter])
+    assert list(here.reads("finished/").values()) == [1] * len(state.tables)
+    assert isinstance(waiter.answer, WaitTimeout)
+    assert state.tables[0].name in waiter.answer.message
+
+
+def test_a_lost_table_is_asked_for_twice_and_no_more(
+    q: Queue[Any], here: Process, elsewhere: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    (job,) = between_others(q, 1)
+    waiter = Waiter(q, job)
+    let_pass(machine, 2, [waiter])
+    finish_others(elsewhere)
+    finish_others(elsewhere)
+    state = elsewhere._run(read_state("mail", 0))
+    assert state is not None
+    store.delete(Delete(tuple(ROOT + table.name for table in state.tables)))
+    here.seen.clear()
+    let_pass(machine, 30, [waiter])
+    assert list(here.reads("finished/").values()) == [2] * len(state.tables)
+    finish(elsewhere, "waited")
+    finish_others(elsewhere)
+    let_pass(machine, 2, [waiter])
+    assert waiter.answer == "r"
+
+
 # ── Being woken ──────────────────────────────────────────────────────────────
 def complete(q: Queue[Any], job: str) -> None:
     q.claim()[0].complete("r")
@@ -356,6 +376,35 @@ def test_a_result_that_came_at_the_last_moment_is_no_timeout(
     assert waiter.answer == "r"
 
 
+def test_a_refusal_that_waiting_does_not_mend_is_told_at_once(
+    q: Queue[Any], here: Process, machine: Any
+) -> None:
+    job = enqueue(q)
+    here.refusal = Failed(Unavailable("AccessDenied: s3:GetObject", permanent=True))
+    began = machine.seconds
+    waiter = Waiter(q, job)
+    let_pass(machine, 20, [waiter])
+    assert isinstance(waiter.answer, Unavailable)
+    assert waiter.answer.message == "AccessDenied: s3:GetObject"
+    assert waiter.ended - began < 0.1
+
+
+def test_a_store_that_was_silent_to_the_end_is_named(q: Queue[Any], here: Process, machine: Any) -> None:
+    job = enqueue(q)
+    here.refusal = Failed(Unavailable("SlowDown"))
+    waiter = Waiter(q, job, 10.0)
+    let_pass(machine, 5, [waiter])
+    other = Waiter(q, job, 3.0)
+    let_pass(machine, 10, [waiter, other])
+    for each in (waiter, other):
+        assert isinstance(each.answer, WaitTimeout)
+        assert "SlowDown" in each.answer.message
+    here.refusal = None
+    waiter = Waiter(q, job, 3.0)
+    let_pass(machine, 5, [waiter])
+    assert "SlowDown" not in waiter.answer.message
+
+
 def test_nothing_is_left_of_those_who_went(q: Queue[Any], machine: Any) -> None:
     jobs = [enqueue(q), enqueue(q)]
     board = q._flows.board(0)
@@ -367,7 +416,7 @@ def test_nothing_is_left_of_those_who_went(q: Queue[Any], machine: Any) -> None:
     q.claim()[0].complete()
     let_pass(machine, 2, waiters[2:])
     assert board._wakes == {}
-    assert (board._open, board.state, board.version) == (0, None, None)
+    assert (board._waiters, board.state, board.version) == ({}, None, None)
 
 
 def test_enqueue_and_wait_answers_a_kept_result_without_a_look(q: Queue[Any], here: Process) -> None:
@@ -378,55 +427,3 @@ def test_enqueue_and_wait_answers_a_kept_result_without_a_look(q: Queue[Any], he
     assert len(here.seen) == 3  # the entry refused, the entry, the head
     with pytest.raises(WaitTimeout):
         q.enqueue_and_wait(2, timeout=0)
-
-
-# ── The board ────────────────────────────────────────────────────────────────
-def state(seq: int, *over: bytes, epoch: int = 1) -> State:
-    rows = tuple(Finished(Job(key, b"", 0), COMPLETED, 0) for key in over)
-    return State(commit=bytes(16), epoch=epoch, seq=seq, finished=rows)
-
-
-def test_a_board_nobody_stands_at_keeps_nothing() -> None:
-    board = Board()
-    board.see(state(1), "v1")
-    assert board.state is None
-    with board.open():
-        board.see(state(1), "v1")
-        assert board.version == "v1"
-    assert board.state is None
-
-
-def test_an_older_head_does_not_take_the_place_of_a_newer_one_but_wakes_all_the_same() -> None:
-    board = Board()
-    woken: list[str] = []
-    with board.open(), board.waking(b"k", lambda: woken.append("k")):
-        board.see(state(5), "v5")
-        looks = board.looks
-        board.see(state(4, b"k"), "v4")
-        assert (board.version, board.looks, woken) == ("v5", looks, ["k"])
-        board.see(state(1, epoch=2), "new")  # the head was made anew
-        assert (board.version, board.looks) == ("new", looks + 1)
-
-
-def test_each_of_several_who_wait_for_one_job_is_woken_until_it_leaves() -> None:
-    board = Board()
-    woken: list[int] = []
-    wakes: list[Callable[[], None]] = [lambda at=at: woken.append(at) for at in range(3)]  # type: ignore[misc]
-    with board.open(), board.waking(b"k", wakes[0]), board.waking(b"k", wakes[1]):
-        with board.waking(b"k", wakes[2]):
-            board.see(state(1, b"k", b"other"), "v")
-        assert woken == [0, 1, 2]
-        board.see(state(2, b"k"), "v")
-        assert woken == [0, 1, 2, 0, 1]
-    assert board._wakes == {}
-
-
-def test_a_shard_of_a_store_has_one_board_and_it_goes_with_its_last_queue(store: MemoryStore) -> None:
-    board = board_of(store, ROOT)
-    assert board_of(store, ROOT) is board
-    assert board_of(store, root_of("mail", 1)) is not board
-    assert board_of(MemoryStore(), ROOT) is not board
-    board.looks = 7
-    del board
-    gc.collect()
-    assert board_of(store, ROOT).looks == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import AsyncQueue, Cancel, Fail, Queue, Rejected, Retry, Snooze, WorkerJob
+from osqueue import AsyncQueue, Cancel, Fail, JobFailed, Queue, Rejected, Retry, Snooze, WorkerJob
 from osqueue.embedded import Claimed
 from osqueue.stores.base import Reply, Request
 from osqueue.stores.memory import MemoryStore
@@ -173,6 +173,80 @@ def test_whatever_a_handler_raises_fails_its_job_and_not_the_worker(
     tally = q.run(until_empty=True)
     assert (tally.failed, tally.completed) == (1, 1)
     assert q.jobs(state="failed")[0][0].error == stored
+
+
+def fall(depth: int) -> None:
+    if not depth:
+        raise KeyError("no such mailbox")
+    fall(depth - 1)
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "coroutine"])
+def test_what_a_handler_raised_is_told_with_its_class_and_the_end_of_its_traceback(
+    q: Queue[Any], awaits: bool
+) -> None:
+    def send(job: WorkerJob[Any]) -> None:
+        fall(2)
+
+    async def send_async(job: Any) -> None:
+        fall(2)
+
+    q.handler(send_async if awaits else send)
+    done = q.enqueue(1, max_attempts=1)
+    q.run(until_empty=True)
+    with pytest.raises(JobFailed) as caught:
+        q.result(done.job_id or "")
+    assert (caught.value.type, caught.value.error) == ("KeyError", "'no such mailbox'")
+    lines = caught.value.traceback.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[1].endswith("in send_async" if awaits else "in send")  # the handler's own frame is the first
+    assert lines[-1] == "KeyError: 'no such mailbox'"
+    assert only(q).attempts[0].error_type == "KeyError"
+
+
+def test_the_cause_of_an_exception_is_in_its_traceback(q: Queue[Any]) -> None:
+    @q.handler
+    def send(job: WorkerJob[Any]) -> None:
+        try:
+            fall(0)
+        except KeyError as error:
+            raise OSError("cannot send") from error
+
+    done = q.enqueue(1, max_attempts=1)
+    q.run(until_empty=True)
+    with pytest.raises(JobFailed, match="cannot send") as caught:
+        q.result(done.job_id or "")
+    assert "no such mailbox" in caught.value.traceback
+    assert "direct cause" in caught.value.traceback
+
+
+def test_a_payload_and_a_result_that_cannot_be_converted_tell_their_class(q: Queue[Any]) -> None:
+    @q.handler
+    def send(job: WorkerJob[Any]) -> object:
+        return object()
+
+    done = q.enqueue(1, max_attempts=1)
+    q.run(until_empty=True)
+    with pytest.raises(JobFailed) as caught:
+        q.result(done.job_id or "")
+    assert caught.value.type == "Rejected"
+
+
+def test_results_of_a_worker_with_another_serialiser_are_read_back_right() -> None:
+    store = MemoryStore()
+    client: Queue[Any] = Queue(store, "emails")
+    worker: Queue[Any] = Queue(store, "emails", serializer="msgpack")
+
+    @worker.handler
+    def send(job: WorkerJob[Any]) -> Any:
+        return {"got": job.payload, "raw": "x" * job.payload}
+
+    ids = [client.enqueue(size, id=f"job-{size}").job_id or "" for size in (1, 5_000)]
+    assert worker.run(until_empty=True).completed == 2
+    for reader in (client, worker):
+        for job_id, size in zip(ids, (1, 5_000), strict=True):
+            assert reader.result(job_id) == {"got": size, "raw": "x" * size}
+            assert reader.enqueue(0, id=f"job-{size}").result == {"got": size, "raw": "x" * size}
 
 
 def test_a_snooze_comes_back_later_and_uses_no_attempt(q: Queue[Any]) -> None:

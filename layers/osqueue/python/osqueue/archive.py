@@ -20,7 +20,7 @@ from .commit.effects import All, Flow, Sleep
 from .core.history import Record, decode_part
 from .core.state import Table
 from .core.wire import born_of
-from .errors import Rejected
+from .errors import Rejected, shown
 from .job import Attempt, Job, moment
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, List, Listed, Missing
@@ -151,7 +151,7 @@ def _ms(value: Any, field: str) -> int | None:
         value = value.timestamp()
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value * 1000 <= limits.AT_MS_MAX:
-        raise Rejected(f"{field}: {value!r:.80} is neither an aware datetime nor Unix seconds.", field=field)
+        raise Rejected(f"{field}: {shown(value)} is neither an aware datetime nor Unix seconds.", field=field)
     found: int = round(value * 1000)
     return found
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from .archive import History
 from .archive import view as archived_view
-from .commit.asynchronous import AsyncDriver, AsyncGroup
+from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
 from .core.state import Event
 from .errors import OsqueueError
 from .job import Job
@@ -42,11 +42,12 @@ class AsyncQueue(QueueBase[T]):
     def __init__(self, store: Store, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = AsyncDriver(self.store, self.machine)
+        self._outbox = AsyncOutbox(self._tell_async)
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
         if shard not in self._groups:
-            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._tell_async)
+            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._outbox)
         return self._groups[shard]
 
     async def _run(self, flow: QueueFlow[R]) -> R:

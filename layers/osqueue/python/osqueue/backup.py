@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from . import limits
+from .commit.effects import All
 from .commit.writer import HEAD
 from .core.state import State
 from .core.wire import decode_head
@@ -71,8 +72,8 @@ def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
     """The copies of the last day that can be read."""
     states: list[State] = []
     hourly = [each for each in (yield from saved(queue, shard)) if not is_replaced(each)]
-    for name in hourly[-(SPARED_MS // limits.HOUR_MS) :]:
-        found = yield Get(name)
+    young = hourly[-(SPARED_MS // limits.HOUR_MS) :]
+    for found in (yield All(tuple(map(Get, young)))) if young else ():
         if isinstance(found, Found):
             try:
                 states.append(decode_head(found.body))

@@ -2,7 +2,7 @@
 
 The checks write nothing but the probe objects (``probes``). Each answers ``Finding``s: ok, a warning (it works, but
 somebody should know), or trouble (it does not, or will not for long), with what was found and what to do about it.
-Repairs are apart: ``restoration`` puts a head back, ``fix_clock`` gives it the right time.
+Repairs are apart: ``restoration`` puts a head back, ``fix_clock`` gives it the right time, ``orphans`` mends ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
-from . import archive, inventory, limits, listing, segments
+from . import archive, inventory, limits, listing, orphans, segments
 from .backup import FOLDER as BACKUPS
 from .clock import Machine
 from .commit.effects import All, Flow, Sleep
@@ -307,8 +307,17 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     if states:
         findings += yield from _registered(queue)
         findings += [*_settings(queue, states), *_work(queue, states, now_ms)]
+    findings += yield from _ids(queue, now_ms, deep)
     findings += yield from _archive(queue, now_ms, deep)
     return findings
+
+
+def _ids(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
+    """What clients' ids stand for can be read, and is there."""
+    try:
+        return (yield from orphans.examine(queue, now_ms, deep))
+    except OsqueueError as error:
+        return [Finding(TROUBLE, "ids", error.message, "See the checks of the store.", queue)]
 
 
 def _registered(queue: str) -> Flow[list[Finding]]:

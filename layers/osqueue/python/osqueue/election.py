@@ -33,7 +33,7 @@ from . import limits
 from .clock import MACHINE, Machine
 from .commit.driver import BlockingDriver
 from .commit.effects import Flow, Sleep
-from .errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout
+from .errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
 from .methods import blocking
 from .stores.address import open_store
 from .stores.base import (
@@ -463,7 +463,7 @@ def _election_name(value: Any) -> str:
         return queue_name(value)
     except Rejected:
         raise Rejected(
-            f"name: {value!r} is not the name of an election. Use 1 to 64 of a-z, 0-9 and '-', beginning with a "
+            f"name: {shown(value)} is not the name of an election. Use 1 to 64 of a-z, 0-9 and '-', beginning with a "
             "letter or digit.",
             field="name",
         ) from None

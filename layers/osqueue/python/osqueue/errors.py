@@ -6,6 +6,16 @@ what happened and what to do.
 
 from __future__ import annotations
 
+SHOWN_CHARS_MAX = 80
+
+
+def shown(value: object) -> str:
+    """A value as part of a message: short, and whatever it is, no error of its own."""
+    try:
+        return repr(value)[:SHOWN_CHARS_MAX].encode(errors="replace").decode()
+    except Exception:  # noqa: BLE001 - a number of thousands of digits, or an object of the caller's own
+        return f"(a {type(value).__name__} that cannot be shown)"
+
 
 class OsqueueError(Exception):
     """Base of every error this library raises on purpose."""

@@ -117,7 +117,7 @@ class Sink(Protocol):
         """Take the events of one commit, in order.
 
         Raises whatever it likes when they did not arrive; ``Undelivered`` when some of them did.
-        Called by every thread that commits, by several at once.
+        Of one queue object it is called by one thread at a time, not always the same.
         """
         ...
 

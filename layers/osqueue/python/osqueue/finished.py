@@ -6,14 +6,14 @@ read: whoever meets NotFound reads the head again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
 from .commit.effects import All, Flow, together
 from .core.state import ECHO, Finished, Table
-from .core.tables import covering, decode_index, decode_rows
-from .core.wire import Footer, decode_footer
+from .core.tables import decode_index, decode_rows
+from .core.wire import BlockInfo, Footer, decode_footer
 from .errors import Damaged
 from .segments import FOOTER_BYTES_GUESS, read_range, unread
 from .stores.base import Found, Get, Reply
@@ -29,16 +29,42 @@ class Kept(Struct, frozen=True):
 
 
 def find(root: str, tables: Sequence[Table], key: bytes) -> Flow[Kept | None]:
-    """The newest row of a key. Tables that may hold it are read some at a time, the newest first."""
-    able = covering(tables, key)
-    for at in range(0, len(able), READS_AT_ONCE):
-        group = able[at : at + READS_AT_ONCE]
+    """The newest row of a key."""
+    return (yield from find_many(root, tables, (key,))).get(key)
+
+
+def find_many(
+    root: str, tables: Sequence[Table], keys: Iterable[bytes], known: Collection[str] = ()
+) -> Flow[dict[bytes, Kept]]:
+    """The newest row of each key that has one.
+
+    Tables that may hold one are read some at a time, the newest first, each once for all keys. Those whose names
+    are ``known`` are passed over, also below an index.
+    """
+    left = list(keys)
+    found: dict[bytes, Kept] = {}
+    newest = list(reversed(tables))
+    while left and newest:
+        able = [table for table in newest if table.name not in known and _between(table, left)]
+        group, newest = able[:READS_AT_ONCE], able[READS_AT_ONCE:]
         ends = yield All(tuple(map(_end, [f"{root}{table.name}" for table in group], group)))
         for table, end in zip(group, ends, strict=True):
-            row = yield from _find(root, table, end, key)
-            if row is not None:
-                return Kept(row, table)
-    return None
+            rows = yield from _find(root, table, end, _between(table, left), known)
+            found.update((key, Kept(row, table)) for key, row in rows.items())
+            left = [key for key in left if key not in rows]
+            if not left:
+                break
+    return found
+
+
+def find_all(root: str, tables: Sequence[Table], keys: Collection[bytes]) -> Flow[dict[bytes, Finished]]:
+    """The rows of those of many jobs that are over."""
+    found = yield from find_many(root, tables, keys)
+    return {key: kept.row for key, kept in found.items()}
+
+
+def _between(run: Table | BlockInfo, keys: Sequence[bytes]) -> list[bytes]:
+    return [key for key in keys if run.first <= key <= run.last]
 
 
 def _end(name: str, table: Table) -> Get:
@@ -47,24 +73,31 @@ def _end(name: str, table: Table) -> Get:
     return Get(name, start=table.size - length, length=length)
 
 
-def _find(root: str, table: Table, end: Reply, key: bytes) -> Flow[Finished | None]:
+def _find(
+    root: str, table: Table, end: Reply, keys: Sequence[bytes], known: Collection[str]
+) -> Flow[dict[bytes, Finished]]:
+    if not keys:
+        return {}
     if not isinstance(end, Found):
         raise unread(end, table.name)
     if table.level:
-        kept = yield from find(root, decode_index(end.body, table.name), key)
-        return kept.row if kept is not None else None
+        kept = yield from find_many(root, decode_index(end.body, table.name), keys, known)
+        return {key: each.row for key, each in kept.items()}
     footer = yield from _footer(root, table, end.body)
+    found: dict[bytes, Finished] = {}
     for block in footer.blocks:
-        if block.first <= key <= block.last:
-            before = table.size - len(end.body)  # bytes of the table that have not been read
-            if block.offset >= before:
-                data = end.body[block.offset - before :][: block.length]
-            else:
-                data = yield from read_range(root, table.name, block.offset, block.length)
-            for row in decode_rows(data, block.length, table.name):
-                if row.key == key and row.mark != ECHO:
-                    return row
-    return None
+        wanted = [key for key in _between(block, keys) if key not in found]
+        if not wanted:
+            continue
+        before = table.size - len(end.body)  # bytes of the table that have not been read
+        if block.offset >= before:
+            data = end.body[block.offset - before :][: block.length]
+        else:
+            data = yield from read_range(root, table.name, block.offset, block.length)
+        for row in decode_rows(data, block.length, table.name):
+            if row.key in wanted and row.mark != ECHO:
+                found.setdefault(row.key, row)
+    return found
 
 
 def _footer(root: str, table: Table, data: bytes) -> Flow[Footer]:
@@ -84,17 +117,21 @@ def children(root: str, index: Table) -> Flow[tuple[Table, ...]]:
     return decode_index((yield from read_range(root, index.name, 0, index.size)), index.name)
 
 
-def leaves(root: str, tables: Sequence[Table]) -> Flow[list[Table]]:
-    """Every table below these pointers, the oldest first."""
+def pointers(root: str, tables: Sequence[Table]) -> Flow[list[Table]]:
+    """These pointers and all below them, indexes included, the oldest first."""
     indexes = [table for table in tables if table.level]
     below = iter((yield from together([children(root, table) for table in indexes])))
     found: list[Table] = []
     for table in tables:
+        found.append(table)
         if table.level:
-            found.extend((yield from leaves(root, next(below))))
-        else:
-            found.append(table)
+            found.extend((yield from pointers(root, next(below))))
     return found
+
+
+def leaves(root: str, tables: Sequence[Table]) -> Flow[list[Table]]:
+    """Every table below these pointers, the oldest first."""
+    return [each for each in (yield from pointers(root, tables)) if not each.level]
 
 
 def rows(root: str, table: Table) -> Flow[list[Finished]]:
@@ -109,18 +146,8 @@ def rows(root: str, table: Table) -> Flow[list[Finished]]:
     return found
 
 
-def objects(root: str, tables: Sequence[Table]) -> Flow[tuple[set[str], set[str]]]:
-    """The names of everything below these pointers: of tables and indexes, and of the bodies they refer to."""
-    names: set[str] = set()
-    bodies: set[str] = set()
-    for table in tables:
-        names.add(table.name)
-        if table.level:
-            more, kept = yield from objects(root, (yield from children(root, table)))
-            names |= more
-            bodies |= kept
-        elif table.bodies:
-            length = min(FOOTER_BYTES_GUESS, table.size)
-            end = yield from read_range(root, table.name, table.size - length, length)
-            bodies.update((yield from _footer(root, table, end)).bodies)
-    return names, bodies
+def bodies_of(root: str, table: Table) -> Flow[tuple[str, ...]]:
+    """The names of the bodies that a table's results lie in."""
+    length = min(FOOTER_BYTES_GUESS, table.size)
+    end = yield from read_range(root, table.name, table.size - length, length)
+    return (yield from _footer(root, table, end)).bodies

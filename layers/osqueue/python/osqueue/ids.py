@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from .commit.effects import All, Flow, Sleep
 from .core.wire import frame, unframe
-from .errors import Damaged, Unavailable
+from .errors import Damaged, NewerFormat, OsqueueError, Unavailable
 from .shards import unavailable
 from .stores.base import (
     Deleted,
@@ -46,10 +46,21 @@ class Entry(Struct, frozen=True):
 
     key: bytes
     version: str
+    closing: bool = False  # it is about to be removed: nobody may enqueue under its key on its word
+    modified_ms: int = 0  # when it was written, by the store's clock
+
+
+class End(Struct, frozen=True):
+    """A job that is over, and whose id may be free."""
+
+    client_id: str
+    key: bytes
+    finished_ms: int = 0  # by the store's clock; 0: unknown
 
 
 class _Stored(Struct, frozen=True, array_like=True):
     key: bytes
+    closing: bool = False
 
 
 _decode = msgspec.msgpack.Decoder(_Stored).decode
@@ -60,87 +71,134 @@ def place_of(queue: str, client_id: str) -> str:
     return f"{FOLDER}{queue}/{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
-def _encode(key: bytes) -> bytes:
-    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key)))
+def encode(key: bytes, closing: bool = False) -> bytes:
+    """The content of an entry."""
+    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing)))
 
 
 def entry_of(found: Found, place: str) -> Entry:
     """An entry's content. Raises Damaged or NewerFormat."""
     try:
-        return Entry(_decode(unframe(b"OSQD", found.body, place)).key, found.version)
+        stored = _decode(unframe(b"OSQD", found.body, place))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{place} cannot be decoded: {error}") from error
+    return Entry(stored.key, found.version, stored.closing, found.modified_ms)
 
 
-def read(queue: str, ids: Sequence[str]) -> Flow[list[Entry | None]]:
-    """What each id stands for; None where it stands for nothing."""
+def _entry_or_error(reply: Reply, place: str, queue: str, client_id: str) -> Entry | OsqueueError | None:
+    """What an id stands for, None for nothing, or why nobody can tell."""
+    if not isinstance(reply, Found):
+        return None if isinstance(reply, Missing) else unavailable(reply, "what an id stands for")
+    try:
+        return entry_of(reply, place)
+    except Damaged as error:
+        return Damaged(
+            f"id {client_id!r}: nobody can tell which job it stands for: {error.message} Repair it with"
+            f" 'osqueue doctor ADDRESS {queue} --fix-ids'."
+        )
+    except NewerFormat as error:
+        return error
+
+
+def look_up(queue: str, ids: Sequence[str]) -> Flow[list[Entry | OsqueueError | None]]:
+    """What each id stands for; None for nothing, an error where nobody can tell."""
     places = [place_of(queue, each) for each in ids]
-    replies = yield from _insist([Get(place) for place in places], "what an id stands for")
+    replies = yield from insist([Get(place) for place in places])
     return [
-        entry_of(reply, place) if isinstance(reply, Found) else None
-        for place, reply in zip(places, replies, strict=True)
+        _entry_or_error(reply, place, queue, client_id)
+        for reply, place, client_id in zip(replies, places, ids, strict=True)
     ]
 
 
-def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry]]:
-    """Let each id stand for its key, unless it stands for another already; answers what each stands for now."""
+def read(queue: str, ids: Sequence[str]) -> Flow[list[Entry | None]]:
+    """The same; the first error is raised."""
+    return [_sound(each) for each in (yield from look_up(queue, ids))]
+
+
+def _sound(found: Entry | OsqueueError | None) -> Entry | None:
+    if isinstance(found, OsqueueError):
+        raise found
+    return found
+
+
+def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry | OsqueueError]]:
+    """Let each id stand for its key, unless it stands for another already.
+
+    Answers what each stands for now, or what keeps it from standing for anything: that of one harms no other.
+    """
     places = [place_of(queue, client_id) for client_id, _ in wished]
-    entries: dict[int, Entry] = {}
+    done: dict[int, Entry | OsqueueError] = {}
     tried = 0  # rounds that the store took no part in
-    while len(entries) < len(wished):
-        left = [at for at in range(len(wished)) if at not in entries]
-        puts = [PutIfAbsent(places[at], _encode(wished[at][1])) for at in left]
-        replies = yield from _ask(puts)
+    while len(done) < len(wished):
+        left = [at for at in range(len(wished)) if at not in done]
+        replies = yield from _ask([PutIfAbsent(places[at], encode(wished[at][1])) for at in left])
         unsure: list[int] = []
-        failed: Reply | None = None
+        failed: OsqueueError | None = None
         for at, reply in zip(left, replies, strict=True):
             if isinstance(reply, Written):
-                entries[at] = Entry(wished[at][1], reply.version)
+                done[at] = Entry(wished[at][1], reply.version)
             else:
                 unsure.append(at)  # another's, or ours with its answer lost: the entry tells
-                failed = reply if isinstance(reply, Failed) else failed
-        found = yield from _insist([Get(places[at]) for at in unsure], "what an id stands for")
-        for at, reply in zip(unsure, found, strict=True):
-            if isinstance(reply, Found):
-                entries[at] = entry_of(reply, places[at])
-        if failed is not None and len(entries) < len(wished):
+                failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
+        found = yield from look_up(queue, [wished[at][0] for at in unsure])
+        done.update((at, each) for at, each in zip(unsure, found, strict=True) if each is not None)
+        if failed is not None and len(done) < len(wished):
             tried += 1
-            if tried == TRIES:
-                raise unavailable(failed, "room for an id")
-            yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-    return [entries[at] for at in range(len(wished))]
+            if tried == TRIES or failed.permanent:
+                done.update((at, failed) for at in unsure if at not in done)
+            else:
+                yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
+    return [done[at] for at in range(len(wished))]
 
 
 def replace(queue: str, client_id: str, entry: Entry, key: bytes) -> Flow[Entry | None]:
     """Let an id stand for another key, if it still stands for ``entry``'s; None: it does not any more."""
     place = place_of(queue, client_id)
-    (reply,) = yield from _ask([PutIfMatch(place, _encode(key), entry.version)])
+    (reply,) = yield from _ask([PutIfMatch(place, encode(key), entry.version)])
     if isinstance(reply, Written):
         return Entry(key, reply.version)
     (now,) = yield from read(queue, [client_id])
     return now if now is not None and now.key == key else None
 
 
-def free(queue: str, jobs: Sequence[tuple[str, bytes]]) -> Flow[int]:
-    """Remove the entries of ids that still stand for these keys; answers how many. Raises what kept it from that."""
+def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:
+    """Remove the entries of ids that still stand for these jobs. Raises what kept it from that.
+
+    Answers how many were removed, and of which nobody can tell what they stand for. Of those, the ones go that were
+    written before their job was over, for an id is not used again before that.
+    """
     left = list(jobs)
     freed = 0
+    damaged: list[Damaged] = []
     for tried in range(TRIES):
-        entries = yield from read(queue, [client_id for client_id, _ in left])
-        left_entries = zip(left, entries, strict=True)
-        idle = [(job, entry) for job, entry in left_entries if entry is not None and entry.key == job[1]]
-        if not idle:
-            return freed
+        places = [place_of(queue, each.client_id) for each in left]
+        found = yield from insist([Get(place) for place in places])
+        wishes: dict[int, DeleteIfMatch] = {}
+        for at, (each, place, reply) in enumerate(zip(left, places, found, strict=True)):
+            entry = _entry_or_error(reply, place, queue, each.client_id)
+            if isinstance(entry, Damaged) and isinstance(reply, Found):
+                if reply.modified_ms < each.finished_ms:
+                    wishes[at] = DeleteIfMatch(place, reply.version)
+                else:
+                    damaged.append(entry)
+            elif isinstance(entry, OsqueueError):
+                raise entry
+            elif entry is not None and entry.key == each.key:
+                wishes[at] = DeleteIfMatch(place, entry.version)
+        if not wishes:
+            return freed, damaged
         if tried:
             yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        wishes = [DeleteIfMatch(place_of(queue, job[0]), entry.version) for job, entry in idle]
-        replies = yield from _insist(wishes, "leave to remove an id")
+        replies = yield from insist(list(wishes.values()))
+        for reply in replies:
+            if not isinstance(reply, Deleted | Refused):
+                raise unavailable(reply, "leave to remove an id")
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         # Refused is not yet another's entry: a store may also refuse two who write at once.
-        left = [job for (job, _), reply in zip(idle, replies, strict=True) if isinstance(reply, Refused)]
+        left = [left[at] for at, reply in zip(wishes, replies, strict=True) if isinstance(reply, Refused)]
     if left:
         raise Unavailable("the store did not let an id be removed, again and again. The next pass goes on.")
-    return freed
+    return freed, damaged
 
 
 def _ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
@@ -152,18 +210,17 @@ def _ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
     return replies
 
 
-def _insist(requests: Sequence[Request], what: str) -> Flow[list[Reply]]:
-    """Ask until each has a definite answer; raises when one has none after a few tries."""
+def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+    """Ask until each has a definite answer, a few times."""
     replies = yield from _ask(requests)
     for tried in range(1, TRIES):
-        again = [at for at, reply in enumerate(replies) if isinstance(reply, Failed)]
+        again = [
+            at for at, each in enumerate(replies) if isinstance(each, Failed) and not each.error.permanent
+        ]
         if not again:
             break
         yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
         fresh = yield from _ask([requests[at] for at in again])
         for at, reply in zip(again, fresh, strict=True):
             replies[at] = reply
-    for reply in replies:
-        if not isinstance(reply, Found | Missing | Deleted | Refused):
-            raise unavailable(reply, what)
     return replies

@@ -114,10 +114,7 @@ def _table(root: str, table: Table, deep: bool, met: Walk) -> Flow[None]:
             below = yield from finished.children(root, table)
         else:
             below = ()
-            _, bodies = yield from finished.objects(
-                root, [replace(table, bodies=True)]
-            )  # reads the table's end
-            met.names.update(bodies)
+            met.names.update((yield from finished.bodies_of(root, table)))
             if deep:
                 yield from finished.rows(root, table)
     except UNREADABLE as error:

@@ -15,7 +15,9 @@ from .keys import job_id
 class Enqueued(Struct, frozen=True, gc=False):
     """What became of one job given to enqueue."""
 
-    status: str  # "queued", "duplicate", "completed" or "rejected" (an item of enqueue_many; see error)
+    # "queued", "duplicate", "completed" or "rejected" (an item of enqueue_many, see error: if its code is "unknown" or
+    # "timeout", the job may be there all the same)
+    status: str
     job_id: str | None  # of the job that now does the work, or did it
     state: str | None = None  # the state that job is in
     result: Any = None  # completed: what the job answered

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from .clock import Machine
 from .core.state import key_text
-from .errors import Rejected
+from .errors import Rejected, shown
 
 _KEY_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _COUNTER_MAX = (1 << 12) - 1
@@ -67,7 +67,7 @@ def key_of(text: str) -> bytes:
     except (ValueError, TypeError, AttributeError):
         pass
     raise Rejected(
-        f"job_id: {text!r} is not a job id. Pass the job_id that enqueue answered.", field="job_id"
+        f"job_id: {shown(text)} is not a job id. Pass the job_id that enqueue answered.", field="job_id"
     )
 
 

@@ -19,7 +19,7 @@ from .core import state as stored
 from .core.fingerprint import CHARS, fingerprint, last_error, normalised
 from .core.state import Backlog, Span
 from .core.wire import decode_blocks
-from .errors import Damaged, Rejected
+from .errors import Damaged, Rejected, shown
 from .job import moment
 from .keys import job_id
 from .segments import READS_AT_ONCE, segments_of, unread
@@ -76,12 +76,12 @@ class Filter(Struct, frozen=True):
         return not self.fingerprint or fingerprint(*last_error(job.history)) == self.fingerprint
 
 
-def filter_of(kinds: Iterable[str] | None, error: str | None, mark: str | None) -> Filter:
+def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> Filter:
     """What a caller asked for, checked."""
     part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
-    if mark is not None and not _MARK.fullmatch(str(mark)):
+    if mark is not None and not (isinstance(mark, str) and _MARK.fullmatch(mark)):
         raise Rejected(
-            f"fingerprint: {mark!r:.80} is none. Pass one of those that the groups of dead letters show.",
+            f"fingerprint: {shown(mark)} is none. Pass one of those that the groups of dead letters show.",
             field="fingerprint",
         )
     return Filter(validation.kinds(kinds), part, mark or "")

@@ -6,7 +6,8 @@ cover the job, then the tables of finished jobs, the newest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ from .job import Job, finished_view, job_view, lease_view
 from .segments import Place, find
 from .shards import QueueFlow, read_state, root_of
 
+R = TypeVar("R")
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
 
 
@@ -83,8 +85,28 @@ def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job],
     ]
 
 
+def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, Finished]]:
+    """The rows of those of many jobs that are over, by one state of their shard. Raises as ``look`` does."""
+    found = {row.key: row for row in state.finished if row.mark != ECHO and row.key in keys}
+    alive = {job.key for _, job in stored.jobs_in_memory(state)}
+    left = [key for key in keys if key not in found and key not in state.leases and key not in alive]
+    return {**(yield from finished.find_all(root, state.tables, left)), **found}
+
+
 def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Sighting | None]]:
     """Find a job in the committed state as it is now, and that state (None: the shard has none yet)."""
+    return (yield from _seek(queue, shard, lambda state: look(root_of(queue, shard), state, key)))
+
+
+def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Finished]]:
+    """The rows of those of many jobs of a shard that are over, by its committed state as it is now."""
+    _, found = yield from _seek(queue, shard, lambda state: rows_of(root_of(queue, shard), state, keys))
+    return found or {}
+
+
+def _seek(
+    queue: str, shard: int, looking: Callable[[State], Flow[R]]
+) -> QueueFlow[tuple[State | None, R | None]]:
     missing: NotFound | None = None
     version = b""
     for _ in range(LOOKS_MAX):
@@ -96,7 +118,7 @@ def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Si
                 f"the queue refers to an object that is not there. See docs/operations.md. ({missing.message})"
             )
         try:
-            return state, (yield from look(root_of(queue, shard), state, key))
+            return state, (yield from looking(state))
         except NotFound as error:
             missing, version = error, state.commit
     raise Unavailable("the queue moves too fast to find this job just now. Repeat it.")

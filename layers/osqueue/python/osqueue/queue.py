@@ -20,6 +20,7 @@ from .archive import History
 from .archive import view as archived_view
 from .commit.driver import BlockingDriver
 from .commit.group import BlockingGroup
+from .commit.outbox import Outbox
 from .errors import OsqueueError
 from .job import Job
 from .lease import Lease
@@ -41,11 +42,12 @@ class Queue(QueueBase[T]):
     def __init__(self, store: Store, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = BlockingDriver(self.store, self.machine)
+        self._outbox = Outbox(self._tell, self.machine)
         self._groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
         if shard not in self._groups:
-            made = BlockingGroup(self._writers[shard], self._driver, self._tell)
+            made = BlockingGroup(self._writers[shard], self._driver, self._outbox)
             self._groups.setdefault(shard, made)  # one step, so two threads get the same one
         return self._groups[shard]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import limits, validation
 from .clock import MACHINE, Machine
-from .commit.group import OnEvents
+from .commit.outbox import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
 from .embedded import Claimed, Embedded, Purged, Writers
@@ -71,7 +71,7 @@ class QueueBase(Generic[T]):
         self.machine = machine
         self.codec = Codec(serializer_of(serializer), type)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self._observer: OnEvents | None = None
+        self._observers: list[OnEvents] = []
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
         self._writers = Writers(self._writer)
@@ -113,14 +113,15 @@ class QueueBase(Generic[T]):
         store = self.store
         root = root_of(self.name, shard)
         writer = Writer(root, self.name, self.machine, store.clock_ms, store.key_bytes_max)
-        writer.observed = self._observer is not None
+        writer.observed = bool(self._observers)
         writer.on_head = board_of(self.store.place, root).see
         return writer
 
     def on_event(self, function: F) -> F:
         """Call a function with every ``Event`` that this object commits from now on, after the commit.
 
-        On the thread that committed, so keep it short. What it raises is counted and logged, and stops nothing.
+        On a thread that has just committed, so keep it short. It may use this object; the events of what it does are
+        told after it has returned. What it raises is counted and logged, and stops nothing.
         """
         from .events import CallbackSink
 
@@ -131,9 +132,11 @@ class QueueBase(Generic[T]):
         """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``."""
         from .events import EventOutlet
 
+        before = self._outlet
+        self._outlet = EventOutlet([*self._sinks, sink], before)
         self._sinks.append(sink)
-        outlet = self._outlet = EventOutlet(self._sinks, self._outlet)
-        self._observe(lambda events: outlet.tell(self.name, events))
+        if before is None:
+            self._observe(self._tell_sinks)
 
     @property
     def deliveries(self) -> dict[str, Delivery]:
@@ -141,14 +144,23 @@ class QueueBase(Generic[T]):
         return {} if self._outlet is None else self._outlet.deliveries
 
     def _observe(self, observer: OnEvents) -> None:
-        """Tell ``observer`` of every transition that this object commits from now on."""
-        self._observer = observer
+        """Tell ``observer`` as well of every transition that this object commits from now on."""
+        self._observers.append(observer)
         for writer in self._writers.values():
             writer.observed = True
 
     def _tell(self, events: Sequence[Event]) -> None:
-        if self._observer is not None:
-            self._observer(events)
+        for observer in self._observers:
+            try:
+                observer(events)
+            except Exception:  # the commit is done; nothing may make it look undone
+                import logging
+
+                logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)
+
+    def _tell_sinks(self, events: Sequence[Event]) -> None:
+        if self._outlet is not None:
+            self._outlet.tell(self.name, events)
 
     def _deadline(self, submit: Submit) -> float:
         timeout = self.timeout if submit.timeout is None else submit.timeout
@@ -246,7 +258,7 @@ class QueueBase(Generic[T]):
         """
         flows = self._flows
 
-        def read(item: Any) -> tuple[bytes, str, bytes]:
+        def read(item: Any) -> tuple[bytes, str, bytes | None]:
             return (*_holder(item), flows.encode_result(_field(item, "result")))
 
         return _item_by_item(items, read, flows.complete_encoded)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from .commit.effects import All, Flow, Sleep
 from .core.state import Body, Content, Job, Span
 from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index
-from .errors import Damaged, NotFound, OsqueueError
+from .errors import Damaged, NotFound, OsqueueError, Unavailable
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, Missing
 
@@ -21,6 +21,24 @@ FOOTER_BYTES_GUESS = 16 * 1024
 READS_AT_ONCE = 32
 READ_TRIES = 3  # of a payload, before it is told as unavailable
 READ_PAUSE_SECONDS = 0.1
+
+
+class Gone(NotFound):
+    """An object that a state names is not there (any more)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is not there any more: the job has moved on. Look it up again.")
+        self.name = name
+
+
+def lost(error: NotFound, queue: str) -> Unavailable:
+    """What to tell when the newest state there is names an object that is not there."""
+    name = error.name if isinstance(error, Gone) else error.message
+    return Unavailable(
+        f"{name} is not there, and the queue refers to it. Restore it from the versions of the bucket, or go on without"
+        f" it: docs/operations.md, 'When something is damaged'. 'osqueue doctor ADDRESS {queue}' tells what else is"
+        " wrong."
+    )
 
 
 class Place(Struct, frozen=True):
@@ -60,7 +78,7 @@ def _checked(body: Body, reply: object) -> bytes | OsqueueError:
 def unread(reply: object, name: str) -> OsqueueError:
     """Why an object could not be read."""
     if isinstance(reply, Missing):
-        return NotFound(f"{name} is not there any more: the job has moved on. Look it up again.")
+        return Gone(name)
     return unavailable(reply, name)
 
 
@@ -121,28 +139,34 @@ def whole(root: str, span: Span) -> Flow[list[Job]]:
 def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[Place | None]:
     """A job in the backlog. Key ranges tell which few objects to look into."""
     for span in spans:
-        place = yield from _find(root, (span,), key)
+        place = (yield from find_many(root, span, (key,))).get(key)
         if place is not None:
             return place
     return None
 
 
-def _find(root: str, path: tuple[Span, ...], key: bytes) -> Flow[Place | None]:
+def find_many(root: str, span: Span, keys: Iterable[bytes]) -> Flow[dict[bytes, Place]]:
+    """Those of the jobs that are still to come in one span; everything is read once for all of them."""
+    return (yield from _find(root, (span,), keys))
+
+
+def _find(root: str, path: tuple[Span, ...], keys: Iterable[bytes]) -> Flow[dict[bytes, Place]]:
     span = path[-1]
-    if not span.first <= key <= span.last:
-        return None
+    left = {key for key in keys if span.first <= key <= span.last}
+    found: dict[bytes, Place] = {}
+    if not left:
+        return found
     if span.level > 0:
         for child in (yield from children(root, span)):
-            place = yield from _find(root, (*path, child), key)
-            if place is not None:
-                return place
-        return None
+            found.update((yield from _find(root, (*path, child), left - found.keys())))
+        return found
     for info in (yield from footer(root, span)).blocks:
-        if info.offset >= span.offset and info.first <= key <= info.last:
+        wanted = {key for key in left - found.keys() if info.first <= key <= info.last}
+        if info.offset >= span.offset and wanted:
             for index, job in _enumerate(span, info, (yield from block(root, span, info))):
-                if job.key == key:
-                    return Place(job, path[0], path, info.offset, index)
-    return None
+                if job.key in wanted:
+                    found[job.key] = Place(job, path[0], path, info.offset, index)
+    return found
 
 
 def _enumerate(span: Span, info: BlockInfo, found: Block) -> Iterator[tuple[int, Job]]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .errors import OsqueueError, Rejected
+from .errors import OsqueueError, Rejected, shown
 
 
 class Serializer(Protocol):
@@ -64,7 +64,7 @@ def serializer_of(wish: str | Serializer) -> Serializer:
     if isinstance(wish, str):
         if wish not in _KNOWN:
             raise Rejected(
-                f"serializer: {wish!r} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
+                f"serializer: {shown(wish)} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
                 " name, dumps and loads.",
                 field="serializer",
             )

@@ -6,12 +6,14 @@ import re
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
 
 from . import limits
-from .errors import NotSupported, Rejected
+from .errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
+from .keys import is_key
 
 _QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 ITEM_FIELDS = ("payload", "id", "kind", "priority", "delay", "at", "max_attempts", "result_ttl")
@@ -22,7 +24,8 @@ def queue_name(value: Any) -> str:
     """A queue's name."""
     if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
         raise Rejected(
-            f"queue: {value!r} is not a queue name. Use 1 to 64 of a-z, 0-9 and '-', beginning with a letter or digit.",
+            f"queue: {shown(value)} is not a queue name. Use 1 to 64 of a-z, 0-9 and '-', beginning with a letter or"
+            " digit.",
             field="queue",
         )
     return value
@@ -40,13 +43,24 @@ def item_fields(item: Any) -> Mapping[str, Any]:
         if name not in ITEM_FIELDS:
             if name in FUTURE_FIELDS:
                 raise NotSupported(f"{name}: not supported in this release.", field=str(name))
-            raise Rejected(f"{name}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=str(name))
+            text = name if isinstance(name, str) and name.isprintable() else shown(name)
+            text = text[:SHOWN_CHARS_MAX]
+            raise Rejected(f"{text}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=text)
     return item
 
 
 def client_id(value: Any) -> str | None:
-    """A client's own id of a job."""
-    return None if value is None else text(value, "id", limits.ID_CHARS_MAX, 1)
+    """A client's own id of a job. One that has the form of a job id would be taken for that job."""
+    if value is None:
+        return None
+    found = text(value, "id", limits.ID_CHARS_MAX, 1)
+    if is_key(found):
+        raise Rejected(
+            f"id: {found!r} has the form of a job id, and would be taken for that job. Put something of your own in"
+            f" front of it: 'order-{found}'.",
+            field="id",
+        )
+    return found
 
 
 def job_name(value: Any) -> str:
@@ -57,7 +71,9 @@ def job_name(value: Any) -> str:
 def whole(value: Any, field: str, least: int, most: int) -> int:
     """A whole number in a range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Rejected(f"{field}: {value!r} is not a whole number from {least} to {most:,}.", field=field)
+        raise Rejected(
+            f"{field}: {shown(value)} is not a whole number from {least} to {most:,}.", field=field
+        )
     return value
 
 
@@ -67,7 +83,7 @@ def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
     # Compared before it is rounded: infinity, NaN and what no float can hold fall out here.
     if not number or not least_ms - 0.5 <= value * 1000 <= most_ms + 0.5:
         raise Rejected(
-            f"{field}: {value!r:.80} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
+            f"{field}: {shown(value)} is not a number of seconds from {least_ms / 1000:g} to {most_ms / 1000:,.0f}.",
             field=field,
         )
     found: int = round(value * 1000)
@@ -77,7 +93,7 @@ def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
 def text(value: Any, field: str, most: int, least: int = 0) -> str:
     """Printable text of bounded length."""
     if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
-        raise Rejected(f"{field}: {value!r:.80} is not {least} to {most} printable characters.", field=field)
+        raise Rejected(f"{field}: {shown(value)} is not {least} to {most} printable characters.", field=field)
     return value
 
 
@@ -90,8 +106,10 @@ def kinds(value: Any) -> tuple[str, ...] | None:
     """The kinds a claim takes; None takes all."""
     if value is None:
         return None
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise Rejected(f"kinds: {value!r} is not a list of kinds. Write ['{value}'] for one.", field="kinds")
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise Rejected(
+            f"kinds: {shown(value)} is not a list of kinds. Write ['welcome'] for one.", field="kinds"
+        )
     found = tuple(sorted({kind(each) for each in value}))
     if not 1 <= len(found) <= limits.LANES_MAX:
         raise Rejected(f"kinds: name 1 to {limits.LANES_MAX} kinds, or leave it out for all.", field="kinds")
@@ -107,7 +125,7 @@ def when(delay: Any, at: Any) -> tuple[int, int]:
     if at is None:
         return 0, 0
     if isinstance(at, datetime):
-        if at.tzinfo is None:
+        if at.utcoffset() is None:
             raise Rejected(
                 "at: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).",
                 field="at",
@@ -146,15 +164,17 @@ class ErrorDetails(Struct, frozen=True):
 
 def error_details(value: Any) -> ErrorDetails:
     """An exception, text, or a mapping of ``type``, ``message`` and ``traceback``; long ones are cut."""
+    if isinstance(value, ErrorDetails):
+        return value
     if isinstance(value, BaseException):
         kind = type(value).__name__
-        trace = "".join(traceback.format_exception(value)) if value.__traceback__ is not None else ""
-        return _details(f"{kind}: {value}", kind, trace)
+        trace = _trace(value, value.__traceback__) if value.__traceback__ is not None else ""
+        return _details(f"{kind}: {_message(value)}", kind, trace)
     if isinstance(value, Mapping):
         for name, each in value.items():
             if name not in ("type", "message", "traceback") or not isinstance(each, str):
                 raise Rejected(
-                    f"error: {name!r:.80} does not belong there. It is text, or a mapping of the texts type, message"
+                    f"error: {shown(name)} does not belong there. It is text, or a mapping of the texts type, message"
                     " and traceback.",
                     field="error",
                 )
@@ -163,6 +183,27 @@ def error_details(value: Any) -> ErrorDetails:
     if not isinstance(value, str):
         raise Rejected(f"error: {type(value).__name__} is neither text nor an exception.", field="error")
     return _details(value, "", "")
+
+
+def raised_below(error: BaseException) -> ErrorDetails:
+    """An exception that was raised below the caller's frame, told without that frame."""
+    kind, below = type(error).__name__, error.__traceback__
+    trace = _trace(error, below.tb_next if below is not None else None)
+    return _details(f"{kind}: {_message(error)}", kind, trace)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of the user's own may fail at anything
+        return "(its message could not be made)"
+
+
+def _trace(error: BaseException, frames: TracebackType | None) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # noqa: BLE001 - so may this
+        return ""
 
 
 def _details(text: str, kind: str, trace: str) -> ErrorDetails:

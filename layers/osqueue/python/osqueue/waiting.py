@@ -1,88 +1,337 @@
-"""Who in this process waits for which job: so that a waiter is woken by a commit made here, not only by looking.
+"""Who in this process waits for which job: woken by commits made here, and told by looks that all of them share.
 
-Every head that any Queue object of this process reads or writes passes by the *board* of its shard, and whoever
-waits for a job that is over in it is woken. Waiters of one shard also share their looks at it: how often the
-process asks the store does not grow with their number.
+Every head that any Queue object of this process reads or writes passes by the *board* of its shard. A job that ends
+stands in the head for at least one commit, so a board that sees every head misses none. Where it missed some, one
+waiter looks through the tables and dead letters that are new since, for all who wait: how often the process asks
+the store does not grow with their number.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from .core.state import State
+from .core.state import CANCELLED, COMPLETED, ECHO, FAILED, Span, State, Table
+from .errors import Damaged, NewerFormat, NotFound, OsqueueError
+from .lookup import Sighting, look_in_head
 
+T = TypeVar("T")
 Wake = Callable[[], None]
+
+OVER = (COMPLETED, FAILED, CANCELLED)
+SEARCH_SECONDS_MAX = 10.0  # whoever searches for longer has been interrupted: another may
+REST_SECONDS = 1.0  # after a search that failed
+READS_AT_ONCE = 16
+PAST_MAX = 2_000  # names that are remembered
+EVER = float("inf")
+
+
+class Waiter:
+    """One caller who waits for one job."""
+
+    def __init__(self, key: bytes, since: int, until: float) -> None:
+        self.key = key
+        self.since = since  # the board's looks when it came; it trusts only what is seen later
+        self.until = until
+        self.found: Sighting | None = None  # the job, once it is over
+        self.settled = False  # the job is in no object that the board has read or need not read
+        self.run = -1  # of the failure that it looked for in the segments
+
+
+class Search:
+    """One look through objects outside the head, for all who wait."""
+
+    def __init__(
+        self,
+        state: State,
+        unread: frozenset[str],
+        known: frozenset[str],
+        lost: set[str],
+        late: list[Waiter],
+        old: list[Waiter],
+    ) -> None:
+        self.known = known if not late else frozenset()  # read before; now below an index, perhaps
+        self.unread = unread  # what the board has not read yet: of interest to everybody
+        self.late = late  # of whom nothing is known: to them everything is of interest
+        self.old = old
+        self.found: dict[bytes, Sighting] = {}
+        self.whole = False  # it came to its end
+        self.gone: set[str] = set()  # merged away meanwhile, or lost
+        self.failed: set[str] = set()  # the store gave no answer
+        self.complaint: OsqueueError | None = None
+        places: list[Table | Span] = [*reversed(state.tables), *state.dead.spans]
+        self._objects = [each for each in places if each.name not in lost]
+
+    def batches(self) -> Iterator[list[tuple[Table | Span, list[bytes]]]]:
+        """What to read, the newest first, some at a time: each with the keys to look for in it."""
+        batch: list[tuple[Table | Span, list[bytes]]] = []
+        for each in self._objects:
+            waiters = (*self.late, *self.old) if each.name in self.unread else self.late
+            keys = {one.key for one in waiters if each.first <= one.key <= each.last} - self.found.keys()
+            if keys:
+                batch.append((each, sorted(keys)))
+            if len(batch) == READS_AT_ONCE:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def note(self, name: str, answer: dict[bytes, Sighting] | OsqueueError) -> None:
+        """What an object held, or why it could not be read. What is damaged once is damaged for good."""
+        if isinstance(answer, dict):
+            self.found = answer | self.found
+            return
+        self.complaint = answer
+        if isinstance(answer, NotFound):
+            self.gone.add(name)
+        elif not isinstance(answer, Damaged | NewerFormat):
+            self.failed.add(name)
 
 
 class Board:
     """The waiters of one shard in this process, and the newest head they have seen."""
 
     def __init__(self) -> None:
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """At first, and in a fork's child, where those who wait are the parent's."""
         self._lock = threading.Lock()
         self._wakes: dict[bytes, list[Wake]] = {}
-        self._open = 0  # callers who wait, woken at this moment or not
+        self._waiters: dict[bytes, list[Waiter]] = {}
         self.looked = float("-inf")  # monotonic seconds of the latest look at the store by any of them
-        self.looks = (
-            0  # how often the state below was found to be current; a waiter trusts what is seen after it came
-        )
+        self.looks = 0  # how often the state below was found to be current
+        self._forget()
+
+    def _forget(self) -> None:
         self.state: State | None = None
         self.version: str | None = None  # of that state, where it is known
+        self.silence: OsqueueError | None = None  # why the latest look at the head brought no answer
+        self.damage: OsqueueError | None = None  # why something that may tell of a job cannot be read
+        self._names: frozenset[str] = frozenset()  # tables, and segments of dead letters, of that state
+        self._read: frozenset[str] = frozenset()  # objects that hold no job of a settled waiter
+        self._past: frozenset[str] = frozenset()  # such objects that the head named once
+        self._missed: dict[str, float] = {}  # objects that were gone, by the look at which; EVER: lost
+        self._search: Search | None = None  # under way
+        self._search_again = float("-inf")  # monotonic seconds from when on there may be another
 
     @contextmanager
-    def open(self) -> Iterator[None]:
-        """While somebody waits. What was seen before the first came is worth nothing to the next."""
+    def joined(self, key: bytes, until: float) -> Iterator[Waiter]:
+        """While somebody waits for a job, at most until a time on the monotonic clock.
+
+        What was seen before the first came is worth nothing to the next.
+        """
         with self._lock:
-            self._open += 1
+            waiter = Waiter(key, self.looks, until)
+            self._waiters.setdefault(key, []).append(waiter)
         try:
-            yield
+            yield waiter
         finally:
             with self._lock:
-                self._open -= 1
-                if not self._open:
-                    self.state = self.version = None
+                _take_out(self._waiters, key, waiter)
+                if not self._waiters:
+                    self._forget()
 
     @contextmanager
     def waking(self, key: bytes, wake: Wake) -> Iterator[None]:
-        """Have ``wake`` called, from any thread, once the job is seen to be over."""
+        """Have ``wake`` called, from any thread, once there is news of the job."""
         with self._lock:
             self._wakes.setdefault(key, []).append(wake)
+            waiters = self._waiters.get(key, ())
+            told = all(waiter.found is not None for waiter in waiters)
         try:
+            if waiters and told:
+                wake()  # between its look and its sleep
             yield
         finally:
             with self._lock:
-                left = [each for each in self._wakes[key] if each is not wake]
-                if left:
-                    self._wakes[key] = left
-                else:
-                    del self._wakes[key]
+                _take_out(self._wakes, key, wake)
 
+    # ── Heads ────────────────────────────────────────────────────────────────
     def see(self, state: State, version: str) -> None:
-        """A head passes by; wake those whose jobs are over in it."""
-        if not self._open:
+        """A head passes by; wake those of whose jobs it tells. Raises nothing: whoever committed it has succeeded."""
+        if not self._waiters:
             return
-        over = {row.key for row in state.finished}
-        over.update(job.key for job in (*state.dead.ready, *state.dead.tail))
         with self._lock:
-            known = self.state
-            if known is None or state.seq >= known.seq or state.epoch != known.epoch:
-                self.state, self.version = state, version
+            waited = self._waiters.keys()
+            ends = {
+                job.key: Sighting(FAILED, job)
+                for job in (*state.dead.ready, *state.dead.tail)
+                if job.key in waited
+            }
+            echoes: dict[bytes, int] = {}
+            for row in state.finished:
+                if row.key not in waited:
+                    continue
+                if row.mark == ECHO:
+                    echoes[row.key] = row.job.run
+                else:
+                    ends[row.key] = Sighting(row.state, row.job, row=row)
+            newest = self._take(state, version)
+            news = {key for key, sighting in ends.items() if self._tell(key, sighting, newest)}
+            if newest:
+                news |= {key for key, run in echoes.items() if key not in ends and self._unsettle(key, run)}
+        self._ring(news)
+
+    def _take(self, state: State, version: str) -> bool:
+        """Keep the newest head; answers whether this is it."""
+        known = self.state
+        same = known is not None and known.epoch == state.epoch
+        if known is not None and same and state.seq < known.seq:
+            return False
+        if known is None or known.commit != state.commit:
+            names = frozenset(
+                [table.name for table in state.tables] + [span.name for span in state.dead.spans]
+            )
+            follows = known is not None and same and state.seq == known.seq + 1
+            past = self._read | (self._past if len(self._past) < PAST_MAX else frozenset())
+            # No job has ended unseen between two heads in a row, so nothing new has to be read.
+            self._read = names if follows and self._names <= self._read else past & names
+            self._past = past - names
+            self._missed = {name: at for name, at in self._missed.items() if name in names}
+            self._names = names
+        self.state, self.version, self.silence = state, version, None
+        self.looks += 1
+        return True
+
+    def _tell(self, key: bytes, sighting: Sighting, newest: bool) -> bool:
+        """A job is over. That it failed may have been undone since, so only the newest head tells that."""
+        if sighting.state == FAILED and not newest:
+            return False
+        for waiter in self._waiters[key]:
+            waiter.found = waiter.found or sighting
+        return True
+
+    def _unsettle(self, key: bytes, run: int) -> bool:
+        """A job failed, and went to a segment with the same commit."""
+        late = [waiter for waiter in self._waiters[key] if waiter.run != run]
+        for waiter in late:
+            waiter.run, waiter.settled = run, False
+        return bool(late)
+
+    def confirm(self, version: str | None) -> None:
+        """The store says that this version is the newest one."""
+        with self._lock:
+            if version == self.version:
                 self.looks += 1
-            wakes = [wake for key in self._wakes.keys() & over for wake in self._wakes[key]]
-        for wake in wakes:
-            wake()
+                self.silence = None
+
+    # ── What lies outside the head ───────────────────────────────────────────
+    def begin(self, waiter: Waiter, now: float) -> Search | None:
+        """What has to be read for this one and all others, unless somebody is at it. It must be ended."""
+        with self._lock:
+            state = self.state
+            if state is None or waiter.found is not None or now < self._search_again:
+                return None
+            if waiter.settled and self._names <= self._read:
+                return None
+            if self.looks in self._missed.values():
+                return None  # a newer head tells where it went
+            late: list[Waiter] = []
+            old: list[Waiter] = []
+            found: set[bytes] = set()
+            for each in [each for waiters in self._waiters.values() for each in waiters]:
+                if each.found is not None or each.until < now or each.since == self.looks:
+                    continue
+                if each.settled:
+                    old.append(each)
+                    continue
+                sighting = look_in_head(state, each.key)
+                if sighting is None:
+                    late.append(each)
+                elif sighting.state in OVER:
+                    each.found = sighting
+                    found.add(each.key)
+                else:
+                    each.settled = True
+            lost = {name for name, at in self._missed.items() if at == EVER}
+            if not old:
+                self._read = self._names - lost
+            unread = self._names - self._read - lost
+            search = None
+            if late or (old and unread):
+                search = self._search = Search(state, unread, self._past, lost, late, old)
+                self._search_again = now + SEARCH_SECONDS_MAX
+        self._ring(found)
+        return search
+
+    def end(self, search: Search, now: float) -> None:
+        """Take in what a search found."""
+        with self._lock:
+            told = [waiter for waiter in (*search.late, *search.old) if waiter.key in search.found]
+            for waiter in told:
+                waiter.found = waiter.found or search.found[waiter.key]
+            if self._search is search:
+                self._search = None
+                self.damage = search.complaint or self.damage
+                again = self._note_missed(search.gone) or bool(search.failed) or not search.whole
+                self._search_again = now + REST_SECONDS if again else float("-inf")
+                if search.whole:
+                    self._read |= search.unread - search.gone - search.failed
+                if not again:
+                    for waiter in search.late:
+                        waiter.settled = True
+        self._ring({waiter.key for waiter in told})
+
+    def _note_missed(self, names: Iterable[str]) -> bool:
+        """Objects that were not there. Is any of them worth another try, at a newer head?"""
+        for name in names:
+            before = self._missed.get(name, self.looks)
+            self._missed[name] = (
+                EVER if before < self.looks else self.looks
+            )  # a newer head named it all the same
+        return any(self._missed[name] != EVER for name in names)
+
+    # ── Waking ───────────────────────────────────────────────────────────────
+    def _ring(self, keys: Iterable[bytes]) -> None:
+        """Wake those who sleep, without the lock: it is their code."""
+        with self._lock:
+            wakes = [(key, wake) for key in keys for wake in self._wakes.get(key, ())]
+        for key, wake in wakes:
+            try:
+                wake()
+            except Exception:  # noqa: BLE001 - its event loop was closed: nobody is there any more
+                with self._lock:
+                    _take_out(self._wakes, key, wake)
 
 
-_BOARDS: WeakValueDictionary[tuple[object, str], Board] = WeakValueDictionary()
-_BOARDS_LOCK = threading.Lock()
+def _take_out(lists: dict[bytes, list[T]], key: bytes, item: T) -> None:
+    left = [each for each in lists.get(key, ()) if each is not item]
+    if left:
+        lists[key] = left
+    else:
+        lists.pop(key, None)
+
+
+class _Boards:
+    """The boards of this process, for as long as a Queue object uses them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._boards: WeakValueDictionary[tuple[object, str], Board] = WeakValueDictionary()
+        os.register_at_fork(after_in_child=self._start_afresh)
+
+    def of(self, place: object, root: str) -> Board:
+        with self._lock:
+            board = self._boards.get((place, root))
+            if board is None:
+                board = self._boards[place, root] = Board()
+            return board
+
+    def _start_afresh(self) -> None:
+        """In a fork's child: the threads that wait, and those that hold the locks, are the parent's."""
+        self._lock = threading.Lock()
+        for board in list(self._boards.values()):
+            board.start_afresh()
+
+
+_BOARDS = _Boards()
 
 
 def board_of(place: object, root: str) -> Board:
     """The board of one shard of one store, the same for every Queue object of the process."""
-    with _BOARDS_LOCK:
-        board = _BOARDS.get((place, root))
-        if board is None:
-            board = _BOARDS[place, root] = Board()
-        return board
+    return _BOARDS.of(place, root)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from .. import limits, validation
 from ..embedded import lease_lost
 from ..errors import LeaseLost, OsqueueError, Rejected, Throttled
+from ..events import Sink
 from ..job import Done
 from ..keys import key_of, shard_of
 from ..lease import Lease
@@ -34,7 +35,7 @@ LEASE_FIELDS = (
 
 
 @click.command("claim", cls=StoreCommand, epilog=CLAIM_EPILOG)
-@store_arguments()
+@store_arguments(commits=True)
 @click.option("--limit", type=int, default=1, show_default=True, help="Most jobs to lease.")
 @click.option("--worker", help="Who holds the leases.  [default: host and process]")
 @click.option("--wait", type=duration, default=0, help="How long to wait for the first job.  [default: 0s]")
@@ -53,13 +54,14 @@ def claim(
     lease: float,
     kinds: Sequence[str],
     timeout: float,
+    sinks: Sequence[Sink],
 ) -> None:
     """Lease jobs and print each with its token and payload.
 
     Finish them with 'osqueue complete' before the lease ends, or they go back to the queue. An empty answer is no
     error; the reason goes to standard error.
     """
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks) as q:
         leases = q.claim(limit=limit, worker=worker, wait=wait, lease=lease, kinds=list(kinds) or None)
         if not leases:
             unknown = leases.reason == "empty" and not is_known(q)
@@ -95,7 +97,7 @@ class _Outcome(Struct, frozen=True):
 
 
 @click.command("complete", cls=StoreCommand, epilog=COMPLETE_EPILOG)
-@store_arguments()
+@store_arguments(commits=True)
 @click.argument("job_id", metavar="[JOB", required=False)
 @click.argument("token", metavar="TOKEN]", required=False)
 @click.option("--result", type=json, help="The job's result, in JSON.")
@@ -118,6 +120,7 @@ def complete(
     release: bool,
     delay: float,
     timeout: float,
+    sinks: Sequence[Sink],
 ) -> None:
     """Finish a leased job, or report that it failed, or give it back.
 
@@ -140,7 +143,7 @@ def complete(
         default = _Outcome("fail", {"error": error})
     elif release:
         default = _Outcome("release", {})
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks) as q:
         finisher = _Finisher(q, default, retry_in, delay)
         if job_id is not None:
             output.record(_single(finisher, {"job_id": job_id, "token": token}))

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ..embedded import Purged
+from ..events import Sink
 from ..letters import DeadLetter
 from ..listing import PAGE_MAX
 from ..queue import Queue
@@ -90,7 +91,7 @@ def groups(
 
 
 @dlq.command("redrive", cls=StoreCommand)
-@store_arguments()
+@store_arguments(commits=True)
 @_filters
 @_fingerprint
 @click.option("--limit", type=int, help="Most jobs to redrive, the oldest first.")
@@ -108,12 +109,13 @@ def redrive(
     rate: float | None,
     dry_run: bool,
     timeout: float,
+    sinks: Sequence[Sink],
 ) -> None:
     """Queue dead jobs again, their attempts starting anew.
 
     It may be stopped at any time: what was not queued yet is still dead. Repeat it to go on.
     """
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks) as q:
         count = known(q).redrive(
             limit=limit,
             kinds=list(kinds) or None,
@@ -126,7 +128,7 @@ def redrive(
 
 
 @dlq.command("purge", cls=StoreCommand)
-@store_arguments()
+@store_arguments(commits=True)
 @_filters
 @_fingerprint
 @click.option("--limit", type=int, help="Most jobs to purge, the oldest first.")
@@ -142,12 +144,13 @@ def purge(
     limit: int | None,
     yes: bool,
     timeout: float,
+    sinks: Sequence[Sink],
 ) -> None:
     """Erase dead jobs for good, with their records in the archive and the backups. There is no way back.
 
     It may be stopped at any time and repeated. See 'osqueue job purge'.
     """
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks) as q:
         wanted = _all(known(q), limit, kinds=list(kinds) or None, error=error, fingerprint=fingerprint)
         if not yes:
             output.record({"queue": queue, "would_purge": len(wanted)})

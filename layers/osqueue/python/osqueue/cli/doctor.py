@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from .. import doctor as checks
-from .. import limits, validation
+from .. import limits, orphans, validation
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Effect
@@ -78,6 +78,7 @@ class Runner(BlockingDriver):
 )
 @click.option("--shard", type=click.IntRange(0, limits.SHARDS_MAX - 1), help="Repair only this shard.")
 @click.option("--fix-clock", is_flag=True, help="Set heads that are far ahead back to the store's clock.")
+@click.option("--fix-ids", is_flag=True, help="Write entries of ids anew that cannot be read.")
 @click.option("--yes", is_flag=True, help="With --restore: replace even a head that can be read.")
 @click.option("--timeout", type=duration, default=600, help="Stop after this long.  [default: 10m]")
 @json_option
@@ -94,15 +95,17 @@ def doctor(
 
     Ends with code 1 if anything is in trouble. The checks change nothing but probe objects of their own.
     """
-    repairs = [name for name in ("backups", "restore", "fix_clock") if how[name]]
+    repairs = [name for name in ("backups", "restore", "fix_clock", "fix_ids") if how[name]]
     if len(repairs) > 1:
-        raise click.UsageError("one thing at a time: --backups, --restore or --fix-clock.")
+        raise click.UsageError("one thing at a time: --backups, --restore, --fix-clock or --fix-ids.")
     if repairs and queue is None:
         raise click.UsageError("which queue? Name it after the address.")
     if how["yes"] and not how["restore"]:
         raise click.UsageError("--yes goes with --restore.")
     if how["shard"] is not None and not repairs:
         raise click.UsageError("--shard goes with --backups, --restore or --fix-clock.")
+    if how["shard"] is not None and how["fix_ids"]:
+        raise click.UsageError("--fix-ids is for all shards: an id belongs to none.")
     runner = Runner(open_at(address), MACHINE, timeout)
     if queue is None:
         _examine(output, runner, None, how["deep"])
@@ -114,6 +117,9 @@ def doctor(
         _restore(output, runner, queue, how["restore"], how["shard"], how["yes"])
     elif how["fix_clock"]:
         _fix_clock(output, runner, queue, how["shard"])
+    elif how["fix_ids"]:
+        fixed = runner.run(orphans.fix(queue, _shards(runner, queue, None)))
+        output.record({"queue": queue, **msgspec.structs.asdict(fixed)})
     else:
         _examine(output, runner, queue, how["deep"])
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import click
 
+from .. import limits, validation
+from ..core.state import SCHEDULED
 from ..errors import OsqueueError, Throttled
+from ..events import Sink
+from ..job import Enqueued
 from ..queue import Queue
 from .exits import REFUSED, USAGE, DataRefused, Ended
 from .lines import Line, batches, check_item, read_jobs, rereadable
@@ -24,13 +28,14 @@ Examples:
   osqueue enqueue file://jobs emails --file jobs.jsonl
   zcat jobs.jsonl.gz | osqueue enqueue file://jobs emails --kind welcome
   echo '{"payload": {"to": "ada"}, "priority": 2}' | osqueue enqueue file://jobs emails --items
+  osqueue enqueue file://jobs emails '{"order": 1041}' --id order-1041 --wait 30s
 """
 
 
 @click.command(
     "enqueue", short_help="Add one job, or one for each line of JSON lines.", cls=StoreCommand, epilog=EPILOG
 )
-@store_arguments()
+@store_arguments(commits=True)
 @click.argument("payload", required=False)
 @click.option(
     "--file", "-f", "path", type=click.Path(dir_okay=False), help="JSON lines; - is standard input."
@@ -43,6 +48,10 @@ Examples:
     "--from-line", type=click.IntRange(1), default=1, show_default=True, help="Begin with this line."
 )
 @click.option("--ids", is_flag=True, help="Print the job id of every line, as JSON lines.")
+@click.option(
+    "--id", "id_", metavar="ID", help="Your own id of the one job: while it lives there is no second."
+)
+@click.option("--wait", type=duration, help="Wait this long for the one job, and print its result.")
 @click.option("--kind", help="What sort of job it is; a claim may ask for some kinds only.")
 @click.option("--priority", type=int, help="0 to 9; lower runs first.  [default: 5]")
 @click.option("--delay", type=duration, help="Not before this long from now: 90, 10m, 2h, 7d.")
@@ -61,14 +70,17 @@ def enqueue(
     skip_bad: bool,
     from_line: int,
     ids: bool,
+    id_: str | None,
+    wait: float | None,
     timeout: float,
+    sinks: Sequence[Sink],
     **options: Any,
 ) -> None:
     """Add jobs: one from PAYLOAD, or one for each line of --file or standard input.
 
     PAYLOAD is JSON. A line is a payload in JSON, or with --items a mapping of a job's options; what a line does not
     say comes from the options here. If any line is bad, nothing is enqueued (unless --skip-bad). A job is durable
-    when the command answers.
+    when the command answers. With --wait the answer is the job's result.
     """
     defaults = {name: value for name, value in options.items() if value is not None}
     check_item({"payload": None, **defaults})
@@ -78,14 +90,26 @@ def enqueue(
         if wrong:
             raise click.UsageError(f"PAYLOAD is one job; {wrong[0]} is for lines. Give one of the two.")
         value = _payload(payload)
-        with open_queue(address, queue, timeout) as q:
-            output.record(_answer(q.enqueue(value, **defaults)))
+        if wait is not None:
+            validation.milliseconds(wait, "wait", 0, limits.DAY_MS)
+        if id_ is not None:
+            defaults["id"] = validation.client_id(id_)
+        with open_queue(address, queue, timeout, sinks=sinks) as q:
+            if wait is not None:
+                output.document(q.enqueue_and_wait(value, wait, **defaults))
+            else:
+                output.record(_single(q.enqueue(value, **defaults)))
         return
+    for name, given in (("--id", id_), ("--wait", wait)):
+        if given is not None:
+            raise click.UsageError(
+                f"{name} is for one job: give PAYLOAD. Of lines, --items takes an id each."
+            )
     if path is None and payload is None and is_terminal(sys.stdin):
         raise click.UsageError("no job: give PAYLOAD, --file, or JSON lines on standard input.")
     name = "-" if path is None else path
     try:
-        with open_queue(address, queue, timeout) as q, click.open_file(name, "rb") as stream:
+        with open_queue(address, queue, timeout, sinks=sinks) as q, click.open_file(name, "rb") as stream:
             _Bulk(output, q, ids).run(stream, from_line, items, defaults, skip_bad)
     except BrokenPipeError:  # whoever reads our answers has had enough
         raise
@@ -101,8 +125,12 @@ def _payload(text: str) -> Any:
         raise
 
 
-def _answer(done: Any) -> dict[str, Any]:
+def _answer(done: Enqueued) -> dict[str, Any]:
     return {"status": done.status, "job_id": done.job_id, "state": done.state}
+
+
+def _single(done: Enqueued) -> dict[str, Any]:
+    return {**_answer(done), "result": done.result} if done.status == "completed" else _answer(done)
 
 
 class _Bulk:
@@ -114,7 +142,8 @@ class _Bulk:
         self.ids = ids
         self.last = 0  # every line up to here is dealt with
         self.sending = 0  # the last line of the batch under way
-        self.states: dict[str, int] = {"queued": 0, "scheduled": 0}
+        self.states = {"queued": 0, "scheduled": 0}  # of the new jobs
+        self.known = {"duplicate": 0, "completed": 0}  # jobs that were there already, under the same ids
         self.bad: list[tuple[int, OsqueueError]] = []  # the first of them
         self.bad_lines = 0
         self.refused = 0
@@ -182,12 +211,13 @@ class _Bulk:
         self.sending = batch[-1].number
         results = self.queue.enqueue_many([line.item for line in batch if line.item is not None])
         for line, done in zip(batch, results, strict=True):
-            if done.error is not None:
+            if done.status in self.known:
+                self.known[done.status] += 1
+            elif done.error is not None:
                 self.refused += 1
                 self._count_bad(line.number, done.error)
             else:
-                state = done.state or done.status
-                self.states[state] = self.states.get(state, 0) + 1
+                self.states["scheduled" if done.state == SCHEDULED else "queued"] += 1
             if self.ids:
                 self.output.document({"line": line.number, **_answer(done)})
         self.last = self.sending
@@ -197,7 +227,7 @@ class _Bulk:
             return "No line is enqueued yet."
         done = (
             f"Lines up to {self.last:,} are enqueued"
-            if any(self.states.values())
+            if any(self.states.values()) or any(self.known.values())
             else "No line is known to be enqueued"
         )
         perhaps = f", those up to {self.sending:,} may be" if self.sending > self.last and not sure else ""
@@ -206,11 +236,11 @@ class _Bulk:
     def _conclude(self, skip_bad: bool) -> None:
         self._show_bad()
         total = sum(self.states.values())
-        summary = {"enqueued": total, **self.states, "bad_lines": self.bad_lines}
+        summary = {"enqueued": total, **self.states, **self.known, "rejected": self.bad_lines}
         if not self.ids:
             self.output.record({"queue": self.queue.name, **summary})
         if self.refused or (self.bad_lines and not skip_bad):
-            raise self._ended(f"{self.bad_lines:,} lines were refused; the other {total:,} are enqueued.")
+            raise self._ended(f"{self.bad_lines:,} lines were refused; {total:,} are enqueued.")
 
     def _show_bad(self) -> None:
         if self.output.json and not self.bad:

@@ -59,7 +59,8 @@ def ended(output: Output, error: BaseException) -> click.ClickException:
         case click.ClickException():
             return Ended(output, "usage", error.format_message(), USAGE)
         case OsqueueError():
-            more = {"field": getattr(error, "field", None), "retry_after": error.retry_after}
+            told = ("field", "retry_after", "job_id", "type")  # what errors of their kinds know more
+            more = {name: getattr(error, name, None) or None for name in told}
             return Ended(output, error.code, error.message, exit_code(error), **more)
         case KeyboardInterrupt():
             return Ended(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import msgspec
 
 from ..clock import MACHINE
 from ..errors import Conflict, NotFound
+from ..events import Sink
 from ..job import Job, moment
 from ..story import past
 from .dlq import purged_fields
@@ -52,13 +54,21 @@ def job() -> None:
 
 
 @job.command("show", cls=StoreCommand)
-@store_arguments()
+@store_arguments(commits=True)
 @click.argument("job_id", metavar="JOB")
 @click.option("--cancel", is_flag=True, help="Cancel it: at once if it waits, through its worker if it runs.")
 @click.pass_obj
-def show(output: Output, address: str, queue: str, job_id: str, cancel: bool, timeout: float) -> None:
+def show(
+    output: Output,
+    address: str,
+    queue: str,
+    job_id: str,
+    cancel: bool,
+    timeout: float,
+    sinks: Sequence[Sink],
+) -> None:
     """Show a job with its timeline, or cancel it. What the queue has forgotten, 'osqueue why' finds in the archive."""
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks if cancel else ()) as q:
         if cancel:
             answer = q.cancel(job_id)
             if answer == "completed":
@@ -121,17 +131,19 @@ def ttl(output: Output, address: str, queue: str, job_id: str, ttl: float, timeo
 
 
 @job.command("purge", cls=StoreCommand)
-@store_arguments()
+@store_arguments(commits=True)
 @click.argument("job_id", metavar="JOB")
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.pass_obj
-def purge(output: Output, address: str, queue: str, job_id: str, yes: bool, timeout: float) -> None:
+def purge(
+    output: Output, address: str, queue: str, job_id: str, yes: bool, timeout: float, sinks: Sequence[Sink]
+) -> None:
     """Erase a job for good: payload, result, id, its records in the archive and the backups. There is no way back.
 
     A job that waits is cancelled first; one that is being worked on is a conflict. Repeat the command after any error.
     """
     if not yes:
         raise click.UsageError("there is no way back: add --yes to erase the job.")
-    with open_queue(address, queue, timeout) as q:
+    with open_queue(address, queue, timeout, sinks=sinks) as q:
         found = known(q).purge(job_id)
     output.record({"job_id": job_id, **purged_fields(found)})

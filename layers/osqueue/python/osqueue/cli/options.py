@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -22,6 +22,10 @@ from ..stores.address import open_store
 from ..stores.base import Get, Missing
 from ..stores.counting import CountingStore
 from .output import Output
+from .telling import events_option
+
+if TYPE_CHECKING:
+    from ..events import Sink
 
 ADDRESS_VARIABLE = "OSQUEUE_ADDRESS"
 NEAR_NAMES_MAX = 5  # queues named in a "no such queue"
@@ -93,11 +97,13 @@ timeout_option = click.option(
 )
 
 
-def store_arguments(queue: bool = True) -> Callable[[F], F]:
-    """ADDRESS, and QUEUE, and the options that go with them."""
+def store_arguments(queue: bool = True, commits: bool = False) -> Callable[[F], F]:
+    """ADDRESS, and QUEUE, and the options that go with them; --events where jobs go from one state to another."""
 
     def decorate(function: F) -> F:
         function = timeout_option(json_option(function))
+        if commits:
+            function = events_option(function)
         if queue:
             function = click.argument("queue")(function)
         return click.argument("address")(function)
@@ -155,9 +161,11 @@ def open_at(address: str, lasting: bool = True) -> CountingStore:
     return store
 
 
-def open_queue(address: str, name: str, timeout: float, lasting: bool = True) -> Queue[Any]:
+def open_queue(
+    address: str, name: str, timeout: float, lasting: bool = True, sinks: Iterable[Sink] = ()
+) -> Queue[Any]:
     """The queue of that name at an address."""
-    return Queue(open_at(address, lasting), name, timeout=timeout)
+    return Queue(open_at(address, lasting), name, timeout=timeout, sinks=sinks)
 
 
 def queues_at(store: CountingStore) -> list[str]:

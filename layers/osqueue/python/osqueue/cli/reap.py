@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from types import FrameType
 from typing import Any, Protocol
@@ -15,11 +16,13 @@ import msgspec
 from .. import validation
 from ..election import Election
 from ..errors import OsqueueError, Timeout
+from ..events import Sink
 from ..queue import Queue
 from ..stores.counting import CountingStore
 from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at
 from .output import Output
 from .queues import each_queue
+from .telling import events_option
 
 COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
 ELECTION = "reaper"
@@ -54,8 +57,16 @@ class Stop(Protocol):
 )
 @click.option("--timeout", type=duration, default=60, help="How long one request may try.  [default: 60s]")
 @json_option
+@events_option
 @click.pass_obj
-def reap(output: Output, address: str, queue: str | None, every: float | None, timeout: float) -> None:
+def reap(
+    output: Output,
+    address: str,
+    queue: str | None,
+    every: float | None,
+    timeout: float,
+    sinks: Sequence[Sink],
+) -> None:
     """One pass of upkeep over one queue or all: ended leases, due jobs, the archive, unreferenced objects.
 
     Safe at any time and from any number of machines. Run it by a schedule, or with --every where there is none: of
@@ -66,29 +77,31 @@ def reap(output: Output, address: str, queue: str | None, every: float | None, t
     if every is not None:
         if not EVERY_S_MIN <= every <= EVERY_S_MAX:
             raise click.BadParameter("from 1s to 1d.", param_hint="--every")
-        _forever(output, address, queue, every, timeout)
+        _forever(output, address, queue, every, timeout, sinks)
         return
     if queue is not None:
-        with open_queue(address, queue, timeout) as q:
+        with open_queue(address, queue, timeout, sinks=sinks) as q:
             output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
         return
-    each_queue(output, passes(open_at(address), None, timeout), COLUMNS)
+    each_queue(output, passes(open_at(address), None, timeout, sinks), COLUMNS)
 
 
 def passes(
-    store: CountingStore, queue: str | None, timeout: float
+    store: CountingStore, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
 ) -> Iterator[tuple[str, Row | OsqueueError]]:
     """One pass over one queue or all: of each, its report or the error that kept it from one."""
     for name in queues_at(store) if queue is None else [queue]:
         try:
-            report = Queue[Any](store, name, timeout=timeout).reap()
+            report = Queue[Any](store, name, timeout=timeout, sinks=sinks).reap()
             yield name, {"queue": name, **msgspec.structs.asdict(report)}
         except OsqueueError as error:
             yield name, error
 
 
 # ── Again and again ──────────────────────────────────────────────────────────
-def _forever(output: Output, address: str, queue: str | None, every: float, timeout: float) -> None:
+def _forever(
+    output: Output, address: str, queue: str | None, every: float, timeout: float, sinks: Sequence[Sink]
+) -> None:
     store = open_at(address)
     if queue is not None:
         known(Queue[Any](store, queue, timeout=timeout))
@@ -99,9 +112,8 @@ def _forever(output: Output, address: str, queue: str | None, every: float, time
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        keep_reaping(
-            output, election_of(store, queue, every), lambda: passes(store, queue, timeout), every, stop
-        )
+        one_pass = partial(passes, store, queue, timeout, sinks)
+        keep_reaping(output, election_of(store, queue, every), one_pass, every, stop)
     finally:
         signal.signal(signal.SIGTERM, before)
 

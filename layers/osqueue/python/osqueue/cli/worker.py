@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -16,9 +17,11 @@ import msgspec
 
 from ..async_queue import AsyncQueue
 from ..errors import OsqueueError
+from ..events import Sink
 from ..queue import Queue
 from .options import Command, duration, json_option
 from .output import Output
+from .telling import events_option
 
 EPILOG = """\b
 Example (tasks.py holds: q = Queue.connect("s3://bucket/prefix", "emails") and its @q.handler functions):
@@ -41,15 +44,19 @@ Example (tasks.py holds: q = Queue.connect("s3://bucket/prefix", "emails") and i
     "--drain", type=duration, default=30, help="How long a stop waits for handlers.  [default: 30s]"
 )
 @click.option("--until-empty", is_flag=True, help="End when nothing can be claimed and nothing runs.")
+@events_option
 @json_option
 @click.pass_obj
-def worker(output: Output, /, target: str, **options: Any) -> None:
+def worker(output: Output, /, target: str, sinks: Sequence[Sink], **options: Any) -> None:
     """Claim jobs and run their handlers until SIGTERM or Ctrl-C; then say what was done.
 
     MODULE is imported with the current directory on the path; QUEUE is the name of a Queue or AsyncQueue in it. A
     stop lets running handlers finish for a while, then gives their jobs back without using an attempt.
     """
     queue = find_queue(target)
+    for sink in sinks:
+        if sink.name not in queue.deliveries:  # else the module has seen to it
+            queue.add_sink(sink)
     if not logging.getLogger().handlers:  # else the module has set up logging itself and is left alone
         logging.getLogger("osqueue.worker").addFilter(_is_not_the_tally)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

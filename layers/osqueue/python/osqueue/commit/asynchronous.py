@@ -6,7 +6,8 @@ A module of its own, so that a program without coroutines never loads asyncio.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Machine
@@ -16,13 +17,14 @@ from ..errors import Unavailable
 from ..stores.base import Store
 from .effects import All, Effect, Flow, Sleep
 from .group import Flight, Rider, boarding, give_back
+from .outbox import ROOM_SECONDS, WAITING_MAX
 from .protocol import Answer
 from .writer import Writer
 
 T = TypeVar("T")
 
 
-OnEventsAsync = Callable[[Sequence[Event]], Awaitable[None] | None]
+OnEventsAsync = Callable[[Sequence[Event]], Coroutine[Any, Any, None] | None]  # None: told at once
 
 
 class AsyncDriver:
@@ -52,13 +54,46 @@ class AsyncDriver:
             reply = await self.perform(effect)
 
 
+class AsyncOutbox:
+    """The events of one queue object on their way to those who want to know, in order."""
+
+    def __init__(self, tell: OnEventsAsync) -> None:
+        self._tell = tell
+        self._events: deque[Sequence[Event]] = deque()
+        self._task: asyncio.Task[None] | None = None  # tells what takes its time
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Tell the events of one commit: at once, or after those that are being told."""
+        self._events.append(events)
+        if self._task is not None and not self._task.done():
+            return
+        while self._events:
+            told = self._tell(self._events.popleft())
+            if told is not None:
+                self._task = asyncio.create_task(self._go_on(told))
+                return
+
+    async def _go_on(self, told: Coroutine[Any, Any, None] | None) -> None:
+        while True:
+            if told is not None:
+                await told
+            if not self._events:
+                return
+            told = self._tell(self._events.popleft())
+
+    async def room(self) -> None:
+        """Wait a moment for listeners that are slower than the commits."""
+        if self._task is not None and len(self._events) > WAITING_MAX:
+            await asyncio.wait({self._task}, timeout=ROOM_SECONDS)
+
+
 class AsyncGroup:
     """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
 
-    def __init__(self, writer: Writer, driver: AsyncDriver, on_events: OnEventsAsync | None = None) -> None:
+    def __init__(self, writer: Writer, driver: AsyncDriver, outbox: AsyncOutbox) -> None:
         self.writer = writer
         self.driver = driver
-        self.on_events = on_events
+        self.outbox = outbox
         self._waiting: list[Rider] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -102,10 +137,9 @@ class AsyncGroup:
                 if chores:
                     self._waiting.append(Rider(tuple(chores), riders[0].deadline, None))
             _wake(flight.riders)
-            if answer is not None and answer.events and self.on_events is not None:
-                told = self.on_events(answer.events)
-                if told is not None:
-                    await told  # before the next flight, so that events keep their order
+            if answer is not None and answer.events:
+                self.outbox.put(answer.events)
+                await self.outbox.room()
             # Let those who just landed speak first: their next requests then share the next flight.
             await asyncio.sleep(0)
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from ..clock import Machine
 from ..core.ops import Claim, Complete, Enqueue, Fail, Heartbeat, Held, Op, Release
-from ..core.state import Event
 from ..errors import Timeout, Unavailable
 from ..stores.base import Failed
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
+from .outbox import Outbox
 from .protocol import Answer, commit
 from .writer import Writer
 
@@ -31,8 +31,6 @@ LEAVE_GRACE_SECONDS = 1.0  # a rider outwaits its flight's own deadline by this 
 
 LINGER_SHARE = 0.5  # of the last flight's time that the next one waits for those who just landed
 LINGER_SECONDS_MAX = 0.005
-
-OnEvents = Callable[[Sequence[Event]], None]
 
 
 class Rider:
@@ -153,10 +151,10 @@ class BlockingGroup:
     _expected: int
     _lingering: Rider | None
 
-    def __init__(self, writer: Writer, driver: BlockingDriver, on_events: OnEvents | None = None) -> None:
+    def __init__(self, writer: Writer, driver: BlockingDriver, outbox: Outbox) -> None:
         self.writer = writer
         self.driver = driver
-        self.on_events = on_events
+        self.outbox = outbox
         self._start_afresh(driver.machine)
 
     def submit(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> Answer:
@@ -247,14 +245,15 @@ class BlockingGroup:
                 )
                 self._pass_on()
             _signal(flight.riders)
+        self.outbox.deliver()
 
     def _land(self, flight: Flight, answer: Answer, leader: Rider) -> None:
         chores = flight.land(answer)
         if chores:
             with self._lock:
                 self._waiting.insert(0, Rider(tuple(chores), leader.deadline, None))
-        if answer.events and self.on_events is not None:
-            self.on_events(answer.events)
+        if answer.events:
+            self.outbox.put(answer.events)
 
     def _abandon(self, leader: Rider, flight: Flight | None) -> None:
         """This thread was interrupted: somebody else flies on, unless the protocol itself was torn."""

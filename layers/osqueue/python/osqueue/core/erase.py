@@ -72,6 +72,9 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         draft.committed -= at < draft.committed
         gone += keysum(row.key) if row.mark in (ENDED, LET_GO) else 0
         erased += 1
+    if op.again:
+        draft.forgotten = draft.state.seq + 1
+        draft.changed = True
     if erased:
         draft.finished = kept
         draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK

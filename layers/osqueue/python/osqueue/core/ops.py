@@ -78,7 +78,7 @@ class Completion(Struct, frozen=True, array_like=True, gc=False):
     key: bytes
     token: str
     result: Content = b""
-    codec: str = ""  # that serialised the result; "": the payload's
+    codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
 
 
 class Failure(Struct, frozen=True, array_like=True, gc=False):
@@ -248,6 +248,7 @@ class Erase(Operation, frozen=True, tag="erase"):
 
     keys: tuple[bytes, ...]
     swaps: tuple[Swap, ...] = ()  # spans rewritten without them
+    again: bool = False  # whoever is about to enqueue under an id has to look again
 
 
 Op = (

@@ -294,7 +294,7 @@ def _complete(draft: Draft, item: Completion) -> Code:
         COMPLETED,
         token=item.token,
         result=item.result,
-        codec=item.codec if item.result and item.codec != job.codec else "",
+        codec=item.codec if not item.result or item.codec != job.codec else "",
         origin=PROCESSING,
         cause="complete",
     )

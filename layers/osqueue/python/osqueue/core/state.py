@@ -127,7 +127,7 @@ class Finished(Row, frozen=True):
     kept_ms: int = (
         0  # the latest time it was ever to expire at: older versions of the row must not outlive this one
     )
-    codec: str = ""  # that serialised the result; "": the payload's
+    codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
     mark: int = ENDED
     spent: Body | None = (
         None  # where its payload lay: no reference, the object may be gone; a purge looks there
@@ -157,6 +157,7 @@ class Table(Row, frozen=True):
     bodies: bool = False  # some results are kept in body objects
     archived: bool = False  # the archive has every record in it
     recalled: int = 0  # rows that may stand, older, in an older table as well
+    below: int = 0  # of an index: the bytes of the tables below it
 
 
 class Span(Row, frozen=True):

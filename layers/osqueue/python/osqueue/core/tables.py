@@ -14,8 +14,9 @@ pointers by indexes, so that the head stays bounded all the same.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import msgspec
 
@@ -43,11 +44,37 @@ def known_until_ms(row: Finished) -> int:
 
 def encode_table(rows: Sequence[Finished], archived: bool, name: str) -> tuple[bytes, Table]:
     """A table of these rows, which are sorted by key, and the pointer to it."""
+    return _encode_table(list(cut_rows(rows)), archived, name)
+
+
+def encode_tables(
+    rows: Sequence[Finished], archived: bool, name: Callable[[], str]
+) -> Iterator[tuple[bytes, Table]]:
+    """The same, cut into tables of at most ``TABLE_BYTES_MAX`` (and a block each at least), each with a new name."""
+    runs: list[tuple[list[Finished], bytes]] = []
+    size = 0
+    for run, body in cut_rows(rows):
+        if runs and size + _block_bytes(body) > TABLE_BYTES_MAX:
+            yield _encode_table(runs, archived, name())
+            runs, size = [], 0
+        runs.append((run, body))
+        size += _block_bytes(body)
+    if runs:
+        yield _encode_table(runs, archived, name())
+
+
+def _block_bytes(body: bytes) -> int:
+    return FRAME_BYTES + 4 + len(body)
+
+
+def _encode_table(
+    runs: Sequence[tuple[list[Finished], bytes]], archived: bool, name: str
+) -> tuple[bytes, Table]:
     out: list[bytes] = []
     infos: list[BlockInfo] = []
     offset = 0
-    runs = list(cut_rows(rows))
-    lengths = [FRAME_BYTES + 4 + len(body) for _, body in runs] + [0]
+    rows = [row for run, _ in runs for row in run]
+    lengths = [_block_bytes(body) for _, body in runs] + [0]
     for at, (run, body) in enumerate(runs):
         out.append(frame(b"OSQT", pack_length(lengths[at + 1]) + body))
         infos.append(BlockInfo(offset, lengths[at], len(run), run[0].key, run[-1].key))
@@ -103,6 +130,7 @@ def encode_index(tables: Sequence[Table], name: str) -> tuple[bytes, Table]:
         bodies=any(table.bodies for table in tables),
         archived=all(table.archived for table in tables),
         recalled=sum(table.recalled for table in tables),
+        below=sum(map(bytes_below, tables)),
     )
 
 
@@ -159,37 +187,47 @@ def merge(runs: Sequence[Sequence[Finished]]) -> Iterator[Finished]:
             yield row
 
 
-def to_archive(tables: Sequence[Table]) -> tuple[Table, ...]:
-    """The oldest neighbours whose rows the archive does not have yet, as many as one pass can hold."""
-    first = next((at for at, table in enumerate(tables) if not table.archived), len(tables))
+def to_archive(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Table, ...]:
+    """The oldest neighbours whose rows the archive does not have yet, as many as one pass can hold.
+
+    ``without``: names of tables to leave as they are.
+    """
     group: list[Table] = []
     size = 0
-    for table in tables[first:]:
+    for table in tables:
+        if table.archived or table.name in without:
+            if group:
+                break
+            continue
         size += bytes_below(table)
-        if table.archived or (group and size > TABLE_BYTES_MAX):
+        if group and size > TABLE_BYTES_MAX:
             break
         group.append(table)
     return tuple(group)
 
 
-def to_merge(tables: Sequence[Table]) -> tuple[Table, ...]:
+def to_merge(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Table, ...]:
     """Archived neighbours worth merging, or none: the youngest, and older ones while they are of like size.
 
     Each row is rewritten about log n times, and about log n tables are left ("universal compaction" in RocksDB).
-    Tables that together exceed ``TABLE_BYTES_MAX`` are left as they are.
+    Tables that together exceed ``TABLE_BYTES_MAX`` are left as they are. So are those in ``without``; neighbours on
+    either side of one of them do not meet.
     """
-    archived = [table for table in tables if table.archived]
-    group: list[Table] = []
-    size = 0
-    for table in reversed(archived):
-        below = bytes_below(table)
-        if group and (below > LARGER_MAX * size or size + below > TABLE_BYTES_MAX):
-            break
-        group.append(table)
-        size += below
-    return tuple(reversed(group)) if len(group) > 1 else ()
+    able = [(table.archived and table.name not in without, table) for table in reversed(tables)]
+    for mergeable, neighbours in groupby(able, key=lambda each: each[0]):
+        group: list[Table] = []
+        size = 0
+        for _, table in neighbours if mergeable else ():
+            below = bytes_below(table)
+            if group and (below > LARGER_MAX * size or size + below > TABLE_BYTES_MAX):
+                break
+            group.append(table)
+            size += below
+        if len(group) > 1:
+            return tuple(reversed(group))
+    return ()
 
 
 def bytes_below(table: Table) -> int:
     """About how many bytes the rows of a table take, wherever they lie."""
-    return table.size if table.level == 0 else table.count * ROW_BYTES_TYPICAL
+    return table.size if table.level == 0 else table.below or table.count * ROW_BYTES_TYPICAL

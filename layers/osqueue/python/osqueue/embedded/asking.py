@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
 
-from .. import finished, ids, limits, validation
-from ..commit.effects import Flow
+from .. import finished, ids, limits, validation, waiting
+from ..commit.effects import Flow, together
 from ..commit.writer import HEAD
 from ..core import state as stored
 from ..core.ops import Amend, Code
-from ..core.state import CANCELLED, COMPLETED, FAILED, State
+from ..core.state import CANCELLED, FAILED, State
 from ..core.wire import decode_head
 from ..errors import (
     Expired,
@@ -25,17 +26,17 @@ from ..errors import (
 )
 from ..job import Job
 from ..keys import is_key, job_id, key_of, shard_of
-from ..lookup import Sighting, look_in_head, seek
-from ..segments import find, read_bodies
+from ..lookup import Sighting, seek
+from ..segments import find_many, read_bodies
 from ..shards import Await, QueueFlow, Submit, root_of
-from ..stores.base import Found, Get, Unchanged
-from ..waiting import Board, board_of
+from ..stores.base import Failed, Found, Get, Unchanged
+from ..waiting import SEARCH_SECONDS_MAX, Board, Waiter, board_of
 from .context import Context
 
 LOOK_SECONDS_FIRST = 0.05  # between a waiter's looks at the store, doubled up to …
 LOOK_SECONDS_MAX = 1.0
 AMEND_TRIES = 20
-OVER = (COMPLETED, FAILED, CANCELLED)
+OVER = waiting.OVER
 
 
 class Located(Struct, frozen=True):
@@ -48,6 +49,8 @@ class Located(Struct, frozen=True):
 
 class Asking(Context):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
+
+    clock_again = float("-inf")  # monotonic seconds from when on the store may be asked for the time again
 
     def locate(self, text: str) -> QueueFlow[Located | None]:
         """The job of this id: a job id of ours, or else the newest job enqueued under a client's id."""
@@ -79,8 +82,13 @@ class Asking(Context):
     def moment(self, shard: int, state: State) -> QueueFlow[int]:
         """The time by the store's clock, milliseconds."""
         writer = self.writers[shard]
-        if writer.clock_is_due():
+        asked = self.machine.monotonic()
+        if writer.clock_is_due() and asked >= self.clock_again:
             yield from writer.measure_clock()  # should it not answer, the state's own time has to do
+            complaint = writer.complaint
+            if writer.clock_is_due() and complaint is not None and complaint.permanent:
+                self.clock_again = asked + limits.CLOCK_AGE_MS_MAX / 1000
+                writer.complaint = None  # whoever may only read can do so all the same
         return writer.now_ms(state)
 
     # ── Results ──────────────────────────────────────────────────────────────
@@ -107,7 +115,7 @@ class Asking(Context):
             why = f": {row.why}" if row is not None and row.why else ""
             raise JobCancelled(f"job {text} was cancelled{why}")
         assert row is not None
-        if not row.result:
+        if not row.result and not row.codec:
             return None
         (data,) = yield from read_bodies(root_of(self.queue, shard_of(key)), [row.result])
         if isinstance(data, OsqueueError):
@@ -150,7 +158,7 @@ class Asking(Context):
         return board_of(self.place, root_of(self.queue, shard))
 
     def wait(self, key: bytes, timeout: float) -> QueueFlow[Any]:
-        """The result of a job once it is over, or WaitTimeout.
+        """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.
 
         A commit of this process wakes it. For those of others it looks at the head, by a conditional GET shared by
         all who wait for this shard here: 5 times in the first 1.6 seconds, then once a second.
@@ -159,71 +167,83 @@ class Asking(Context):
         until = self.machine.monotonic() + timeout
         board = self.board(shard)
         pause = LOOK_SECONDS_FIRST
-        with board.open():
-            waiter = _Waiter(self, board, key)
+        with board.joined(key, until + SEARCH_SECONDS_MAX) as waiter:
             while True:
                 left = until - self.machine.monotonic()
                 if left > 0:
                     yield Await(shard, key, min(pause, left))
-                sighting = yield from waiter.look(pause if left > 0 else 0.0)
+                sighting = yield from self._look(board, waiter, pause if left > 0 else 0.0)
                 if sighting is not None:
                     return (yield from self.result_of(key, sighting))
                 if left <= 0:
-                    raise WaitTimeout(
-                        f"job {job_id(key)} was not finished in time. It goes on; read its result later.",
-                        job_id=job_id(key),
-                    )
+                    raise _too_late(job_id(key), board)
                 pause = min(2 * pause, LOOK_SECONDS_MAX)
 
-
-class _Waiter:
-    """One caller's looks at a job that is under way."""
-
-    def __init__(self, flows: Asking, board: Board, key: bytes) -> None:
-        self.flows = flows
-        self.board = board
-        self.since = board.looks
-        self.key = key
-        self.root = root_of(flows.queue, shard_of(key))
-        self.known: set[str] = set()  # objects that do not hold it
-
-    def look(self, pause: float) -> QueueFlow[Sighting | None]:
+    def _look(self, board: Board, waiter: Waiter, pause: float) -> QueueFlow[Sighting | None]:
         """The job, if it is over. Asks the store unless somebody here has done so in the last ``pause`` seconds."""
-        board, now = self.board, self.flows.machine.monotonic()
-        sighting = yield from self._seen()
+        sighting = yield from self._news(board, waiter)
+        now = self.machine.monotonic()
         if sighting is not None or now - board.looked < pause:
             return sighting
         board.looked = now
         known = board.version
-        reply = yield Get(self.root + HEAD, unless=known)
+        reply = yield Get(root_of(self.queue, shard_of(waiter.key)) + HEAD, unless=known)
         if isinstance(reply, Found):
             board.see(decode_head(reply.body), reply.version)
-        elif isinstance(reply, Unchanged) and known == board.version:
-            board.looks += 1
-        return (yield from self._seen())
+        elif isinstance(reply, Unchanged):
+            board.confirm(known)
+        elif isinstance(reply, Failed):
+            board.silence = reply.error
+            if reply.error.permanent:
+                raise reply.error
+        return (yield from self._news(board, waiter))
 
-    def _seen(self) -> QueueFlow[Sighting | None]:
-        """What the newest head seen here since this caller came tells."""
-        state = self.board.state
-        if state is None or self.board.looks == self.since:
-            return None
-        sighting = look_in_head(state, self.key)
-        if sighting is not None:
-            return sighting if sighting.state in OVER else None
-        tables = [table for table in state.tables if table.name not in self.known]
-        dead = [span for span in state.dead.spans if span.name not in self.known]
-        try:
-            kept = yield from finished.find(self.root, tables, self.key)
-            if kept is not None:
-                return Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
-            place = yield from find(self.root, dead, self.key)
-            if place is not None:
-                return Sighting(FAILED, place.job, place=place)
-        except OsqueueError:
-            return None  # merged away meanwhile, or unreadable just now: a later look tells
-        self.known.update(table.name for table in tables)
-        self.known.update(span.name for span in dead)
-        return None
+    def _news(self, board: Board, waiter: Waiter) -> QueueFlow[Sighting | None]:
+        """What the heads seen here since this caller came tell, and what lies outside them, read for all who wait."""
+        search = board.begin(waiter, self.machine.monotonic())
+        if search is not None:
+            root = root_of(self.queue, shard_of(waiter.key))
+            try:
+                for batch in search.batches():
+                    answers = yield from together(
+                        [_ends_in(root, each, keys, search.known) for each, keys in batch]
+                    )
+                    for (each, _), answer in zip(batch, answers, strict=True):
+                        search.note(each.name, answer)
+                search.whole = True
+            finally:
+                board.end(search, self.machine.monotonic())
+            if search.complaint is not None and search.complaint.permanent and waiter.found is None:
+                raise search.complaint
+        return waiter.found
+
+
+def _ends_in(
+    root: str, place: stored.Table | stored.Span, keys: list[bytes], known: Collection[str]
+) -> Flow[dict[bytes, Sighting] | OsqueueError]:
+    """The jobs of these keys that are over in one table, or among the dead letters of one segment."""
+    try:
+        if isinstance(place, stored.Table):
+            kept = yield from finished.find_many(root, (place,), keys, known)
+            return {
+                key: Sighting(each.row.state, each.row.job, row=each.row, table=place.name)
+                for key, each in kept.items()
+            }
+        dead = yield from find_many(root, place, keys)
+        return {key: Sighting(FAILED, each.job, place=each) for key, each in dead.items()}
+    except OsqueueError as error:
+        return error
+
+
+def _too_late(text: str, board: Board) -> WaitTimeout:
+    why = ""
+    if board.silence is not None:
+        why = f" The latest look at the queue brought no answer: {board.silence.message}"
+    elif board.damage is not None:
+        why = f" Something that may tell of it cannot be read: {board.damage.message}"
+    return WaitTimeout(
+        f"job {text} was not finished in time. It goes on; read its result later.{why}", job_id=text
+    )
 
 
 def _failure(text: str, job: stored.Job) -> JobFailed:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .. import limits, validation
 from ..commit.effects import Sleep
 from ..core.ops import Code, Redrive
-from ..errors import Damaged, Rejected, Throttled
+from ..errors import Damaged, Rejected, Throttled, shown
 from ..letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter, read
 from ..listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..shards import QueueFlow, Submit, read_state, root_of
@@ -165,6 +165,6 @@ def _rate(value: object) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0.001 <= value <= RATE_MAX:  # type: ignore[operator]
         raise Rejected(
-            f"rate: {value!r:.80} is not a number of jobs a second, 0.001 to {RATE_MAX:,.0f}.", field="rate"
+            f"rate: {shown(value)} is not a number of jobs a second, 0.001 to {RATE_MAX:,.0f}.", field="rate"
         )
     return float(value)  # type: ignore[arg-type]

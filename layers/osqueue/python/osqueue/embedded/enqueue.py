@@ -121,7 +121,15 @@ class Enqueuing(Identifying):
                     places.append(at)
                 except Rejected as error:
                     results[at] = Enqueued("rejected", None, error=error)
-            for at, done in zip(places, (yield from self.fulfil(news, shard)), strict=True):
+            try:
+                answers = yield from self.fulfil(news, shard)
+            except OsqueueError as error:
+                if not any(each is not None and each.error is None for each in results):
+                    raise
+                # Those before are answered. The rest may be repeated: what is in the queue already is a duplicate.
+                missed = Enqueued("rejected", None, error=error)
+                return [each or missed for each in results]
+            for at, done in zip(places, answers, strict=True):
                 results[at] = done
         return [each for each in results if each is not None]
 

@@ -17,11 +17,13 @@ from .. import ids
 from ..commit.effects import Flow, together
 from ..core.ops import Code, New
 from ..core.state import COMPLETED, State
-from ..errors import NotFound, OsqueueError, Throttled
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..job import Enqueued
 from ..keys import job_id, shard_of
 from ..lookup import Sighting, look
-from ..shards import QueueFlow, read_state, root_of
+from ..orphans import LOOK_AGAIN
+from ..segments import lost
+from ..shards import QueueFlow, Submit, read_state, root_of
 from .asking import OVER, Asking
 
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
@@ -30,13 +32,23 @@ ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 class Wish:
     """One item on its way into the queue."""
 
-    __slots__ = ("answer", "entry", "new", "ready")
+    __slots__ = ("answer", "barred", "closing", "entry", "failure", "missed", "new", "ready")
 
     def __init__(self, new: New) -> None:
         self.new = new  # as it will be submitted
         self.entry: ids.Entry | None = None  # what its id stands for
         self.ready = new.client_id is None  # may be submitted as it is
         self.answer: Enqueued | None = None
+        self.failure: OsqueueError | None = None  # of the store, not of this item
+        self.closing = False  # its id's entry is about to be removed
+        self.barred: bytes | None = None  # the key of such an entry: nobody can enqueue it any more
+        self.missed: bytes | None = None  # a state that names an object which was not there
+
+    def fail(self, error: OsqueueError) -> None:
+        """It ends here."""
+        self.answer = Enqueued("rejected", None, error=error)
+        if not isinstance(error, Damaged | NewerFormat):
+            self.failure = error
 
     def own(self, entry: ids.Entry, seen: int) -> None:
         """The entry names a key that nobody has enqueued, as far as the head of ``seen`` tells."""
@@ -65,7 +77,10 @@ class Identifying(Asking):
         raise NotImplementedError
 
     def fulfil(self, news: Sequence[New], shard: int) -> QueueFlow[list[Enqueued]]:
-        """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well."""
+        """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
+
+        What keeps one of them out is its answer. Raises what the store keeps all of them out with.
+        """
         wishes = [Wish(new) for new in news]
         yield from self._register(wishes, shard)
         for _ in range(ROUNDS_MAX):
@@ -74,6 +89,9 @@ class Identifying(Asking):
             if not left:
                 break
             yield from self._resolve(left, shard)
+        failures = [wish.failure for wish in wishes if wish.failure is not None]
+        if failures and len(failures) == len(wishes):
+            raise failures[0]
         crowded = Enqueued(
             "rejected",
             None,
@@ -96,7 +114,9 @@ class Identifying(Asking):
             if wish.new.client_id is None:
                 continue
             entry = stands[wish.new.client_id]
-            if entry.key == wish.new.key:
+            if isinstance(entry, OsqueueError):
+                wish.fail(entry)
+            elif entry.key == wish.new.key:
                 wish.own(entry, seen)
             else:
                 wish.entry, wish.ready = entry, False
@@ -113,7 +133,12 @@ class Identifying(Asking):
             sent.add(wish.new.key)
             shards.setdefault(shard_of(wish.new.key), []).append(wish)
         for shard, group in shards.items():
-            answers = yield from self.submit([wish.new for wish in group], shard)
+            try:
+                answers = yield from self.submit([wish.new for wish in group], shard)
+            except OsqueueError as error:
+                for wish in group:
+                    wish.fail(error)
+                continue
             for wish, answer in zip(group, answers, strict=True):
                 if isinstance(answer, Enqueued):
                     wish.answer = answer
@@ -126,11 +151,28 @@ class Identifying(Asking):
         for wish in wishes:
             shards.setdefault(shard_of(_entry(wish).key), []).append(wish)
         for where, group in shards.items():
-            state = yield from read_state(self.queue, where)
-            now = 0 if state is None else (yield from self.moment(where, state))
-            anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)).seq)
-            # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
-            yield from together([self._settle(wish, where, state, now, anew) for wish in group])
+            try:
+                state = yield from read_state(self.queue, where)
+                now = 0 if state is None else (yield from self.moment(where, state))
+                anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)).seq)
+                # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
+                yield from together([self._settle_alone(wish, where, state, now, anew) for wish in group])
+                if any(wish.closing for wish in group):
+                    yield Submit(where, (LOOK_AGAIN,))
+            except OsqueueError as error:
+                for wish in group:
+                    if wish.answer is None:
+                        wish.fail(error)
+            for wish in group:
+                if wish.closing:
+                    wish.closing, wish.barred = False, _entry(wish).key
+
+    def _settle_alone(self, wish: Wish, *what: Any) -> Flow[None]:
+        """The trouble of one harms no other."""
+        try:
+            yield from self._settle(wish, *what)
+        except OsqueueError as error:
+            wish.fail(error)
 
     def _settle(self, wish: Wish, where: int, state: State | None, now: int, anew: Anew) -> Flow[None]:
         """What the job that an entry names means for a wish. Nothing, when the head has moved on: look again."""
@@ -139,7 +181,10 @@ class Identifying(Asking):
         if state is not None:
             try:
                 sighting = yield from look(root_of(self.queue, where), state, entry.key)
-            except NotFound:
+            except NotFound as error:
+                if wish.missed == state.commit:
+                    raise lost(error, self.queue) from error
+                wish.missed = state.commit
                 return
         if sighting is None:
             yield from self._help(wish, 0 if state is None else state.seq, anew)
@@ -161,16 +206,22 @@ class Identifying(Asking):
     def _help(self, wish: Wish, seen: int, anew: Anew) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.
 
-        An entry is freed before its job is forgotten, so one that is still there tells the two apart.
+        An entry is freed before its job is forgotten, so one that is still there tells the two apart. On the word of
+        one that is about to be removed nobody enqueues: once all have had to look again, it is taken over.
         """
         known = _entry(wish)
         (entry,) = yield from ids.read(self.queue, [wish.new.client_id or ""])
         if entry is None:
             yield from self._begin(wish, anew)
-        elif entry.key == known.key:
-            wish.own(entry, seen)
-        else:
+        elif entry.key != known.key:
             wish.entry = entry
+        elif not entry.closing:
+            wish.own(entry, seen)
+        elif wish.barred == entry.key:
+            wish.entry = entry
+            yield from self._take_over(wish, anew)
+        else:
+            wish.entry, wish.closing = entry, True
 
     def _take_over(self, wish: Wish, anew: Anew) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""
@@ -184,6 +235,8 @@ class Identifying(Asking):
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
         key = anew.key()
         (entry,) = yield from ids.create(self.queue, [(wish.new.client_id or "", key)])
+        if isinstance(entry, OsqueueError):
+            raise entry
         if entry.key == key:
             wish.own(entry, anew.seen)
         else:

@@ -49,7 +49,7 @@ from .dead import DeadLetters
 TRIES = 20  # of a step that others' commits or writes come in between
 ASKED_TRIES = 4  # of one request that brings no definite answer
 PAUSE_SECONDS = 0.05  # before the second of them, doubled for each further one
-CLOCK_SLACK_MS = limits.HOUR_MS  # by how much the clock that drew a key may have been ahead
+CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
 
 _decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
 _decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
@@ -155,7 +155,7 @@ class _ShardPurge:
         self.done = Purged(())
         self.wiped: set[Body] = set()
         self.looked: set[str] = set()  # objects that were looked into
-        self.since = min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS
+        self.since = max(0, min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS)
 
     def count(self, **more: Any) -> None:
         self.done += Purged((), **more)
@@ -169,8 +169,8 @@ class _ShardPurge:
         if state is not None:
             yield from self._forget()
         yield from self._archive()
-        asked = [(each.client_id, each.key) for each in self.targets if each.client_id is not None]
-        self.count(ids=(yield from ids.free(self.queue, asked)))
+        asked = [ids.End(each.client_id, each.key) for each in self.targets if each.client_id is not None]
+        yield from self._free(asked)
         return self.done
 
     # ── Contents ─────────────────────────────────────────────────────────────
@@ -185,7 +185,12 @@ class _ShardPurge:
                     self.wiped.add(content)
                     self.count(contents=(yield from self._wipe(content)))
             if job.client_id is not None and job.client_id not in self.ids_last:
-                self.count(ids=(yield from ids.free(self.queue, [(job.client_id, job.key)])))
+                finished_ms = row.finished_ms if isinstance(row, Finished) else 0
+                yield from self._free([ids.End(job.client_id, job.key, finished_ms)])
+
+    def _free(self, ends: Sequence[ids.End]) -> QueueFlow[None]:
+        freed, _ = yield from ids.free(self.queue, ends)  # an entry that is damaged tells nothing of the job
+        self.count(ids=freed)
 
     def _wipe(self, body: Body) -> QueueFlow[int]:
         """Overwrite part of a body object with zeros; delete the object when that is all of it."""

@@ -18,7 +18,7 @@ from ..story import ARCHIVE, Standing, Story, tell
 from .asking import Asking, Located
 
 PARTS_MAX = 1_000  # archive parts that one question may read
-CLOCK_SLACK_MS = limits.HOUR_MS  # by how much the clock that drew a key may have been ahead
+CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
 
 
 class Telling(Asking):
@@ -50,37 +50,35 @@ class Telling(Asking):
 
     def _key_of(self, text: str) -> QueueFlow[bytes]:
         """The key of a job that the queue does not know any more."""
-        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
-        if entry is not None:
-            return entry.key
-        if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
-            return key_of(text)
+        if is_key(text):  # nobody's own id has this form
+            if shard_of(key_of(text)) < limits.SHARDS_MAX:
+                return key_of(text)
+        else:
+            (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+            if entry is not None:
+                return entry.key
         raise NotFound(
             f"job {text}: no such job in this queue, and the archive is sorted by time, not by clients' ids."
             f" 'osqueue archive cat ADDRESS {self.queue} --job ID --since TIME' looks through it."
         )
 
     def _recorded(self, key: bytes) -> QueueFlow[Record]:
-        """What the archive knows of a job, by the parts of its shard from when its key was drawn on."""
-        text, shard = job_id(key), f"{shard_of(key):02d}-"
-        since = max(0, drawn_ms(key) - CLOCK_SLACK_MS)
-        found: list[Record] = []
-        read, last = 0, ""
-        while read < PARTS_MAX:
-            names = yield from archive.parts(self.queue, since, last)
-            if not names:
-                break
-            last = names[-1]
-            mine = [name for name in names if name.rpartition("/")[2].startswith(shard)][: PARTS_MAX - read]
-            for at in range(0, len(mine), archive.PARTS_AT_ONCE):
-                group = mine[at : at + archive.PARTS_AT_ONCE]
-                read += len(group)
-                for records in (yield from archive.read(group)):
-                    found.extend(each for each in records if each.job_id == text)
-                if any(each.state in (COMPLETED, CANCELLED) for each in found):
-                    return _whole(found)
-        if found:
-            return _whole(found)
+        """What the archive knows of a job, by the parts of its shard from when its key was drawn on.
+
+        Only then by those of the day before, the latest hours first: the clock that drew the key may have been ahead.
+        """
+        text, drawn = job_id(key), drawn_ms(key)
+        search = _Search(self.queue, key)
+        yield from search.read(drawn - limits.HOUR_MS)
+        read, last = search.parts, search.last
+        if not search.found:
+            search.parts = 0
+            for since in range(drawn - 2 * limits.HOUR_MS, drawn - CLOCK_SLACK_MS - 1, -limits.HOUR_MS):
+                yield from search.read(since, archive.hour_of(self.queue, max(0, since + limits.HOUR_MS)))
+                if search.found:
+                    break
+        if search.found:
+            return _whole(search.found)
         if read >= PARTS_MAX:
             hour = last.rpartition("/")[0].partition("date=")[2].replace("/hour=", " ")
             raise NotFound(
@@ -91,6 +89,40 @@ class Telling(Asking):
             f"job {text}: neither the queue nor its archive knows it. It never was, it was purged, or its archive"
             " parts were deleted."
         )
+
+
+class _Search:
+    """Reads archive parts of one job's shard until they tell how it ended."""
+
+    def __init__(self, queue: str, key: bytes) -> None:
+        self.queue = queue
+        self.job_id = job_id(key)
+        self.shard = f"{shard_of(key):02d}-"
+        self.found: list[Record] = []
+        self.parts = 0  # that were read, up to PARTS_MAX
+        self.last = ""  # the latest part that was listed
+
+    def read(self, since_ms: int, until: str = "") -> QueueFlow[None]:
+        """Go through the parts from an hour on, up to a name."""
+        last = ""
+        while self.parts < PARTS_MAX:
+            names = yield from archive.parts(self.queue, max(0, since_ms), last)
+            if not names:
+                return
+            self.last = last = names[-1]
+            mine = [name for name in names if name.rpartition("/")[2].startswith(self.shard)]
+            if until:
+                mine = [name for name in mine if name < until]
+            mine = mine[: PARTS_MAX - self.parts]
+            for at in range(0, len(mine), archive.PARTS_AT_ONCE):
+                group = mine[at : at + archive.PARTS_AT_ONCE]
+                self.parts += len(group)
+                for records in (yield from archive.read(group)):
+                    self.found.extend(each for each in records if each.job_id == self.job_id)
+                if any(each.state in (COMPLETED, CANCELLED) for each in self.found):
+                    return
+            if until and last >= until:
+                return
 
 
 def _whole(records: Sequence[Record]) -> Record:

@@ -29,7 +29,7 @@ from ..core.state import COMPLETED, Lease
 from ..errors import Damaged, LeaseLost, OsqueueError
 from ..job import Done
 from ..keys import job_id, shard_of
-from ..lookup import seek
+from ..lookup import seek_rows
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit
 from .context import Context
@@ -114,10 +114,13 @@ class Working(Context):
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
         """One job; answers whether its lease was still the newest."""
         data = self.encode_result(value)
-        if key[15] < limits.SHARDS_MAX and len(data) <= limits.INLINE_BYTES_MAX:  # nothing to stage
-            item = Completion(key, token, data, self.codec.name)
+        if key[15] < limits.SHARDS_MAX and len(data or b"") <= limits.INLINE_BYTES_MAX:  # nothing to stage
+            item = self._completion(key, token, data)
             answer = yield Submit(key[15], (Complete((item,)),))
-            return answer.outcomes[0].code not in _LOST or (yield from self._won_before(item))
+            if answer.outcomes[0].code not in _LOST:
+                return True
+            (won,) = yield from self._won_before(key[15], [item])
+            return won
         (done,) = yield from self.complete_encoded([(key, token, data)])
         return done.ok
 
@@ -125,27 +128,42 @@ class Working(Context):
         """(key, token, result) each; one commit per shard. Raises Rejected for a result that cannot be serialised."""
         return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
 
-    def encode_result(self, value: Any) -> bytes:
-        """A result as stored: nothing for None."""
-        return b"" if value is None else self.codec.encode(value, "result")
+    def encode_result(self, value: Any) -> bytes | None:
+        """A result as stored: None stays None, since a serialiser may make nothing of something else."""
+        return None if value is None else self.codec.encode(value, "result")
 
-    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes]]) -> QueueFlow[list[Done]]:
+    def _completion(self, key: bytes, token: str, data: bytes | None) -> Completion:
+        return Completion(key, token) if data is None else Completion(key, token, data, self.codec.name)
+
+    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> QueueFlow[list[Done]]:
         """The same with results already serialised."""
-        found = [Completion(key, token, data, self.codec.name) for key, token, data in items]
+        found = [self._completion(key, token, data) for key, token, data in items]
         done = yield from self._held(found, self._complete_ops)
-        for at, item in enumerate(found):
-            if done[at].code == "lease_lost" and (yield from self._won_before(item)):
-                done[at] = Done(done[at].job_id, True)
+        lost: dict[int, list[int]] = {}
+        for at, each in enumerate(done):
+            if each.code == "lease_lost":
+                lost.setdefault(shard_of(found[at].key), []).append(at)
+        for shard, places in lost.items():
+            for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
+                chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
+                won = yield from self._won_before(shard, [found[at] for at in chunk])
+                for at, before in zip(chunk, won, strict=True):
+                    if before:
+                        done[at] = Done(done[at].job_id, True)
         return done
 
-    def _won_before(self, item: Completion) -> QueueFlow[bool]:
-        """Is this a repeat of the complete that won? Its row may have left the head, so the reducer cannot tell."""
-        shard = shard_of(item.key)
-        if shard >= limits.SHARDS_MAX:
-            return False
-        _, sighting = yield from seek(self.queue, shard, item.key)
-        row = None if sighting is None else sighting.row
-        return row is not None and row.state == COMPLETED and row.token == item.token
+    def _won_before(self, shard: int, items: Sequence[Completion]) -> QueueFlow[list[bool]]:
+        """Which are repeats of the complete that won? Its row may have left the head, so the reducer cannot tell.
+
+        One look at the shard tells of all of them.
+        """
+        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
+            return [False] * len(items)
+        rows = yield from seek_rows(self.queue, shard, {item.key for item in items})
+        return [
+            (row := rows.get(item.key)) is not None and row.state == COMPLETED and row.token == item.token
+            for item in items
+        ]
 
     def _complete_ops(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:
         if any(len(item.result) > limits.INLINE_BYTES_MAX for item in items):

@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import archive, ids, limits
+from .. import archive, ids, limits, orphans
 from ..commit import protocol
 from ..commit.effects import All, Flow
 from ..commit.verdict import Verdict
 from ..commit.verdict import verdict as real_verdict
 from ..core import passed, reduce, settle, steer, tables
 from ..core.draft import Draft
-from ..core.ops import Code, Merge, New, Outcome, Request, outcome
+from ..core.ops import Code, Merge, New, Outcome, Request, Sweep, outcome
 from ..core.reduce import Reduction
 from ..core.state import Finished, State, session_weight
 from ..reaper import Reaper
@@ -190,10 +190,10 @@ def ids_freed_last() -> AbstractContextManager[None]:
     """Jobs are forgotten, and then their ids are freed."""
     real_free, real_exchange = Reaper._free, Reaper._exchange
 
-    def free(self: Any, *args: Any) -> QueueFlow[int]:
+    def free(self: Any, *args: Any) -> QueueFlow[tuple[int, frozenset[bytes]]]:
         self.owed = args
         yield from ()
-        return 0
+        return 0, frozenset()
 
     def exchange(self: Any, *args: Any, **more: Any) -> QueueFlow[Reaped]:
         report = yield from real_exchange(self, *args, **more)
@@ -206,11 +206,19 @@ def ids_freed_last() -> AbstractContextManager[None]:
 def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
     """A job's id is freed with its oldest row, although a younger one is remembered for longer."""
 
-    def free(self: Any, shard: int, state: State, taken: Any, gone: Any) -> QueueFlow[int]:
-        named = [(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
-        return (yield from ids.free(self.queue, named))
+    def free(
+        self: Any, shard: int, state: State, taken: Any, gone: Any
+    ) -> QueueFlow[tuple[int, frozenset[bytes]]]:
+        named = [ids.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
+        freed, _ = yield from ids.free(self.queue, named)
+        return freed, frozenset()
 
     return _patched((Reaper, "_free", free))
+
+
+def ids_swept_at_once() -> AbstractContextManager[None]:
+    """An entry without a job is removed although somebody may be about to enqueue on its word."""
+    return _patched((orphans, "LOOK_AGAIN", Sweep()))
 
 
 def no_check_of_taken() -> AbstractContextManager[None]:
@@ -304,6 +312,7 @@ LATER: dict[str, Mutation] = {
     "ids freed conditionally": ids_freed_whatever_they_stand_for,
     "ids freed first": ids_freed_last,
     "ids of remembered jobs": ids_freed_of_remembered_jobs,
+    "ids swept once all look again": ids_swept_at_once,
     "tables that are still there": no_check_of_taken,
     "parts before the commit": parts_after_the_commit,
     "parts in their hour": parts_of_a_past_hour,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from .. import limits, orphans
 from ..archive import ROOT as ARCHIVE
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..core.ops import Claim, Complete, Completion, Configure, Op, Sweep
@@ -101,6 +102,12 @@ class Actor:
     def reap(self) -> Flow[Any]:
         """A pass of the reaper."""
         return self.client.run(Reaper(QUEUE, self.flows.moment, self.flows.stage).run(1))
+
+    def sweep(self) -> Flow[None]:
+        """The sweeps of a day over the entries of ids, one after the other."""
+        now = self.client.writer.machine.now_ms()
+        for turn in range(orphans.SLICES):
+            yield from self.client.run(orphans.sweep(QUEUE, now + turn * limits.HOUR_MS))
 
     def commit(self, *ops: Op) -> Flow[Any]:
         """Operations."""
@@ -259,6 +266,18 @@ def died_between_its_writes(stage: Play) -> Any:
     return caller.run(caller.result("a"))
 
 
+def swept_while_another_helps(stage: Play) -> Any:
+    """A caller is about to enqueue under the key of one that died long ago, when the entry is swept."""
+    dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
+    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    dying.stop_after(dying.enqueue("a", "dying"), id_taken)
+    stage.later(2 * limits.EXPIRED_KNOWN_MS / 1000)
+    helper.stop_at(helper.enqueue("a", "helper", 600.0), head_swap)
+    reaper.run(reaper.sweep())
+    other.run(other.enqueue("a", "other", 600.0))
+    return helper.go_on()
+
+
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -274,4 +293,5 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "merged by a slow reaper": merged_by_a_slow_reaper,
     "lives on": lives_on,
     "died between its writes": died_between_its_writes,
+    "swept while another helps": swept_while_another_helps,
 }

@@ -56,6 +56,8 @@ class Stories:
         self.named: dict[str, list[bytes]] = {}  # every job accepted under an id
         self.entries: dict[str, list[tuple[float, bytes | None]]] = {}  # what each place under ids/ stood for
         self.redriven: set[bytes] = set()
+        self.closed: dict[str, bool] = {}  # is the entry of a place about to be removed?
+        self.retired: set[bytes] = set()  # keys whose entries were removed before anybody enqueued under them
         self.freed = 0
         truth.watchers.append(self.watch)
         truth.mourners.append(self.mourn)
@@ -66,6 +68,8 @@ class Stories:
         if key.startswith(self.folder):
             entry = ids.entry_of(Found(body, "", 0), key)
             self.entries.setdefault(key, []).append((self.now(), entry.key))
+            self.closed[key] = entry.closing
+            self.retired.discard(entry.key)
 
     def mourn(self, key: str) -> None:
         """An id is free again: the job it stood for must be over, and its result too."""
@@ -76,7 +80,10 @@ class Stories:
         self.entries[key].append((self.now(), None))
         self.freed += 1
         if job not in self.accepted:
-            raise Violation(f"an id was freed whose job {job.hex()} was never enqueued")
+            if not self.closed[key]:
+                raise Violation(f"an id was freed whose job {job.hex()} was never enqueued")
+            self.retired.add(job)
+            return
         if self.state(job) in LIVE:
             raise Violation(f"an id was freed while its job {job.hex()} is {self.state(job)}")
         if self.lives(job, SLACK_MS):
@@ -118,6 +125,10 @@ class Stories:
                 for new, code in zip(op.jobs, answer.codes, strict=True):
                     if code not in (Code.QUEUED, Code.SCHEDULED):
                         continue
+                    if new.key in self.retired:
+                        raise Violation(
+                            f"a job was accepted under {new.client_id}, whose entry had been removed"
+                        )
                     self.accepted[new.key] = Accepted(now, new.client_id, self.content(new.payload))
                     if new.client_id is not None:
                         self._alone(new.client_id)

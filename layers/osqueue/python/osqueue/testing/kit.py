@@ -51,7 +51,10 @@ class Kit:
         self._plain_run = queue._run
         self._awaits = isinstance(queue, AsyncQueue)
         self._running = 0  # handlers at work
+        self._inline = False
+        self._raise_errors = False  # inline
         self._dirty = False  # inline: something became claimable
+        queue.__dict__["_await"] = lambda effect: self._take(self._pass_time(effect.seconds))
 
     def _next(self) -> Steps[Ran | None]:
         """Claim one job, run its handler, say what became of it."""
@@ -141,6 +144,7 @@ class Kit:
     # ── Inline ───────────────────────────────────────────────────────────────
     def run_inline(self, raise_errors: bool) -> None:
         """Let every call that made a job claimable run it before it returns."""
+        self._inline, self._raise_errors = True, raise_errors
 
         def on_events(events: Sequence[stored.Event]) -> None:
             if any(event.target == stored.QUEUED for event in events):
@@ -148,23 +152,34 @@ class Kit:
 
         def run(flow: QueueFlow[Any]) -> Any:
             value = self._plain_run(flow)
-            self._take(self._whatever_came(raise_errors))
+            self._take(self._whatever_came())
             return value
 
         async def run_async(flow: QueueFlow[Any]) -> Any:
             value = await self._plain_run(flow)
-            await self._take(self._whatever_came(raise_errors))
+            await self._take(self._whatever_came())
             return value
 
         self.queue._observe(on_events)
         fields = self.queue.__dict__
         fields["_run"] = run_async if self._awaits else run
 
-    def _whatever_came(self, raise_errors: bool) -> Steps[None]:
+    def _whatever_came(self) -> Steps[None]:
         """Drain, unless this is a call that a handler makes: whoever runs the handler sees its jobs."""
         while self._dirty and not self._running:
             self._dirty = False
-            yield from self._drain(advance=False, raise_errors=raise_errors)
+            yield from self._drain(advance=False, raise_errors=self._raise_errors)
+
+    # ── Waiting for a result ─────────────────────────────────────────────────
+    def _pass_time(self, seconds: float) -> Steps[None]:
+        """Somebody waits for a job: inline mode runs what is claimable, also for a handler; else the clock moves on."""
+        if self._inline:
+            self._dirty = False
+            if (yield from self._drain(advance=False, raise_errors=self._raise_errors)):
+                return
+        self.clock.advance(seconds)
+        if self._awaits:
+            yield asyncio.sleep(0)  # other tasks may run handlers
 
     def _take(self, steps: Steps[R]) -> Any:
         raise NotImplementedError

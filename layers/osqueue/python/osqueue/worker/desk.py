@@ -13,7 +13,8 @@ from ..embedded import Claimed, lease_lost
 from ..errors import Rejected
 from ..job import Done
 from ..shards import QueueFlow, Submit
-from .endings import Aborted, Completed, Ending, Failed, Released, describe
+from ..validation import error_details
+from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob
 
 Ended = tuple[WorkerJob[Any], Ending]
@@ -63,8 +64,8 @@ class Desk:
                 return found
             job, ending = ended[0]
             if isinstance(ending, Failed):
-                raise  # it is plain text already: nothing to put in its place
-            return (yield from self._write([(job, Failed(describe(error)))]))
+                raise  # it is told in plain text already: nothing to put in its place
+            return (yield from self._write([(job, Failed(error_details(error)))]))
 
     def _write(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
         held = [(job.key, job.token) for job, _ in ended]

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from .. import limits, validation
 from ..errors import OsqueueError
+from ..validation import ErrorDetails
 
 
 class Completed(Struct, frozen=True):
@@ -23,7 +24,7 @@ class Completed(Struct, frozen=True):
 class Failed(Struct, frozen=True):
     """The attempt failed."""
 
-    error: str
+    error: str | ErrorDetails
     retry_in: float | None = None  # seconds; None: the queue's back-off
     retry: bool = True  # False: no further attempt
 
@@ -104,17 +105,13 @@ def returned(value: Any) -> Ending:
 
 
 def raised(error: BaseException) -> Ending:
-    """What a handler's exception wishes."""
-    return error.ending if isinstance(error, Verdict) else Failed(describe(error))
+    """What the exception of a handler that the caller called wishes."""
+    return error.ending if isinstance(error, Verdict) else Failed(validation.raised_below(error))
 
 
 def describe(error: BaseException) -> str:
     """Type and message of an exception, fit to be stored."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception of the user's own may fail at anything
-        text = "(its message could not be made)"
-    return storable(f"{type(error).__name__}: {text}")
+    return validation.error_details(error).text
 
 
 def place(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import validation
-from ..errors import Rejected
+from ..errors import Rejected, shown
 from .endings import Ending, place, raised, returned
 from .job import WorkerJob
 
@@ -25,7 +25,7 @@ class Handlers:
     def add(self, function: F, kind: str | None) -> F:
         """Register a handler and answer it; raises Rejected when the kind has one already."""
         if not callable(function):
-            raise Rejected(f"handler: {function!r:.80} cannot be called.", field="handler")
+            raise Rejected(f"handler: {shown(function)} cannot be called.", field="handler")
         name = None if kind is None else validation.kind(kind)
         if name in self._by_kind:
             which = "without a kind" if name is None else f"of kind {name!r}"

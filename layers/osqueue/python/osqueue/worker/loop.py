@@ -23,7 +23,7 @@ from ..embedded import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..shards import QueueFlow
 from .desk import Answered, Desk, Ended, became
-from .endings import Ending, Failed, Released, Tally, describe, short
+from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .job import AsyncWorkerJob, Signal, WorkerJob
 from .leases import keep_leases
@@ -101,13 +101,13 @@ class Worker:
     # ── From outside ─────────────────────────────────────────────────────────
     def run(self) -> Tally:
         """Work, blocking the calling thread; answers what was done."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.serve())
-        raise Rejected(
-            "run: an event loop is running in this thread. Use AsyncQueue and await its run(), or a thread."
-        )
+        if _in_a_loop():
+            raise Rejected(
+                "run: an event loop is running in this thread. Use AsyncQueue and await its run(), or a thread."
+            )
+        return asyncio.run(
+            self.serve()
+        )  # under no `except`, or that would be the context of handlers' errors
 
     def stop(self, now: bool = False) -> None:
         """Claim no more; end when the running handlers have, at the latest after ``drain`` seconds (or ``now``).
@@ -329,7 +329,7 @@ class Worker:
             self._ended.append((job, Released(GIVE_BACK_DELAY_SECONDS)))
             return
         except OsqueueError as error:
-            self._ended.append((job, Failed(describe(error))))
+            self._ended.append((job, Failed(validation.error_details(error))))
             return
         loop = asyncio.get_running_loop()
         if awaits:
@@ -368,6 +368,14 @@ class Worker:
         if self._awaits:
             return await self.queue._run(flow)
         return await asyncio.wrap_future(self._store_threads.submit(lambda: self.queue._run(flow)))
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _seconds(value: Any, field: str, least: float, most: float) -> float:

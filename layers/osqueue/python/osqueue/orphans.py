@@ -1,0 +1,299 @@
+"""Entries of ids that stand for nothing, or that nobody can read: found, removed, repaired.
+
+A caller who was refused, or died, between its two writes leaves an entry whose key no job has. To remove it at once
+would not be safe: another caller may just have found it, and be about to enqueue its job under that key; with the
+entry gone the next one would enqueue another. So it takes four steps:
+
+    close     the entry is marked by compare-and-swap: from then on nobody acts on its word
+    forget    a commit makes everybody who looked before it look again (``State.forgotten``)
+    look      is the key nowhere still, no job can come under it any more
+    remove    if the entry is as it was closed; if there is a job, it is opened again
+
+Whoever meets a closed entry whose key is nowhere does the second and third step itself and takes it over
+(``embedded.identified``). Its creator, if it comes back after a day, is told to look again as everybody else is; it
+finds the id free, and begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from . import finished, ids, inventory, limits, segments
+from .commit.effects import Flow, together
+from .core.ops import Erase
+from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
+from .errors import Damaged, NewerFormat, NotFound
+from .ids import Entry
+from .keys import shard_of
+from .lookup import Sighting, look
+from .probes import OK, TROUBLE, WARNING, Finding
+from .shards import QueueFlow, Submit, read_state, root_of, unavailable
+from .stores.base import (
+    Deleted,
+    DeleteIfMatch,
+    Found,
+    Get,
+    List,
+    Listed,
+    Missing,
+    PutIfMatch,
+    Refused,
+    Written,
+)
+
+SLICES = 24  # of all entries, one looked at in each hour of a day
+SWEPT_MAX = 1_000  # entries of a slice that are looked at
+READ_MAX = 1_000  # entries that the doctor reads, without ``deep``
+TOLD_MAX = 5
+LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue under an id has to look again
+DIGEST_CHARS = 64
+
+FIX = "osqueue doctor ADDRESS {queue} --fix-ids"
+
+
+class Read(Struct, frozen=True):
+    """An entry as it was found."""
+
+    place: str
+    version: str
+    modified_ms: int
+    entry: Entry | None  # None: it is damaged
+    why: str = ""
+
+
+# ── Looking ──────────────────────────────────────────────────────────────────
+def _read(places: Sequence[str]) -> Flow[list[Read]]:
+    """The entries at some places. Those that are gone, or of a newer release, are left out. Raises Unavailable."""
+    found: list[Read] = []
+    for place, reply in zip(places, (yield from ids.insist([Get(each) for each in places])), strict=True):
+        if isinstance(reply, Missing):
+            continue
+        if not isinstance(reply, Found):
+            raise unavailable(reply, "what an id stands for")
+        try:
+            found.append(Read(place, reply.version, reply.modified_ms, ids.entry_of(reply, place)))
+        except Damaged as error:
+            found.append(Read(place, reply.version, reply.modified_ms, None, error.message))
+        except NewerFormat:
+            continue
+    return found
+
+
+def _nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+    """Those whose key is nowhere. Where an object on the way cannot be read, nobody knows."""
+    shards: dict[int, list[Read]] = {}
+    for each in found:
+        if each.entry is not None:
+            shards.setdefault(shard_of(each.entry.key), []).append(each)
+    lost: list[Read] = []
+    for shard, group in shards.items():
+        state = yield from read_state(queue, shard)
+        if state is not None:  # else nothing was ever enqueued there: a caller is about to be the first
+            root = root_of(queue, shard)
+            seen = yield from together([_known(root, state, each) for each in group])
+            lost += [each for each, known in zip(group, seen, strict=True) if not known]
+    return lost
+
+
+def _known(root: str, state: State, each: Read) -> Flow[bool]:
+    assert each.entry is not None
+    try:
+        sighting: Sighting | None = yield from look(root, state, each.entry.key)
+    except (NotFound, Damaged, NewerFormat):
+        return True
+    return sighting is not None
+
+
+# ── Removing ─────────────────────────────────────────────────────────────────
+def sweep(queue: str, now_ms: int) -> QueueFlow[int]:
+    """Remove entries that stand for nothing, a day after they were written; answers how many.
+
+    Of all entries it looks at those whose turn it is in this hour, and of them at no more than ``SWEPT_MAX``: other
+    ones each day.
+    """
+    folder = f"{ids.FOLDER}{queue}/"
+    first, last = _slice(now_ms // limits.HOUR_MS % SLICES)
+    places = yield from _page(folder, first, last)
+    if len(places) == SWEPT_MAX:
+        day = hashlib.sha256(str(now_ms // limits.DAY_MS).encode()).digest()
+        inside = int(first, 16) + (int(last, 16) - int(first, 16)) * day[0] // 256
+        places = yield from _page(folder, f"{inside:0{DIGEST_CHARS}x}", last)
+    found = yield from _read(places)
+    old = [each for each in found if each.modified_ms <= now_ms - limits.EXPIRED_KNOWN_MS]
+    freed = yield from _retire(queue, (yield from _nowhere(queue, old)))
+    damaged = [each for each in found if each.entry is None]
+    if damaged:
+        raise Damaged(f"{damaged[0].why} Repair it with '{FIX.format(queue=queue)}'.")
+    return freed
+
+
+def _slice(turn: int) -> tuple[str, str]:
+    """The first and the last digest of a part of all."""
+    bounds = [(at << 4 * DIGEST_CHARS) // SLICES for at in (turn, turn + 1)]
+    return f"{bounds[0]:0{DIGEST_CHARS}x}", f"{bounds[1] - 1:0{DIGEST_CHARS}x}"
+
+
+def _page(folder: str, first: str, last: str) -> Flow[list[str]]:
+    after = folder + first[:-1]  # sorts just before it
+    listed = yield List(folder, after=after, limit=SWEPT_MAX)
+    if not isinstance(listed, Listed):
+        raise unavailable(listed, "the list of ids")
+    return [key for key in listed.keys if key <= folder + last]
+
+
+def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
+    closed: dict[int, list[Read]] = {}
+    marks = [PutIfMatch(each.place, ids.encode(_key(each), closing=True), each.version) for each in lost]
+    for each, reply in zip(lost, (yield from ids.insist(marks)), strict=True):
+        if isinstance(reply, Written):  # else somebody was faster, or nobody can tell: it is for another day
+            marked = Read(each.place, reply.version, each.modified_ms, each.entry)
+            closed.setdefault(shard_of(_key(each)), []).append(marked)
+    freed = 0
+    for shard, group in closed.items():
+        yield Submit(shard, (LOOK_AGAIN,))
+        gone = yield from _nowhere(queue, group)
+        back = [each for each in group if each not in gone]
+        yield from ids.insist([PutIfMatch(each.place, ids.encode(_key(each)), each.version) for each in back])
+        replies = yield from ids.insist([DeleteIfMatch(each.place, each.version) for each in gone])
+        freed += sum(isinstance(reply, Deleted) for reply in replies)
+        for reply in replies:
+            if not isinstance(reply, Deleted | Refused):
+                raise unavailable(reply, "leave to remove an id")
+    return freed
+
+
+def _key(each: Read) -> bytes:
+    assert each.entry is not None
+    return each.entry.key
+
+
+# ── For the doctor ───────────────────────────────────────────────────────────
+def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
+    """Can every entry be read, and does each stand for a job?"""
+    places = yield from inventory.keys(f"{ids.FOLDER}{queue}/", None if deep else READ_MAX)
+    found = yield from _read(places if deep else places[:READ_MAX])
+    old = [each for each in found if each.modified_ms <= now_ms - 2 * limits.EXPIRED_KNOWN_MS]
+    lost = yield from _nowhere(queue, old)
+    damaged = [each for each in found if each.entry is None]
+    findings = [
+        Finding(TROUBLE, "ids", each.why, FIX.format(queue=queue), queue) for each in damaged[:TOLD_MAX]
+    ]
+    if len(damaged) > TOLD_MAX:
+        more = f"{len(damaged) - TOLD_MAX:,} more entries cannot be read"
+        findings.append(Finding(TROUBLE, "ids", more, FIX.format(queue=queue), queue))
+    if lost:
+        told = f"{len(lost):,} of {len(found):,} entries stand for no job, {lost[0].place} for one"
+        findings.append(
+            Finding(WARNING, "ids", told, "Reaps remove them. Nobody has to wait for that.", queue)
+        )
+    if not findings:
+        some = "" if deep or len(places) < READ_MAX else f"the first {len(found):,} of "
+        findings.append(Finding(OK, "ids", f"{some}{len(places):,} entries, readable", "", queue))
+    return findings
+
+
+class Fixed(Struct, frozen=True):
+    """What became of the entries that nobody could read."""
+
+    restored: int = 0  # they stand for their jobs again
+    freed: int = 0  # no job has their id
+    left: tuple[
+        str, ...
+    ] = ()  # no telling, because something else cannot be read; or written by others meanwhile
+
+
+def fix(queue: str, shards: Sequence[int]) -> Flow[Fixed]:
+    """Write damaged entries anew, from the jobs that have their ids; remove those that stand for none.
+
+    Reads every job there is. Each entry is written or removed only if it is still as it was read.
+    """
+    read = yield from _read((yield from inventory.keys(f"{ids.FOLDER}{queue}/")))
+    damaged = [each for each in read if each.entry is None]
+    if not damaged:
+        return Fixed()
+    jobs = _Named(queue)
+    for shard in shards:
+        yield from jobs.add(shard)
+    restored = freed = 0
+    left: list[str] = []
+    for each in damaged:
+        key = jobs.live.get(each.place)
+        if key is None and jobs.whole:
+            key = jobs.over[each.place][1] if each.place in jobs.over else b""
+        if key is None:
+            left.append(each.place)
+            continue
+        change = (
+            PutIfMatch(each.place, ids.encode(key), each.version)
+            if key
+            else DeleteIfMatch(each.place, each.version)
+        )
+        (reply,) = yield from ids.insist([change])
+        if isinstance(reply, Refused):
+            left.append(each.place)
+        elif not isinstance(reply, Written | Deleted):
+            raise unavailable(reply, "leave to repair an id")
+        restored += isinstance(reply, Written)
+        freed += isinstance(reply, Deleted)
+    return Fixed(restored, freed, tuple(left))
+
+
+class _Named:
+    """The jobs that have ids, by the places of their entries."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.live: dict[str, bytes] = {}
+        self.over: dict[str, tuple[int, bytes]] = {}  # when the latest of them finished, and its key
+        self.whole = True  # every object could be read
+
+    def add(self, shard: int) -> Flow[None]:
+        """Read all of one shard."""
+        root = root_of(self.queue, shard)
+        state = yield from read_state(self.queue, shard)
+        if state is None:
+            return
+        for where, job in jobs_in_memory(state):
+            if where == FAILED:
+                self._over(job.client_id, job.key, job.history[-1].ended_ms if job.history else 0)
+            else:
+                self._live(job.client_id, job.key)
+        for lane in state.lanes:
+            yield from self._spans(root, lane.backlog.spans, state.tombstones, live=True)
+        yield from self._spans(root, state.delayed.spans, state.tombstones, live=True)
+        yield from self._spans(root, state.dead.spans, (), live=False)
+        for row in state.finished:
+            if row.mark != ECHO:
+                self._over(row.job.client_id, row.key, row.finished_ms)
+        for table in state.tables:
+            try:
+                for leaf in (yield from finished.leaves(root, [table])):
+                    for row in (yield from finished.rows(root, leaf)) if leaf.named else ():
+                        if row.mark != ECHO:
+                            self._over(row.job.client_id, row.key, row.finished_ms)
+            except (Damaged, NewerFormat, NotFound):
+                self.whole = False
+
+    def _spans(self, root: str, spans: Sequence[Span], gone: Sequence[bytes], *, live: bool) -> Flow[None]:
+        for span in spans:
+            try:
+                for leaf in (yield from segments.segments_of(root, [span])):
+                    for job in (yield from segments.whole(root, leaf)):
+                        if live and job.key not in gone:
+                            self._live(job.client_id, job.key)
+                        elif not live:
+                            self._over(job.client_id, job.key, job.history[-1].ended_ms if job.history else 0)
+            except (Damaged, NewerFormat, NotFound):
+                self.whole = False
+
+    def _live(self, client_id: str | None, key: bytes) -> None:
+        if client_id is not None:
+            self.live[ids.place_of(self.queue, client_id)] = key
+
+    def _over(self, client_id: str | None, key: bytes, ended_ms: int) -> None:
+        if client_id is not None:
+            place = ids.place_of(self.queue, client_id)
+            self.over[place] = max(self.over.get(place, (0, b"")), (ended_ms, key))

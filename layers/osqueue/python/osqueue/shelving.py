@@ -1,0 +1,344 @@
+"""Upkeep of the tables of one queue: written to the archive, merged, and rewritten without what is forgotten.
+
+No more than about ``TABLE_BYTES_MAX`` of rows is read for one step, and a table that is made is no larger. A table
+that cannot be read is set aside for the pass, and told; its neighbours are looked after without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import archive, finished, garbage, ids, limits
+from .commit.effects import Flow, together
+from .core import tables
+from .core.history import encode_part, record, wants_record
+from .core.ops import Code, Merge
+from .core.state import Finished, State, Table
+from .core.wire import born_of
+from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
+from .segments import lost
+from .shards import QueueFlow, Submit, read_state, root_of, unavailable
+from .staging import Stage
+from .stores.base import Found, Get, Missing, Put, Reply, Written
+
+STEPS_MAX = 200  # of archiving, merging or forgetting in one pass; the next pass goes on
+PUT_TRIES = 3
+
+Clock = Callable[[int, State], QueueFlow[int]]  # shard, its state → the store's time in ms
+Staging = Callable[[int], QueueFlow[Stage]]
+
+
+class Report(Struct, frozen=True):
+    """What a pass did, over all shards."""
+
+    expired: int = 0  # leases that had ended
+    promoted: int = 0  # delayed jobs that had become due
+    combined: int = 0  # announced requests whose writers were gone
+    archived: int = 0  # records written to the archive
+    merged: int = 0  # tables of finished jobs that became part of another
+    forgotten: int = 0  # finished jobs that are not remembered any more
+    freed: int = 0  # clients' ids that stand for nothing any more
+    saved: int = 0  # heads copied to the backup
+    collected: int = 0  # objects nobody referred to
+
+    def __add__(self, other: Report) -> Report:
+        return Report(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+Step = QueueFlow[tuple[Report, State]]  # what it did, and the state after it
+
+
+class Taken(Struct, frozen=True):
+    """Tables that are about to be exchanged for others."""
+
+    tables: tuple[Table, ...]  # the pointers in the head
+    names: tuple[str, ...]  # of all objects at or below them
+    runs: Sequence[Sequence[Finished]]  # the rows of each table, the oldest first
+
+
+class _Broken(Exception):
+    """A table that cannot be read, or not all that is below it."""
+
+    def __init__(self, table: Table, error: OsqueueError) -> None:
+        super().__init__(error.message)
+        self.table = table
+        self.error = error
+
+
+class Shelving:
+    """The steps of a pass that are about tables."""
+
+    def __init__(self, queue: str, clock: Clock, stage: Staging) -> None:
+        self.queue = queue
+        self.clock = clock
+        self.stage = stage
+        self.troubles: list[OsqueueError] = []  # of this pass
+        self.aside: set[str] = set()  # tables that it leaves as they are, because they cannot be read
+
+    def state_of(self, shard: int) -> QueueFlow[State]:
+        """The shard's state as it is now."""
+        state = yield from read_state(self.queue, shard)
+        if state is None:
+            raise Unavailable("the queue's head is not there any more. See docs/operations.md.")
+        return state
+
+    # ── Steps ────────────────────────────────────────────────────────────────
+    def archive(self, shard: int, state: State) -> Step:
+        """Write the records of tables that the archive does not have, oldest first, some MB at a time.
+
+        Only of those there were when the pass came: on a busy queue there are always new ones, and few large parts
+        are better than many small ones.
+        """
+        total = Report()
+        began = state.seq
+        for _ in range(STEPS_MAX):
+            taken = tuple(
+                takewhile(
+                    lambda each: each.level or born_of(each.name) < began,
+                    tables.to_archive(state.tables, self.aside),
+                )
+            )
+            if not taken:
+                break
+            done, state = yield from self._guarded(shard, state, self._archive_some(shard, state, taken))
+            total += done
+        return total, state
+
+    def _archive_some(self, shard: int, state: State, taken: tuple[Table, ...]) -> QueueFlow[Report]:
+        if (yield from self._unfolded(shard, state, taken[0])):
+            return Report()
+        read = yield from self._read(shard, taken)
+        records = [record(row) for run in read.runs for row in run if wants_record(row)]
+        if records:
+            records.sort(key=lambda each: (each.finished_ms, each.job_id))
+            yield from self._write(shard, state, taken, encode_part(records))
+        return (yield from self._exchange(shard, state, read, archived=len(records)))
+
+    def merge(self, shard: int, state: State) -> Step:
+        """Put neighbours of like size together."""
+        total = Report()
+        for _ in range(STEPS_MAX):
+            taken = tables.to_merge(state.tables, self.aside)
+            if not taken:
+                break
+            done, state = yield from self._guarded(shard, state, self._merge_some(shard, state, taken))
+            total += done
+        return total, state
+
+    def _merge_some(self, shard: int, state: State, taken: tuple[Table, ...]) -> QueueFlow[Report]:
+        read = yield from self._read(shard, taken)
+        return replace((yield from self._exchange(shard, state, read)), merged=len(taken))
+
+    def forget(self, shard: int, state: State) -> Step:
+        """Rewrite, or drop, tables with much that has not to be remembered any more."""
+        total = Report()
+        now = yield from self.clock(shard, state)
+        seen = set(self.aside)
+        for _ in range(STEPS_MAX):
+            old = (each for each in state.tables if each.archived and min(each.half_ms, each.until_ms) <= now)
+            table = next((each for each in old if each.name not in seen), None)
+            if table is None:
+                break
+            seen.add(table.name)
+            done, state = yield from self._guarded(shard, state, self._forget_some(shard, state, table, now))
+            total += done
+        return total, state
+
+    def _forget_some(self, shard: int, state: State, table: Table, now: int) -> QueueFlow[Report]:
+        if table.until_ms <= now and not table.named:  # nothing to keep, no id to free: no need to read it
+            names = yield from self._names(shard, table)
+            return (yield from self._exchange(shard, state, Taken((table,), names, ()), unread=table.count))
+        if (yield from self._unfolded(shard, state, table)):
+            return Report()
+        return (yield from self._exchange(shard, state, (yield from self._read(shard, (table,)))))
+
+    def _guarded(self, shard: int, state: State, step: QueueFlow[Report]) -> Step:
+        """Take one step, and look at the head again. A table that cannot be read, now as before, is set aside."""
+        done = Report()
+        broken: _Broken | None = None
+        try:
+            done = yield from step
+        except _Broken as error:
+            broken = error
+        now = yield from self.state_of(shard)
+        if broken is not None:
+            if not isinstance(broken.error, NotFound):
+                self._set_aside(broken.table, broken.error)
+            elif now.commit == state.commit:  # else another pass has been here since
+                self._set_aside(broken.table, lost(broken.error, self.queue))
+        return done, now
+
+    def _set_aside(self, table: Table, error: OsqueueError) -> None:
+        self.aside.add(table.name)
+        self.troubles.append(error)
+
+    # ── Reading ──────────────────────────────────────────────────────────────
+    def _read(self, shard: int, taken: tuple[Table, ...]) -> Flow[Taken]:
+        """The rows of each table below these pointers, oldest first."""
+        root = root_of(self.queue, shard)
+        found = yield from together([_whole(root, table) for table in taken])
+        names = [name for below, _ in found for name in below]
+        return Taken(taken, tuple(names), [run for _, runs in found for run in runs])
+
+    def _names(self, shard: int, table: Table) -> Flow[tuple[str, ...]]:
+        try:
+            below = yield from finished.pointers(root_of(self.queue, shard), [table])
+        except (Damaged, NewerFormat, NotFound) as error:
+            raise _Broken(table, error) from error
+        return tuple(each.name for each in below)
+
+    # ── Exchanging ───────────────────────────────────────────────────────────
+    def _exchange(
+        self, shard: int, state: State, taken: Taken, *, archived: int = 0, unread: int = 0
+    ) -> QueueFlow[Report]:
+        """Put tables in the place of others, if those are still there; then those can go.
+
+        ``unread``: how many rows, none of which has to be remembered, were not even read.
+        """
+        root = root_of(self.queue, shard)
+        now = yield from self.clock(shard, state)
+        rows: list[Finished] = []
+        gone: list[Finished] = []
+        for row in tables.merge(taken.runs):
+            (rows if tables.known_until_ms(row) > now else gone).append(row)
+        freed, bound = yield from self._free(shard, state, taken.tables, gone)
+        if bound:  # what stands for them could not be removed: they stay, so that nobody runs them again
+            rows = sorted([*rows, *(row for row in gone if row.key in bound)], key=lambda row: row.key)
+            gone = [row for row in gone if row.key not in bound]
+        idle = len(taken.tables) == 1 and taken.tables[0].archived and not taken.tables[0].level
+        if idle and not gone and not unread:
+            return Report(freed=freed)  # it would only be written again
+        put: list[Table] = []
+        if rows:
+            stage = yield from self._stage(shard, state)
+            for data, table in tables.encode_tables(rows, True, lambda: stage.name(tables.FOLDER)):
+                yield from stage.write([(table.name, data)])
+                put.append(table)
+        forgotten = len(gone) + unread
+        answer = yield Submit(shard, (Merge(taken.tables, tuple(put), archived, forgotten > 0),))
+        if answer.outcomes[0].code != Code.OK:
+            return Report(freed=freed)  # another pass was faster: what was staged is collected one day
+        yield from garbage.delete([root + name for name in taken.names])
+        return Report(archived=archived, forgotten=forgotten, freed=freed)
+
+    def _stage(self, shard: int, state: State) -> QueueFlow[Stage]:
+        """A place for tables made from those of a state.
+
+        They are born no earlier than what they replace: by that the reducer tells what may hold a job that was
+        enqueued since somebody looked for it.
+        """
+        stage = yield from self.stage(shard)
+        stage.born = max(stage.born, state.seq)
+        return stage
+
+    def _free(
+        self, shard: int, state: State, taken: Sequence[Table], gone: Sequence[Finished]
+    ) -> QueueFlow[tuple[int, frozenset[bytes]]]:
+        """Free the ids of jobs that are about to be forgotten; how many, and the keys that must not be, yet.
+
+        An id must not stand for a job that nobody remembers: its next caller would believe it was never enqueued.
+        Nor may it be freed while a younger row of its job is remembered for longer.
+        """
+        named = {row.key: row for row in gone if row.job.client_id is not None}
+        if not named:
+            return 0, frozenset()
+        bound = frozenset(named)
+        try:
+            yield from self._remembered(shard, state, taken, named)
+            for row in state.finished:
+                named.pop(row.key, None)
+            ends = [ids.End(row.job.client_id or "", row.key, row.finished_ms) for row in named.values()]
+            freed, damaged = yield from ids.free(self.queue, ends)
+        except _Broken as broken:
+            self._set_aside(broken.table, broken.error)
+            return 0, bound
+        except OsqueueError as error:
+            self.troubles.append(error)
+            return 0, bound
+        self.troubles.extend(damaged)
+        return freed, frozenset()
+
+    def _remembered(
+        self, shard: int, state: State, taken: Sequence[Table], named: dict[bytes, Finished]
+    ) -> Flow[None]:
+        """Take out those of which a younger table has a row, one table in memory at a time."""
+        root = root_of(self.queue, shard)
+        for table in state.tables[state.tables.index(taken[-1]) + 1 :]:
+            if not _covers(table, named):
+                continue
+            try:
+                for leaf in (yield from finished.leaves(root, [table])):
+                    for row in (yield from finished.rows(root, leaf)) if _covers(leaf, named) else ():
+                        named.pop(row.key, None)
+            except (Damaged, NewerFormat) as error:
+                raise _Broken(table, error) from error
+
+    # ── Indexes ──────────────────────────────────────────────────────────────
+    def _unfolded(self, shard: int, state: State, index: Table) -> QueueFlow[bool]:
+        """Put copies of what is in an index in its place, if all that is below it is too much for one step.
+
+        Copies, because the reducer takes no pointer to an object that was born before ``gc_floor``. False: it is a
+        table, or there is no more than that in it.
+        """
+        if not index.level or tables.bytes_below(index) <= limits.TABLE_BYTES_MAX:
+            return False
+        root = root_of(self.queue, shard)
+        try:
+            below = yield from finished.children(root, index)
+            if len(below) == 1 and not below[0].level:
+                return False
+            deeper = [child for child in below if child.level]
+            inside = iter((yield from together([finished.children(root, child) for child in deeper])))
+        except (Damaged, NewerFormat, NotFound) as error:
+            raise _Broken(index, error) from error
+        stage = yield from self._stage(shard, state)
+        objects: list[tuple[str, bytes]] = []
+        put: list[Table] = []
+        for child in below:
+            name = stage.name(tables.FOLDER)
+            data, copy = tables.encode_index(next(inside) if child.level else (child,), name)
+            objects.append((name, data))
+            put.append(copy)
+        yield from stage.write(objects)
+        answer = yield Submit(shard, (Merge((index,), tuple(put)),))
+        if answer.outcomes[0].code == Code.OK:
+            yield from garbage.delete([root + index.name, *(root + child.name for child in deeper)])
+        return True
+
+    # ── Parts ────────────────────────────────────────────────────────────────
+    def _write(self, shard: int, state: State, taken: Sequence[Table], data: bytes) -> QueueFlow[None]:
+        """Write an archive part into the hour in which, by the store's clock, it was written.
+
+        Who reads an hour that is over has then read all that any commit relies on.
+        """
+        now = yield from self.clock(shard, state)
+        reply: Reply = Missing()
+        for _ in range(PUT_TRIES):
+            name = archive.part_name(self.queue, shard, now, taken)
+            reply = yield Put(name, data)
+            if isinstance(reply, Written):
+                reply = yield Get(name, start=0, length=1)
+            if isinstance(reply, Found):
+                now = reply.modified_ms
+                if archive.part_name(self.queue, shard, now, taken) == name:
+                    return
+        raise unavailable(reply, "room for an archive part")
+
+
+def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]]]]:
+    """The names of all objects at or below a pointer, and the rows of each table of them. Raises _Broken."""
+    try:
+        below = yield from finished.pointers(root, [table])
+        runs = yield from together([finished.rows(root, each) for each in below if not each.level])
+    except (Damaged, NewerFormat, NotFound) as error:
+        raise _Broken(table, error) from error
+    return [each.name for each in below], runs
+
+
+def _covers(table: Table, named: dict[bytes, Finished]) -> bool:
+    """May it hold a younger row of one of these jobs?"""
+    return table.recalled > 0 and any(table.first <= key <= table.last for key in named)

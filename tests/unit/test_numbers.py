@@ -1,0 +1,72 @@
+"""The numbers of a queue: what counts as finished, and how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from osqueue import Queue
+from osqueue.core.ops import Sweep
+from osqueue.shards import Submit
+from osqueue.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def q(machine: Any) -> Queue[Any]:
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    q.enqueue_many([{"payload": at, "max_attempts": 1} for at in range(40)])
+    leases = q.claim(limit=30)
+    q.complete_many(leases[:20])
+    leases[20].cancel()
+    leases[21].fail("no")
+    return q
+
+
+def flush(q: Queue[Any]) -> None:
+    def flow() -> Any:
+        yield Submit(0, (Sweep(flush=True),))
+
+    q._run(flow())
+
+
+def finished(q: Queue[Any]) -> tuple[int, int, int]:
+    stats = q.stats()
+    return stats["finished"], stats["completed"], stats["cancelled"]
+
+
+def test_jobs_that_are_over_are_counted_wherever_they_lie(q: Queue[Any]) -> None:
+    assert finished(q) == (21, 20, 1)
+    flush(q)
+    assert finished(q)[0] in (21, 22)  # the failed job's row for the archive may be among them
+    assert finished(q)[1:] == (0, 0)  # those are of the head alone
+    q.reap()
+    q.reap()
+    assert finished(q)[0] in (21, 22)
+    assert (q.stats()["queued"], q.stats()["processing"], q.stats()["failed"]) == (10, 8, 1)
+
+
+def test_the_counters_count_whatever_was_ever_finished(q: Queue[Any], machine: Any) -> None:
+    flush(q)
+    machine.advance(3 * 86_400)
+    for _ in range(3):
+        q.reap()
+    counters = q.stats()["counters"]
+    assert (counters["completed"], counters["cancelled"]) == (20, 1)
+    assert finished(q)[0] < 20  # what the queue has forgotten, only the archive knows
+
+
+def test_the_number_costs_no_request(q: Queue[Any]) -> None:
+    flush(q)
+    before = q.requests
+    q.stats()
+    after = q.requests
+    assert after["get"] - before["get"] <= 2
+
+
+def test_a_listing_shows_finished_jobs_of_the_head_alone(q: Queue[Any]) -> None:
+    assert len(q.jobs(state="completed")[0]) == 20
+    job_id = q.jobs(state="completed")[0][0].job_id
+    flush(q)
+    assert q.jobs(state="completed") == ([], None)
+    assert q.status(job_id).state == "completed"  # type: ignore[union-attr]

@@ -1,0 +1,150 @@
+"""Events between a commit and those who want to know of it: in order, by one thread at a time, and never for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from osqueue.commit import asynchronous, outbox
+from osqueue.commit.asynchronous import AsyncOutbox
+from osqueue.commit.outbox import Outbox
+
+PATIENCE_SECONDS = 20
+
+
+class Slow:
+    """A listener that takes its time until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.tellers: list[int] = []
+        self.busy = threading.Event()
+        self.go_on = threading.Event()
+
+    def tell(self, events: Sequence[Any]) -> None:
+        self.told.extend(events)
+        self.tellers.append(threading.get_ident())
+        self.busy.set()
+        assert self.go_on.wait(PATIENCE_SECONDS)
+
+
+def deliver(box: Outbox) -> threading.Thread:
+    thread = threading.Thread(target=box.deliver)
+    thread.start()
+    return thread
+
+
+def test_what_is_added_meanwhile_is_told_by_who_is_telling(machine: Any) -> None:
+    slow = Slow()
+    box = Outbox(slow.tell, machine)
+    box.put([1])  # type: ignore[list-item]
+    teller = deliver(box)
+    assert slow.busy.wait(PATIENCE_SECONDS)
+    for at in range(2, 6):
+        box.put([at])  # type: ignore[list-item]
+        box.deliver()  # returns at once
+    assert slow.told == [1]
+    slow.go_on.set()
+    teller.join(PATIENCE_SECONDS)
+    assert slow.told == [1, 2, 3, 4, 5]
+    assert len(set(slow.tellers)) == 1
+
+
+def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "ROOM_SECONDS", PATIENCE_SECONDS)
+    slow = Slow()
+    box = Outbox(slow.tell, machine)
+    box.put([0])  # type: ignore[list-item]
+    first = deliver(box)
+    assert slow.busy.wait(PATIENCE_SECONDS)
+    for at in range(outbox.WAITING_MAX + 1):
+        box.put([at + 1])  # type: ignore[list-item]
+    second = deliver(box)
+    while not box._standing:
+        pass
+    slow.go_on.set()
+    first.join(PATIENCE_SECONDS)
+    second.join(PATIENCE_SECONDS)
+    assert slow.told == list(range(outbox.WAITING_MAX + 2))
+    assert len(set(slow.tellers)) == 2
+
+
+def test_a_listener_that_never_ends_holds_up_nobody_for_ever(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "ROOM_SECONDS", 0.001)
+    slow = Slow()
+    box = Outbox(slow.tell, machine)
+    box.put([0])  # type: ignore[list-item]
+    first = deliver(box)
+    assert slow.busy.wait(PATIENCE_SECONDS)
+    for at in range(outbox.WAITING_MAX + 1):
+        box.put([at])  # type: ignore[list-item]
+        box.deliver()
+    assert slow.told == [0]
+    slow.go_on.set()
+    first.join(PATIENCE_SECONDS)
+
+
+def test_a_listener_that_is_interrupted_leaves_the_rest_to_the_next(machine: Any) -> None:
+    told: list[Any] = []
+
+    def tell(events: Sequence[Any]) -> None:
+        told.extend(events)
+        if told == [1]:
+            raise KeyboardInterrupt
+
+    box = Outbox(tell, machine)
+    box.put([1])  # type: ignore[list-item]
+    box.put([2])  # type: ignore[list-item]
+    with pytest.raises(KeyboardInterrupt):
+        box.deliver()
+    box.deliver()
+    assert told == [1, 2]
+
+
+def test_a_forks_child_does_not_tell_what_the_parent_tells(machine: Any) -> None:
+    told: list[Any] = []
+    box = Outbox(told.extend, machine)
+    box.put([1])  # type: ignore[list-item]
+    with box._changed:  # another thread of the parent
+        machine.pid += 1
+        box.put([2])  # type: ignore[list-item]
+        box.deliver()
+    assert told == [2]
+
+
+def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asynchronous, "WAITING_MAX", 3)
+    monkeypatch.setattr(asynchronous, "ROOM_SECONDS", 0.001)
+    told: list[Any] = []
+
+    async def run() -> None:
+        go_on = asyncio.Event()
+
+        def tell(events: Sequence[Any]) -> Any:
+            async def slowly() -> None:
+                await go_on.wait()
+                told.extend(events)
+
+            return slowly()
+
+        box = AsyncOutbox(tell)
+        for at in range(6):
+            box.put([at])  # type: ignore[list-item]
+            await box.room()
+        assert told == []
+        go_on.set()
+        monkeypatch.setattr(asynchronous, "ROOM_SECONDS", PATIENCE_SECONDS)
+        await box.room()
+
+    asyncio.run(run())
+    assert told == [0, 1, 2, 3, 4, 5]
