@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .embedded import Purged
 from .errors import (
     Conflict,
     Damaged,
@@ -27,28 +26,38 @@ from .errors import (
 )
 from .job import Attempt, Done, Enqueued, Job
 from .lease import AsyncLease, Lease
-from .letters import DeadGroup, DeadLetter
 from .queue import Queue
-from .story import Story
 from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
     from .async_queue import AsyncQueue
+    from .embedded.purging import Purged
+    from .letters import DeadGroup, DeadLetter
+    from .story import Story
 
 __version__ = "0.1.0"
 
+# Loaded when first asked for: a handler that enqueues pays neither for asyncio nor for an operator's tools.
+_LATER = {
+    "AsyncQueue": "async_queue",
+    "DeadGroup": "letters",
+    "DeadLetter": "letters",
+    "Purged": "embedded.purging",
+    "Story": "story",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """AsyncQueue is loaded when it is first asked for: a program without coroutines never needs asyncio."""
-    if name == "AsyncQueue":
-        from .async_queue import AsyncQueue
+    """The public names that are not loaded with the package."""
+    if name in _LATER:
+        from importlib import import_module
 
-        return AsyncQueue
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What there is to use, AsyncQueue included although it may not be loaded yet."""
+    """What there is to use, whether or not it is loaded yet."""
     return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations"})
 
 

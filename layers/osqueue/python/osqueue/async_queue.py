@@ -17,8 +17,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
-from .archive import History
-from .archive import view as archived_view
 from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
 from .core.state import Event
 from .errors import OsqueueError
@@ -107,6 +105,9 @@ class AsyncQueue(QueueBase[T]):
         A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
         that cannot be read.
         """
+        from .archive import History
+        from .archive import view as archived_view
+
         pages = History(self.name, since, until)
         while (records := await self._run(pages.page())) is not None:
             for record in records:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from . import finished, ids, inventory, limits, segments
 from .commit.effects import Flow, together
-from .core.ops import Erase
+from .core.ops import LOOK_AGAIN
 from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
 from .errors import Damaged, NewerFormat, NotFound
 from .ids import Entry
@@ -48,7 +48,6 @@ SLICES = 24  # of all entries, one looked at in each hour of a day
 SWEPT_MAX = 1_000  # entries of a slice that are looked at
 READ_MAX = 1_000  # entries that the doctor reads, without ``deep``
 TOLD_MAX = 5
-LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue under an id has to look again
 DIGEST_CHARS = 64
 
 FIX = "osqueue doctor ADDRESS {queue} --fix-ids"

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
-from .archive import History
-from .archive import view as archived_view
 from .commit.driver import BlockingDriver
 from .commit.group import BlockingGroup
 from .commit.outbox import Outbox
@@ -96,6 +94,9 @@ class Queue(QueueBase[T]):
         A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
         that cannot be read.
         """
+        from .archive import History
+        from .archive import view as archived_view
+
         pages = History(self.name, since, until)
         while (records := self._run(pages.page())) is not None:
             for record in records:

@@ -16,25 +16,27 @@ from .clock import MACHINE, Machine
 from .commit.outbox import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
-from .embedded import Claimed, Embedded, Purged, Writers
+from .embedded import Claimed, Embedded, Writers
 from .errors import Rejected
 from .job import Done, Enqueued, Job
 from .keys import key_of
 from .lease import LeaseBase, Leases
-from .letters import DeadGroup, DeadLetter
-from .reaper import Reaper, Report
 from .serde import Codec, Serializer, serializer_of
 from .shards import QueueFlow, Submit, root_of
 from .stores.address import open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
-from .story import Story
 from .validation import ITEM_FIELDS, milliseconds, queue_name
 from .waiting import board_of
 from .worker.handlers import Handlers
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded where they are used
+    from .embedded.purging import Purged
+    from .embedded.steering import Steering
     from .events import Delivery, EventOutlet, Sink
+    from .letters import DeadGroup, DeadLetter
+    from .reaper import Report
+    from .story import Story
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -103,6 +105,12 @@ class QueueBase(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    @functools.cached_property
+    def _steering(self) -> Steering:
+        from .embedded.steering import Steering
+
+        return Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
 
     @property
     def requests(self) -> dict[str, int]:
@@ -308,29 +316,29 @@ class QueueBase(Generic[T]):
 
     def _cancel(self, job_id: str) -> QueueFlow[str]:
         """Cancel a job: "cancelled", "processing" (its worker is told), "completed" or "not_found"."""
-        return self._flows.cancel(job_id)
+        return self._steering.cancel(job_id)
 
     def _jobs(
         self, state: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> QueueFlow[tuple[list[Job], str | None]]:
         """One page of live jobs, of one state or all, and the cursor of the next page (None at the end)."""
-        return self._flows.jobs(state, limit, cursor)
+        return self._steering.jobs(state, limit, cursor)
 
     def _stats(self) -> QueueFlow[dict[str, Any]]:
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
-        return self._flows.stats()
+        return self._steering.stats()
 
     def _pause(self) -> QueueFlow[None]:
         """Stop handing out jobs. Running jobs finish, new ones are accepted. Durable."""
-        return self._flows.configure(paused=True)
+        return self._steering.configure(paused=True)
 
     def _resume(self) -> QueueFlow[None]:
         """Hand out jobs again."""
-        return self._flows.configure(paused=False)
+        return self._steering.configure(paused=False)
 
     def _configure(self, /, **settings: Any) -> QueueFlow[None]:
         """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
-        return self._flows.configure(**settings)
+        return self._steering.configure(**settings)
 
     def _redrive(
         self,
@@ -347,7 +355,7 @@ class QueueBase(Generic[T]):
         ``dead_letter_groups``). ``rate`` is the most jobs a second: the call takes its time, and may be stopped and
         repeated. ``dry_run`` only counts.
         """
-        return self._flows.redrive(limit, kinds, error, dry_run, fingerprint, rate)
+        return self._steering.redrive(limit, kinds, error, dry_run, fingerprint, rate)
 
     def _dead_letters(
         self,
@@ -361,24 +369,24 @@ class QueueBase(Generic[T]):
 
         Filtered as in ``redrive``.
         """
-        return self._flows.dead_letters(limit, cursor, kinds, error, fingerprint)
+        return self._steering.dead_letters(limit, cursor, kinds, error, fingerprint)
 
     def _dead_letter_groups(
         self, kinds: Iterable[str] | None = None, error: str | None = None
     ) -> QueueFlow[list[DeadGroup]]:
         """Failed jobs by the error they died of, the largest group first. Reads every dead letter."""
-        return self._flows.dead_letter_groups(kinds, error)
+        return self._steering.dead_letter_groups(kinds, error)
 
     def _story(self, job_id: str) -> QueueFlow[Story]:
         """What happened to a job, why, and what comes next; by job id or by the client's own id.
 
         Also for jobs that only the archive knows, by their job id. Raises NotFound.
         """
-        return self._flows.story(job_id)
+        return self._steering.story(job_id)
 
     def _why(self, job_id: str) -> QueueFlow[str]:
         """The same as text, a line for each thing that happened."""
-        return str((yield from self._flows.story(job_id)))
+        return str((yield from self._steering.story(job_id)))
 
     def _purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
         """Erase one job, or up to 1,000, for good: from the queue, its archive and its backups. There is no way back.
@@ -386,11 +394,13 @@ class QueueBase(Generic[T]):
         Waiting jobs are cancelled first. May be repeated, and is to be after any error. Raises Conflict for a job
         that is being worked on, NotFound for an id that stands for nothing.
         """
-        return self._flows.purge(jobs)
+        return self._steering.purge(jobs)
 
     def _reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
-        flows = self._flows
+        from .reaper import Reaper
+
+        flows = self._steering
         count = (yield from flows._settings()).shards
         return (yield from Reaper(self.name, flows.moment, flows.stage).run(count))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -200,6 +199,8 @@ def _message(error: BaseException) -> str:
 
 
 def _trace(error: BaseException, frames: TracebackType | None) -> str:
+    import traceback  # here, because most never need it
+
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001 - so may this

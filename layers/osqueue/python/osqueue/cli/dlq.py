@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..embedded import Purged
+from ..embedded.purging import Purged
 from ..events import Sink
 from ..letters import DeadLetter
 from ..listing import PAGE_MAX

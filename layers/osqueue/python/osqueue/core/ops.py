@@ -251,6 +251,9 @@ class Erase(Operation, frozen=True, tag="erase"):
     again: bool = False  # whoever is about to enqueue under an id has to look again
 
 
+LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue under an id has to look again
+
+
 Op = (
     Enqueue
     | Attach

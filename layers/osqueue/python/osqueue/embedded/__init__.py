@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from .context import Writers
 from .enqueue import Enqueuing
-from .purging import Purged, Purging
-from .telling import Telling
 from .work import Claimed, Granted, Working, lease_lost
 
 
-class Embedded(Enqueuing, Working, Purging, Telling):
-    """All flows of one queue."""
+class Embedded(Enqueuing, Working):
+    """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
 
 
-__all__ = ["Claimed", "Embedded", "Granted", "Purged", "Writers", "lease_lost"]
+__all__ = ["Claimed", "Embedded", "Granted", "Writers", "lease_lost"]

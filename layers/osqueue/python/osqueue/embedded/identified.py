@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..commit.effects import Flow, together
-from ..core.ops import Code, New
+from ..core.ops import LOOK_AGAIN, Code, New
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..job import Enqueued
 from ..keys import job_id, shard_of
 from ..lookup import Sighting, look
-from ..orphans import LOOK_AGAIN
 from ..segments import lost
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .asking import OVER, Asking

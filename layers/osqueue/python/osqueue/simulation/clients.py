@@ -35,6 +35,7 @@ from ..core.ops import (
 from ..core.state import Body, Content, Lease, Span, State
 from ..core.wire import encode_segment
 from ..embedded import Embedded, Writers
+from ..embedded.steering import Steering
 from ..errors import NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable
 from ..reaper import Reaper
 from ..reaper import Report as Reaped
@@ -52,6 +53,10 @@ R = TypeVar("R")
 KINDS = ("", "mail")
 PRIORITIES = (3, 5)
 TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
+
+
+class Library(Embedded, Steering):
+    """All flows of one queue."""
 
 
 class Outdated(Exception):
@@ -93,12 +98,12 @@ class Client:
         self.copies = 0
         self.flows = self.library()
 
-    def library(self) -> Embedded:
+    def library(self) -> Library:
         """The library's own flows, in a process of their own."""
         place = object()
         self.writer.on_head = board_of(place, self.writer.root).see
         writers = Writers(lambda shard: self.writer)
-        return Embedded(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
+        return Library(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
 
     def clone(self) -> Client:
         """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
