@@ -12,11 +12,12 @@ for lease in await q.claim(limit=10):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import limits
 from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
 from .core.state import Event
 from .errors import OsqueueError
@@ -28,6 +29,10 @@ from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
 from .worker.endings import Tally
 
+if TYPE_CHECKING:
+    from .events import Sink
+    from .serde import Serializer
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -36,6 +41,20 @@ class AsyncQueue(QueueBase[T]):
     """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
 
     _lease_class = AsyncLease
+
+    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
+
+        @classmethod
+        def connect(
+            cls,
+            address: str,
+            queue: str,
+            *,
+            serializer: str | Serializer = "json",
+            type: Any = Any,
+            timeout: float = limits.REQUEST_TIMEOUT_S,
+            sinks: Iterable[Sink] = (),
+        ) -> AsyncQueue[Any]: ...
 
     def __init__(self, store: Store, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)

@@ -227,9 +227,18 @@ class Shard:
         try:
             if not isinstance(reply, Found):
                 raise unavailable(reply, backups[-1])
-            decode_head(reply.body)
+            copied = decode_head(reply.body)
         except (Damaged, NewerFormat) as error:
             self.say(WARNING, "backup", f"{newest}: {error.message}", "Restore from an older one: --backups.")
+            return
+        if state is not None and copied.seq > state.seq:
+            self.say(
+                TROUBLE,
+                "backup",
+                f"{newest} is of commit {copied.seq}, the head of commit {state.seq}: the head was lost and begun anew",
+                f"Stop the writers; osqueue doctor ADDRESS {self.queue} --shard {self.shard} --restore {newest} --yes"
+                " brings the old jobs back. Those that came since are in the copy it keeps of this head.",
+            )
             return
         age = self._age_ms(moment_of(newest))
         told = f"{len(backups)}, the newest of {newest.replace('T', ' ')} h"

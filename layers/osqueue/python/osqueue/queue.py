@@ -12,10 +12,11 @@ for lease in q.claim(limit=10):
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import limits
 from .commit.driver import BlockingDriver
 from .commit.group import BlockingGroup
 from .commit.outbox import Outbox
@@ -28,6 +29,10 @@ from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
 from .worker.endings import Tally
 
+if TYPE_CHECKING:
+    from .events import Sink
+    from .serde import Serializer
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -36,6 +41,20 @@ class Queue(QueueBase[T]):
     """A queue, with methods that block. One object may be used by many threads; they share its commits."""
 
     _lease_class = Lease
+
+    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
+
+        @classmethod
+        def connect(
+            cls,
+            address: str,
+            queue: str,
+            *,
+            serializer: str | Serializer = "json",
+            type: Any = Any,
+            timeout: float = limits.REQUEST_TIMEOUT_S,
+            sinks: Iterable[Sink] = (),
+        ) -> Queue[Any]: ...
 
     def __init__(self, store: Store, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)

@@ -73,7 +73,14 @@ def claim(
 
 
 def _lease(lease: Lease[Any]) -> dict[str, Any]:
-    return {name: getattr(lease, name) for name in LEASE_FIELDS}
+    """A lease as a line. One whose payload cannot be read says so, and ``osqueue complete`` fails that job alone."""
+    fields: dict[str, Any] = {}
+    for name in LEASE_FIELDS:
+        try:
+            fields[name] = getattr(lease, name)
+        except OsqueueError as error:
+            fields |= {name: None, "error": f"{error.code}: {error.message}"}
+    return fields
 
 
 # ── Complete ─────────────────────────────────────────────────────────────────

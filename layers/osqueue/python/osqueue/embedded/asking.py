@@ -15,6 +15,7 @@ from ..core.ops import Amend, Code
 from ..core.state import CANCELLED, FAILED, State
 from ..core.wire import decode_head
 from ..errors import (
+    Damaged,
     Expired,
     JobCancelled,
     JobFailed,
@@ -103,7 +104,9 @@ class Asking(Context):
         if found.sighting.state not in OVER:
             raise NotFinished(f"job {text} is {found.sighting.state}. Ask again later, or wait for it.")
         if (yield from self._expired(found)):
-            raise Expired(f"job {text}: its result is not kept any more. The archive has its record.")
+            raise Expired(
+                f"job {text}: its result is not kept any more. The archive has its record, once a reap has written it."
+            )
         return (yield from self.result_of(found.key, found.sighting))
 
     def result_of(self, key: bytes, sighting: Sighting) -> Flow[Any]:
@@ -118,6 +121,12 @@ class Asking(Context):
         if not row.result and not row.codec:
             return None
         (data,) = yield from read_bodies(root_of(self.queue, shard_of(key)), [row.result])
+        if isinstance(
+            data, NotFound
+        ):  # the row that names it was read just now, so nobody may have removed it
+            raise Damaged(
+                f"job {text}: its result is lost. osqueue doctor tells what else is. ({data.message})"
+            )
         if isinstance(data, OsqueueError):
             raise data
         return self.codec.decode(data, row.codec or job.codec, field="result")
