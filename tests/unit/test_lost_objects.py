@@ -62,3 +62,12 @@ def test_a_head_that_was_begun_anew_is_older_than_its_backup(tmp_path: Path) -> 
 
 def test_methods_are_called_as_their_users_call_them() -> None:
     assert Queue.enqueue.__name__ == "enqueue"
+
+
+def test_a_stray_file_among_the_registered_queues_stops_no_reap(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}"
+    q: Queue[Any] = Queue.connect(address, "mail")
+    q.enqueue(1)
+    (tmp_path / "queues" / "BAD").write_text("?")
+    assert CliRunner().invoke(app, ["reap", address]).exit_code == 0
+    assert "mail" in CliRunner().invoke(app, ["queue", "ls", address]).output

@@ -23,6 +23,7 @@ from .core.state import State
 from .core.wire import decode_head
 from .errors import OsqueueError, Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
+from .validation import is_queue_name
 
 REGISTER = "queues/"
 
@@ -61,15 +62,18 @@ def register(queue: str) -> PutIfAbsent:
 
 
 def registered() -> Flow[list[str]]:
-    """The names of all queues of a store."""
+    """The names of all queues of a store. What is no name was put there by somebody else, and is passed over."""
     names: list[str] = []
+    after = ""
     while True:
-        listed = yield List(REGISTER, after=REGISTER + names[-1] if names else "")
+        listed = yield List(REGISTER, after=after)
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of queues")
-        names.extend(key.removeprefix(REGISTER) for key in listed.keys)
+        found = (key.removeprefix(REGISTER) for key in listed.keys)
+        names.extend(name for name in found if is_queue_name(name))
         if not listed.more:
             return names
+        after = listed.keys[-1]
 
 
 def read_state(queue: str, shard: int) -> Flow[State | None]:

@@ -19,6 +19,11 @@ ITEM_FIELDS = ("payload", "id", "kind", "priority", "delay", "at", "max_attempts
 FUTURE_FIELDS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 
 
+def is_queue_name(name: str) -> bool:
+    """Could this be a queue's name?"""
+    return _QUEUE_NAME.fullmatch(name) is not None
+
+
 def queue_name(value: Any) -> str:
     """A queue's name."""
     if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
