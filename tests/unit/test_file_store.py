@@ -17,6 +17,7 @@ import pytest
 
 from osqueue.clock import Machine
 from osqueue.errors import OsqueueError, Rejected, Timeout, Unavailable
+from osqueue.stores import file_swap
 from osqueue.stores.base import (
     KEY_BYTES_MAX,
     Delete,
@@ -44,7 +45,7 @@ WRITER = """
 import sys
 from osqueue.stores.base import *
 from osqueue.stores.file import FileStore
-store = FileStore(sys.argv[1])
+store = FileStore(sys.argv[1], fsync=sys.argv[3] == "fsync")
 number = int(sys.argv[2])
 print("started", flush=True)
 while True:
@@ -83,13 +84,16 @@ def temporary_files(store: FileStore) -> list[str]:
 # ── Kills ────────────────────────────────────────────────────────────────────
 
 
-def test_a_killed_writer_leaves_old_or_new_content_and_nothing_half(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush", ["fsync", "no fsync"])
+def test_a_killed_writer_leaves_old_or_new_content_and_nothing_half(tmp_path: Path, flush: str) -> None:
     root = tmp_path / "store"
     store = FileStore(root)
     acknowledged = 0
     for turn in range(KILLS):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(root), str(acknowledged)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(root), str(acknowledged), flush],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert writer.stdout is not None
         assert writer.stdout.readline() == "started\n"
@@ -209,6 +213,32 @@ def test_what_need_not_be_durable_is_never_flushed(tmp_path: Path, calls: list[t
     version_of(careless.perform(Put("q/segment", b"y")))
     assert careless.perform(DeleteIfMatch("q/head", version)) == Deleted()
     assert [name for name, _ in calls if name == "fsync"] == []
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_replacement_without_flushes_leaves_the_new_object_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: bool
+) -> None:
+    if not offered:
+        monkeypatch.setattr(file_swap, "_exchange", lambda: lambda one, other: False)
+    store = FileStore(tmp_path, fsync=False)
+    version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
+    renamed: list[str] = []
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", lambda *paths: (renamed.append(paths[1]), rename(*paths)))
+    version = version_of(store.perform(PutIfMatch("q/head", b"two", version)))
+    found = store.perform(Get("q/head"))
+    assert isinstance(found, Found)
+    assert (found.body, found.version) == (b"two", version)
+    assert os.listdir(tmp_path / ".osqueue/tmp") == []
+    assert offered or len(renamed) == 1
+
+
+def test_an_exchange_that_fails_replaces_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    with pytest.raises(FileNotFoundError):
+        file_swap.replace_unflushed(str(tmp_path / "new"), str(tmp_path / "missing"))
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_a_refused_write_costs_no_flush(store: FileStore, calls: list[tuple[str, int]]) -> None:

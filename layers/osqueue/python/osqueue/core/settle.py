@@ -175,15 +175,17 @@ def shelve(draft: Draft) -> None:
     at once.
     """
     rows, rest = draft.finished[: draft.committed], draft.finished[draft.committed :]
-    if sum(map(finished_weight, rest)) > limits.FINISHED_BYTES_MAX:
+    rest_bytes = sum(map(finished_weight, rest))
+    if rest_bytes > limits.FINISHED_BYTES_MAX:
         rows += [row for row in rest if row.mark == ECHO]
         rest = [row for row in rest if row.mark != ECHO]
+        rest_bytes = sum(map(finished_weight, rest))
     if not rows:
         return
     draft.committed = 0
     draft.changed = True
     draft.finished = rest
-    draft.finished_bytes = sum(map(finished_weight, rest))
+    draft.finished_bytes = rest_bytes
     gone = keysums(row.job for row in rows if row.mark in (ENDED, LET_GO))
     draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
     rows.sort(key=lambda row: row.key)

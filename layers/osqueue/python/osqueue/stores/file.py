@@ -49,6 +49,7 @@ from .base import (
 )
 from .file_errors import explained
 from .file_locks import Stripes, stripe_of, version_of
+from .file_swap import replace_unflushed
 
 # A file system takes 255 bytes in one component of a path, and an intent carries its operations in its
 # last component. 240 bytes for the whole key keeps every component below that, whatever is around it.
@@ -207,15 +208,17 @@ class FileStore(Store):
     async def perform_async(self, request: Request) -> Reply:
         """Without flushes, what most commits ask for is done sooner than a thread would have taken it over."""
         if not self._fsync and (
-            isinstance(request, Get) or (isinstance(request, PutIfMatch) and self._is_quick(request))
+            isinstance(request, Get) or (isinstance(request, Put | PutIfMatch) and self._is_quick(request))
         ):
             return self.perform(request)
         return await super().perform_async(request)
 
-    def _is_quick(self, request: PutIfMatch) -> bool:
+    def _is_quick(self, request: Put | PutIfMatch) -> bool:
         """A small body, and nobody holds the lock: a stopped process must not stop an event loop as well."""
         if len(request.body) > QUICK_BYTES_MAX:
             return False
+        if isinstance(request, Put) and not os.path.exists(f"{self.root}/{request.key}"):
+            return True  # what does not exist yet is created without a lock
         try:
             stripe = stripe_of(f"{self.root}/{request.key}")
             lock = os.open(f"{self._stripes.folder}/{stripe:02x}", os.O_RDWR | os.O_CLOEXEC)
@@ -261,7 +264,10 @@ class FileStore(Store):
         self._stripes.end(lock, current)
         temporary, version = self._write_temporary(path, body, durable, lock)
         try:
-            os.rename(temporary, path)
+            if self._fsync:
+                os.rename(temporary, path)
+            else:
+                replace_unflushed(temporary, path)
         except OSError:
             os.unlink(temporary)
             raise
