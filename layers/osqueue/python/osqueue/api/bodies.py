@@ -1,0 +1,227 @@
+"""The bodies of the API, as data: one struct for each kind of request and answer.
+
+Times are RFC 3339 in UTC, durations seconds. Unknown fields are refused in requests, so that nothing a caller wishes
+for is silently ignored; clients ignore unknown fields in answers.
+
+**Contents** (payloads and results) are JSON values, and pass through the functions unread. What another serialiser
+wrote travels as base64 in ``data``, with the serialiser's name in ``codec``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .. import limits
+from ..job import Job
+
+
+class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of requests."""
+
+
+class Out(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of answers. A newer server may say more."""
+
+
+class Fault(Out, frozen=True, kw_only=True):
+    """Why something failed: of a whole request (as ``{"error": ...}``) or of one item of a batch."""
+
+    code: str  # stable: see osqueue.errors
+    message: str  # what happened and what to do
+    retry_after: float | None = None  # seconds
+    field: str | None = None  # which one is wrong
+    job_id: str | None = None  # job_failed, wait_timeout
+    type: str | None = None  # job_failed: the exception's class
+    error: str | None = None  # job_failed: its message
+    traceback: str | None = None  # job_failed: the end of its traceback
+
+
+class Failure(Out, frozen=True, kw_only=True):
+    """The body of every answer that is not a success."""
+
+    error: Fault
+
+
+# ── Enqueue ──────────────────────────────────────────────────────────────────
+class NewJob(Body, frozen=True, kw_only=True):
+    """One job to be queued. ``job_id`` is the key its client drew, so that a repeated request is the same job."""
+
+    payload: Raw | UnsetType = UNSET
+    data: bytes | UnsetType = UNSET  # base64: instead of ``payload``, in the request's ``codec``
+    job_id: str | None = None
+    id: str | None = None
+    kind: str | None = None
+    priority: int = limits.PRIORITY_DEFAULT
+    delay: float | None = None
+    at: datetime | float | None = None
+    max_attempts: int = limits.ATTEMPTS_DEFAULT
+    result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000
+
+
+class NewJobs(Body, frozen=True, kw_only=True):
+    """Up to 1,000 jobs, queued in one commit. A bad item fails alone."""
+
+    jobs: list[Raw]  # each a NewJob; decoded one by one
+    codec: str = "json"
+
+
+class Accepted(Out, frozen=True, kw_only=True):
+    """What became of one job given to enqueue."""
+
+    status: str  # "queued", "duplicate", "completed" or "rejected"
+    job_id: str | None = None
+    state: str | None = None
+    result: Raw | UnsetType = UNSET  # completed
+    data: bytes | UnsetType = UNSET
+    codec: str | None = None  # of ``data``
+    error: Fault | None = None  # rejected
+
+
+class AcceptedJobs(Out, frozen=True, kw_only=True):
+    """One ``Accepted`` for each item, in order."""
+
+    jobs: list[Accepted]
+
+
+# ── Claim ────────────────────────────────────────────────────────────────────
+class NewClaim(Body, frozen=True, kw_only=True):
+    """Lease up to ``limit`` jobs. ``wait`` is how long to wait for the first."""
+
+    worker: str = "api"
+    limit: int = 1
+    wait: float = 0
+    lease: float = limits.LEASE_MS_DEFAULT / 1000
+    kinds: list[str] | None = None
+
+
+class Leased(Out, frozen=True, kw_only=True):
+    """A job in a worker's hands."""
+
+    job_id: str
+    token: str
+    attempt: int
+    max_attempts: int
+    run: int
+    priority: int
+    enqueued_at: datetime
+    started_at: datetime
+    expires_at: datetime
+    lease: float  # seconds
+    kind: str | None = None
+    id: str | None = None
+    cancel_requested: bool = False
+    payload: Raw | UnsetType = UNSET
+    data: bytes | UnsetType = UNSET
+    codec: str | None = None  # of ``data``
+    error: Fault | None = None  # why the payload cannot be given
+
+
+class Leases(Out, frozen=True, kw_only=True):
+    """The jobs leased; none, and why."""
+
+    jobs: list[Leased]
+    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
+
+
+# ── What workers say ─────────────────────────────────────────────────────────
+class ErrorDetails(Body, frozen=True, kw_only=True):
+    """An attempt's error, as it is kept with the job."""
+
+    message: str
+    type: str | None = None
+    traceback: str | None = None
+
+
+class Ending(Body, frozen=True, kw_only=True):
+    """How an attempt ended: with a ``result`` (or ``data``, or neither), an ``error``, a ``release``, a ``cancel``."""
+
+    job_id: str
+    token: str
+    result: Raw | UnsetType = UNSET
+    data: bytes | UnsetType = UNSET
+    error: str | ErrorDetails | UnsetType = UNSET
+    retry_in: float | None = None  # with ``error``: seconds; else the queue's back-off
+    retry: bool = True  # with ``error``: false makes it a dead letter at once
+    release: bool | float | UnsetType = UNSET  # true: to the front; a number: after that many seconds
+    cancel: str | UnsetType = UNSET  # why the job ends as cancelled
+
+
+class Endings(Body, frozen=True, kw_only=True):
+    """Up to 1,000 endings, committed together. A bad item fails alone."""
+
+    completions: list[Raw]  # each an Ending; decoded one by one
+    codec: str = "json"
+
+
+class Held(Body, frozen=True, kw_only=True):
+    """One lease."""
+
+    job_id: str
+    token: str
+
+
+class Beats(Body, frozen=True, kw_only=True):
+    """Up to 1,000 leases to extend, by ``lease`` seconds from now or by their own length."""
+
+    leases: list[Raw]  # each a Held; decoded one by one
+    lease: float | None = None
+
+
+class Told(Out, frozen=True, kw_only=True):
+    """What became of one item of a worker's request."""
+
+    job_id: str
+    ok: bool
+    code: str = "ok"  # "ok", "lease_lost", "failing", "failed", "cancelled", "stale" or "rejected"
+    cancel_requested: bool = False
+    error: Fault | None = None
+
+
+class ToldEndings(Out, frozen=True, kw_only=True):
+    """One ``Told`` for each item, in order."""
+
+    completions: list[Told]
+
+
+class ToldBeats(Out, frozen=True, kw_only=True):
+    """One ``Told`` for each item, in order."""
+
+    leases: list[Told]
+
+
+# ── Jobs ─────────────────────────────────────────────────────────────────────
+class Jobs(Out, frozen=True, kw_only=True):
+    """One page of live jobs, and the cursor of the next."""
+
+    jobs: list[Job]
+    cursor: str | None = None
+
+
+class Result(Out, frozen=True, kw_only=True):
+    """What a completed job answered."""
+
+    job_id: str
+    result: Raw | UnsetType = UNSET
+    data: bytes | UnsetType = UNSET
+    codec: str | None = None
+
+
+class Cancelled(Out, frozen=True, kw_only=True):
+    """What cancelling did."""
+
+    status: str  # "cancelled", "processing" (its worker is told) or "completed"
+
+
+class JobChange(Body, frozen=True, kw_only=True):
+    """What may be changed of a job."""
+
+    result_ttl: float
+
+
+class Health(Out, frozen=True, kw_only=True):
+    """The function runs."""
+
+    status: str
+    version: str

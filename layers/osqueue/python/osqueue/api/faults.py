@@ -1,0 +1,88 @@
+"""How errors travel: each kind by its code, with a status of HTTP, and back again as the error it was."""
+
+from __future__ import annotations
+
+from .. import errors
+from ..errors import JobFailed, OsqueueError, Rejected, WaitTimeout
+from .bodies import Fault
+
+# What is not here answers 500: it is a defect of ours, and says nothing of itself to callers.
+STATUS: dict[str, int] = {
+    "malformed": 400,  # the body is not JSON, or not of the form the route asks for
+    "no_route": 404,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "conflict": 409,
+    "lease_lost": 409,
+    "job_failed": 409,
+    "job_cancelled": 409,
+    "expired": 410,
+    "too_large": 413,
+    "rejected": 422,
+    "not_supported": 422,
+    "throttled": 429,
+    "not_finished": 202,
+    "wait_timeout": 202,  # the job is there, and goes on
+    "timeout": 503,
+    "unavailable": 503,
+    "unknown": 503,
+    "damaged": 503,
+    "newer_format": 503,
+    "not_installed": 503,
+}
+
+
+class Malformed(Rejected):
+    """The request's body cannot be read at all."""
+
+    code = "malformed"
+
+
+class TooLarge(Rejected):
+    """Something in the request is larger than the API takes."""
+
+    code = "too_large"
+
+
+_KINDS: list[type[OsqueueError]] = [
+    each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)
+]
+_CLASSES = {kind.code: kind for kind in (*_KINDS, Malformed, TooLarge)}
+
+
+def fault_of(error: OsqueueError) -> Fault:
+    """An error as it travels."""
+    job_id = getattr(error, "job_id", "") or None
+    return Fault(
+        code=error.code,
+        message=error.message,
+        retry_after=error.retry_after,
+        field=error.field if isinstance(error, Rejected) else None,
+        job_id=job_id,
+        type=(error.type or None) if isinstance(error, JobFailed) else None,
+        error=(error.error or None) if isinstance(error, JobFailed) else None,
+        traceback=(error.traceback or None) if isinstance(error, JobFailed) else None,
+    )
+
+
+def error_of(fault: Fault) -> OsqueueError:
+    """The error it was. A code that this release does not know becomes an error of the base class, with that code."""
+    kind = _CLASSES.get(fault.code, OsqueueError)
+    if issubclass(kind, JobFailed):
+        return kind(
+            fault.message,
+            job_id=fault.job_id or "",
+            type=fault.type or "",
+            error=fault.error or "",
+            traceback=fault.traceback or "",
+        )
+    if issubclass(kind, WaitTimeout):
+        return kind(fault.message, job_id=fault.job_id or "")
+    if issubclass(kind, Rejected):
+        return kind(fault.message, field=fault.field)
+    found = kind(fault.message)
+    if fault.retry_after is not None:
+        found.retry_after = fault.retry_after
+    if kind is OsqueueError:
+        found.code = fault.code
+    return found

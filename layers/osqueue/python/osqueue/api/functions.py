@@ -1,0 +1,56 @@
+"""The Lambda functions: what each is called, how long and with how much memory it may run, and its environment.
+
+One table for the CDK app, the local stack and the documentation.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+# API Gateway gives up on an HTTP API's integration after 30 s, so a function has to have answered before.
+GATEWAY_TIMEOUT_S = 30
+DEADLINE_MARGIN_S = 2.0  # a request is answered (429 or 503) this long before its function is stopped
+WAIT_S_MAX = 20.0  # a claim or a result is waited for at most this long in one request
+BODY_BYTES_MAX = 6 * 1024 * 1024 - 64 * 1024  # Lambda takes and gives 6 MB; the envelope needs some of it
+PAYLOAD_BYTES_MAX = 256 * 1024  # of one job in a request's body
+
+# Environment variables, set by the CDK app and by the local stack.
+STORE = "OSQUEUE_STORE"  # the address of the bucket: s3://bucket/prefix
+EVENT_BUS = (
+    "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of every transition; may be absent
+)
+SERVICE = "POWERTOOLS_SERVICE_NAME"
+NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
+LOG_LEVEL = "POWERTOOLS_LOG_LEVEL"
+METRICS_NAMESPACE = "osqueue"
+
+HANDLER = "handler.handler"  # functions/<name>/handler.py
+
+
+class Function(Struct, frozen=True):
+    """One Lambda function."""
+
+    name: str  # the folder in functions/, and the end of its deployed name
+    what: str
+    timeout_s: int
+    memory_mb: int
+    writes: bool = True  # does it commit?
+    schedule_minutes: int | None = None  # invoked by the schedule, this often
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    Function("enqueue", "queues jobs", 28, 512),
+    Function("claim", "leases jobs", 28, 512),
+    Function("complete", "hears how attempts ended", 28, 512),
+    Function("heartbeat", "extends leases", 28, 512),
+    Function("jobs", "tells of single jobs and cancels them", 28, 512),
+    Function("queues", "tells of queues and changes them", 28, 512),
+    Function("reaper", "upkeep of every queue, and its archive", 300, 1024, schedule_minutes=1),
+)
+
+BY_NAME: dict[str, Function] = {each.name: each for each in FUNCTIONS}
+
+
+def deployed_name(prefix: str, function: str) -> str:
+    """The name of a function in AWS: ``lambda://osqueue-dev`` calls ``osqueue-dev-enqueue`` and its siblings."""
+    return f"{prefix}-{function}"

@@ -1,0 +1,70 @@
+"""The bodies of the API's operations on whole queues, for operators. Loaded where they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..job import Job
+from ..letters import DeadGroup, DeadLetter
+from .bodies import Body, Out
+
+
+class Settings(Body, frozen=True, kw_only=True):
+    """Settings to change; those left out stay as they are."""
+
+    paused: bool | None = None
+    backoff_base: float | None = None
+    backoff_cap: float | None = None
+    dead_ttl: float | None = None
+    shards: int | None = None
+
+
+class Queues(Out, frozen=True, kw_only=True):
+    """One page of the queues' statistics, and the cursor of the next."""
+
+    queues: list[dict[str, Any]]
+    cursor: str | None = None
+
+
+class Redrive(Body, frozen=True, kw_only=True):
+    """Which dead letters to queue again: at most ``limit``, the oldest first."""
+
+    limit: int | None = None
+    kinds: list[str] | None = None
+    error: str | None = None  # part of the last error
+    fingerprint: str | None = None
+    dry_run: bool = False
+
+
+class Redriven(Out, frozen=True, kw_only=True):
+    """How many were queued again (or would be), and whether the limit left some."""
+
+    jobs: int
+    more: bool = False
+
+
+class DeadLetters(Out, frozen=True, kw_only=True):
+    """One page of dead letters, and the cursor of the next."""
+
+    jobs: list[DeadLetter]
+    cursor: str | None = None
+
+
+class DeadGroups(Out, frozen=True, kw_only=True):
+    """Dead letters by error, the largest group first."""
+
+    groups: list[DeadGroup]
+
+
+class Purge(Body, frozen=True, kw_only=True):
+    """Jobs to erase, by job id or client's id; 1,000 at most."""
+
+    jobs: list[str]
+
+
+class Page(Out, frozen=True, kw_only=True):
+    """One page of a queue's archive: records of one part, and the cursor of the next page."""
+
+    jobs: list[Job]
+    part: str = ""  # the part they stand in; repeats are told by (job_id, run) among neighbouring hours
+    cursor: str | None = None
