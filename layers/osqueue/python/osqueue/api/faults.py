@@ -47,7 +47,7 @@ class TooLarge(Rejected):
 _KINDS: list[type[OsqueueError]] = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)
 ]
-_CLASSES = {kind.code: kind for kind in (*_KINDS, Malformed, TooLarge)}
+_CLASSES: dict[str, type[OsqueueError]] = {kind.code: kind for kind in [*_KINDS, Malformed, TooLarge]}
 
 
 def fault_of(error: OsqueueError) -> Fault:
