@@ -35,7 +35,7 @@ def request(*ops: Op, env: str = "w", n: int = 1, nonce: int = 1, born: int = 0)
 
 
 def apply(state: State, *requests: Request, now_ms: int = EPOCH_MS) -> Reduction:
-    return reduce(state, requests, Context(now_ms, bytes(15) + b"\1", 1, "q"))
+    return reduce(state, requests, Context(now_ms, bytes(15) + b"\1", 1))
 
 
 def empty(**fields: Any) -> State:

@@ -135,7 +135,7 @@ class Shard:
         commit, chance = self.chance.randbytes(16), self.chance.getrandbits(64)
         blocks: dict[Any, Any] = {}
         for _ in range(200):
-            done = reduce(self.state, requests, Context(self.now, commit, chance, "q", blocks))
+            done = reduce(self.state, requests, Context(self.now, commit, chance, blocks))
             wanted = [need for need in done.missing if need.place not in blocks]
             if not wanted or not load:
                 break

@@ -26,7 +26,7 @@ def sighting(q: Queue[Any], key: bytes) -> tuple[State, Sighting]:
 
 def apply(state: State, op: Any, now_ms: int) -> tuple[State, Code]:
     request = Request("w" * 16, 1, 0, state.seq, state.epoch, (op,))
-    done = reduce(state, [request], Context(now_ms, bytes(16), 7, "mail"))
+    done = reduce(state, [request], Context(now_ms, bytes(16), 7))
     return done.state, done.outcomes[request.identity][0].code
 
 
@@ -70,7 +70,7 @@ def test_one_key_twice_in_one_request_is_one_job() -> None:
     new = New(b"k" * 16, b"1", client_id="a", seen=0)
     state = State(commit=bytes(16), epoch=7)
     request = Request("w" * 16, 1, 0, 0, 7, (Enqueue((new, new)),))
-    done = reduce(state, [request], Context(1, bytes(16), 7, "mail"))
+    done = reduce(state, [request], Context(1, bytes(16), 7))
     assert done.outcomes[request.identity][0].codes == [Code.QUEUED, Code.DUPLICATE]
     assert done.state.counters.enqueued == 1
 

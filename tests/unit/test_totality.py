@@ -174,7 +174,7 @@ def test_the_same_arguments_give_the_same_answer(
             if op is not None:
                 shard.apply(op)
         requests = [shard.request(Claim(5, "b", 5_000), env="b"), shard.request(Sweep(True), env="a")]
-        context = Context(shard.now + 999, b"c" * 16, 9, "q")
+        context = Context(shard.now + 999, b"c" * 16, 9)
         before = encode_head(shard.state)
         first = reduce(shard.state, requests, context)
         assert reduce(shard.state, requests[::-1], context) == first  # nor does their order matter

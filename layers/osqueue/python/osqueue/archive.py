@@ -21,7 +21,7 @@ from .core.history import Record, decode_part
 from .core.state import Table
 from .core.wire import born_of
 from .errors import Rejected, shown
-from .job import Attempt, Job, moment
+from .job import Job, attempt_view, moment
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, List, Listed, Missing
 
@@ -170,19 +170,7 @@ def view(record: Record) -> Job:
         due_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
         finished_at=moment(record.finished_ms),
         error=next((each.error for each in reversed(record.attempts) if each.error), None),
-        attempts=tuple(
-            Attempt(
-                each.run,
-                each.worker,
-                moment(each.started_ms),
-                moment(each.ended_ms),
-                each.outcome,
-                each.error or None,
-                each.error_type or None,
-                moment(each.beat_ms) if each.beat_ms else None,
-            )
-            for each in record.attempts
-        ),
+        attempts=tuple(map(attempt_view, record.attempts)),
         id=record.id,
         run=record.run,
     )

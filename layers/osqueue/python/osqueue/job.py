@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from .core import state as stored
 from .errors import OsqueueError
 from .keys import job_id
+
+if TYPE_CHECKING:
+    from .core.history import AttemptRecord
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -76,6 +79,20 @@ def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
+def attempt_view(each: stored.Attempt | AttemptRecord) -> Attempt:
+    """The public view of a lease that ended, as the queue or the archive keeps it."""
+    return Attempt(
+        each.run,
+        each.worker,
+        moment(each.started_ms),
+        moment(each.ended_ms),
+        each.outcome,
+        each.error or None,
+        each.error_type or None,
+        moment(each.beat_ms) if each.beat_ms else None,
+    )
+
+
 def job_view(state: str, job: stored.Job, **more: Any) -> Job:
     """The public view of a stored job."""
     errors = [attempt.error for attempt in job.history if attempt.error]
@@ -90,19 +107,7 @@ def job_view(state: str, job: stored.Job, **more: Any) -> Job:
         payload_bytes=more.pop("payload_bytes", stored.content_bytes(job.payload)),
         due_at=moment(job.due_ms) if job.due_ms else None,
         error=errors[-1] if errors else None,
-        attempts=tuple(
-            Attempt(
-                each.run,
-                each.worker,
-                moment(each.started_ms),
-                moment(each.ended_ms),
-                each.outcome,
-                each.error or None,
-                each.error_type or None,
-                moment(each.beat_ms) if each.beat_ms else None,
-            )
-            for each in job.history
-        ),
+        attempts=tuple(map(attempt_view, job.history)),
         id=job.client_id,
         run=job.run,
         **more,

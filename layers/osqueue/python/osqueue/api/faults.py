@@ -47,7 +47,8 @@ class TooLarge(Rejected):
 _KINDS: list[type[OsqueueError]] = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)
 ]
-_CLASSES: dict[str, type[OsqueueError]] = {kind.code: kind for kind in [*_KINDS, Malformed, TooLarge]}
+_KINDS += [Malformed, TooLarge]
+_CLASSES = {kind.code: kind for kind in _KINDS}
 
 
 def fault_of(error: OsqueueError) -> Fault:

@@ -467,9 +467,7 @@ class _Commit:
                     yield from self.pause(writer.commit_seconds if isinstance(failed, Failed) else 0.0)
                     return None
             unreadable = frozenset(self.reader.unreadable)
-            context = Context(
-                now, commit_id, chance, writer.queue, writer.blocks, unreadable, writer.observed
-            )
+            context = Context(now, commit_id, chance, writer.blocks, unreadable, writer.observed)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.reader.unread(reduction.missing)
             rounds += 1

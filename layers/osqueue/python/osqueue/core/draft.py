@@ -63,7 +63,6 @@ class Context(Struct, frozen=True):
     now_ms: int  # the commit's time; a time before the head's own is ignored
     commit: bytes  # the new commit id, 16 random bytes
     chance: int  # 64 random bits that name whatever this reduction spills
-    queue: str = ""  # names the archive's folder
     blocks: Blocks = {}  # what was read from segments so far
     unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
     observed: bool = True  # somebody wants to know the transitions
