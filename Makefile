@@ -1,7 +1,8 @@
 # One command for each thing one does here; `make` alone lists them.
 #
 # Set-up needs a Python of 3.11 or later with its venv module, and the network once. Everything is
-# installed under .venv and .venv-tools; nothing outside this folder changes.
+# installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. The tests, and
+# what deploys, need Node.js as well.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,6 +11,7 @@ SHELL := bash
 UV_VERSION := 0.13.8
 SECONDS ?= 60
 SEED ?=
+ENV ?= dev
 JOBS ?= 2
 ARGS ?=
 
@@ -19,12 +21,14 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := layers bench demo tests
+CODE := layers functions infra bench demo tests
+
+CDK := node_modules/.bin/cdk
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: help setup check-tools demo test lint types unit format soak bench lock clean
+.PHONY: help setup check-tools check-node demo test lint types unit format soak bench lock layers synth deploy clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -43,6 +47,15 @@ check-tools: ## Say what this machine has and what is missing
 	@if ! "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null; then \
 	  echo "missing: $(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "found:   $$("$(PYTHON)" -c 'import sys; print(sys.executable, sys.version.split()[0])') with venv"
+	@$(MAKE) --no-print-directory check-node || echo "         (everything but test, unit, synth and deploy works without it)" >&2
+
+check-node:
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	  echo "missing: Node.js 20 or later with npm: the CDK runs on it (Debian: apt install nodejs npm; macOS: brew install node)" >&2; \
+	  exit 1; fi
+	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then \
+	  echo "missing: $$(command -v node) is Node.js $$(node --version), older than 20" >&2; exit 1; fi
+	@echo "found:   Node.js $$(node --version), npm $$(npm --version 2>/dev/null)"
 
 $(UV): Makefile
 	@$(MAKE) --no-print-directory check-tools
@@ -60,7 +73,7 @@ $(UV): Makefile
 	  echo "set-up stopped: uv could not install what uv.lock names. Is the network up? Then run it again." >&2; exit 1; }
 	@touch .venv/.ready
 
-demo: setup ## Replay a real log of 18,239 jobs through the file store, with workers killed on the way
+demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way
 	@$(RUN) -m demo $(ARGS)
 
 test: lint types unit ## Run every check: lint, types, tests
@@ -72,7 +85,7 @@ lint: setup ## Check style, banned names and formatting
 types: setup ## Check types, strictly
 	@.venv/bin/mypy
 
-unit: setup ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
+unit: setup check-node ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 format: setup ## Format the code and repair what the linter can
@@ -88,6 +101,20 @@ bench: setup ## Run the benchmarks against their goals (ARGS="writers --json" pi
 lock: $(UV) ## Write uv.lock anew after a change of pyproject.toml
 	@$(UV) lock
 
+$(CDK): package.json package-lock.json
+	@$(MAKE) --no-print-directory check-node
+	@npm ci --silent --no-audit --no-fund
+	@touch $(CDK)
+
+layers: setup ## Build the Lambda layer and say how large it is
+	@$(RUN) -m infra.layers $(ARGS)
+
+synth: setup $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out
+	@$(CDK) synth --quiet -c env=$(ENV) $(ARGS)
+
+deploy: setup $(CDK) ## Deploy ENV (dev) to AWS, with your credentials
+	@$(CDK) deploy --all -c env=$(ENV) $(ARGS)
+
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,7 @@ NAMES = (
     "waiting",
     "archive",
     "lookup",
+    "stack",
 )
 
 

@@ -1,4 +1,4 @@
-"""Replays a real log of 18,239 jobs through the file store and checks that not one is lost: ``python -m demo``."""
+"""Replays a real log of 18,239 jobs through the API and checks that not one is lost: ``python -m demo``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from demo import report, screen
 from demo.crew import Crashed
 from demo.plan import LOG, Plan, load
 from demo.replay import Stuck, replay
+from demo.stack import Silent
 from demo.stock import Result, recount
 from demo.swf import SwfError, read_jobs
 from osqueue import errors
@@ -38,6 +39,9 @@ def main() -> int:
         "--dir", type=Path, help="a new folder for the queue, kept (a temporary one, deleted)"
     )
     parser.add_argument("--seed", type=int, default=1, help="which jobs fail and which worker is killed (1)")
+    parser.add_argument(
+        "--embedded", action="store_true", help="work on the folder directly, with no API in between"
+    )
     parser.add_argument("--no-kill", action="store_true", help="let every worker live")
     parser.add_argument(
         "--json", action="store_true", help="the result as one JSON object on standard output"
@@ -62,7 +66,16 @@ def main() -> int:
         parser.error(f"--recount: {options.recount} is not the folder of a replay.")
     try:
         return run(options) if options.recount is None else count_again(options)
-    except (Crashed, Stuck, SwfError, errors.OsqueueError, msgspec.MsgspecError, OSError, EOFError) as error:
+    except (
+        Crashed,
+        Silent,
+        Stuck,
+        SwfError,
+        errors.OsqueueError,
+        msgspec.MsgspecError,
+        OSError,
+        EOFError,
+    ) as error:
         print(f"The replay stopped: {error}", file=sys.stderr)
         return 1
 
@@ -77,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
     console = None if options.json else screen.console_of(sys.stdout)
     try:
         if not options.json:
-            print(screen.introduction(plan, kill), flush=True)
+            print(screen.introduction(plan, kill, options.embedded), flush=True)
         with screen.watching(plan, console, sys.stderr if options.json else sys.stdout) as watcher:
-            result = replay(plan, kill, watcher)
+            result = replay(plan, kill, watcher, options.embedded)
         tell(plan, result, options, console)
         return 1 if result.account.problems else 0
     except KeyboardInterrupt:

@@ -28,13 +28,18 @@ class Crew:
         self.plan_path = plan_path
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.killed: str | None = None
+        self.served: set[str] = set()  # processes that do not listen to their input, and end by SIGTERM
 
     def start(self, name: str, module: str, *arguments: str) -> None:
+        """Start one of the replay's own programs."""
+        self.run(name, module, str(self.plan_path), *arguments)
+
+    def run(self, name: str, module: str, *arguments: str) -> None:
         """Start a process in a session of its own: the terminal's Ctrl-C is for the parent to act on."""
         paths = [str(ROOT / "layers/osqueue/python"), os.environ.get("PYTHONPATH", "")]
         with self.plan.output(name).open("wb") as output:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", module, str(self.plan_path), *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 stdin=subprocess.PIPE,
@@ -42,6 +47,11 @@ class Crew:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def serve(self, name: str, module: str, *arguments: str) -> None:
+        """Start a server: it ends when the others, which need it, have ended."""
+        self.served.add(name)
+        self.run(name, module, *arguments)
 
     def check(self) -> None:
         """Raise Crashed when a process has failed that nobody killed."""
@@ -71,11 +81,13 @@ class Crew:
         self.processes[name].wait()
 
     def dismiss(self) -> None:
-        """Tell every process that it is over, and wait until it has ended."""
+        """Tell every process that it is over, the latest first, and wait until it has ended."""
         for process in self.processes.values():
             assert process.stdin is not None
             process.stdin.close()
-        for process in self.processes.values():
+        for name, process in reversed(self.processes.items()):
+            if name in self.served:
+                process.terminate()
             try:
                 process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:

@@ -66,14 +66,32 @@ class Measures(Struct, frozen=True):
     waits: Waits
     archive: Archive
     reaps: int  # passes of the reaper process
-    requests: dict[str, int]  # asked of the store by all processes but the parent, by kind
+    calls: dict[
+        str, int
+    ]  # of the API, by all processes but the parent, by method of HTTP; none where there is no API
+    calls_per_job: float
+    requests: dict[
+        str, int
+    ]  # asked of the store by the functions, or where there are none by all processes, by kind
     requests_per_job: float
     commits: int
     disk_bytes: int  # the whole store at the end
 
 
+class Served(Struct, frozen=True):
+    """What the functions did, where there is an API."""
+
+    requests: Mapping[str, int]  # to the store
+    reaps: int
+
+
 def measure(
-    books: Books, journals: Mapping[str, Sequence[Entry]], commits: int, archive: Archive, store: Path
+    books: Books,
+    journals: Mapping[str, Sequence[Entry]],
+    commits: int,
+    archive: Archive,
+    store: Path,
+    served: Served | None = None,
 ) -> Measures:
     """Measure a replay by its records, one of each job, and by the journals of all processes."""
     records = books.archive
@@ -82,11 +100,15 @@ def measure(
     seconds = (ended_ms - began_ms) / 1000
     timed = [record for record in records if record.attempts]
     outcomes = Counter(attempt.outcome for record in records for attempt in record.attempts)
-    requests: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     for journal in journals.values():
-        for kind in REQUESTS:  # cumulative: the largest is the sum
-            requests[kind] += max((entry.requests.get(kind, 0) for entry in journal), default=0)
+        for kind in {
+            kind for entry in journal for kind in entry.requests
+        }:  # cumulative: the largest is the sum
+            asked[kind] += max(entry.requests.get(kind, 0) for entry in journal)
+    calls, requests = (Counter[str](), asked) if served is None else (asked, Counter(served.requests))
     entries = [entry for journal in journals.values() for entry in journal]
+    jobs = max(1, len(records))
     return Measures(
         seconds=seconds,
         jobs_per_second=len(records) / seconds if seconds else 0.0,
@@ -99,9 +121,11 @@ def measure(
         ids=ids_of(books),
         waits=waits_of(books),
         archive=archive,
-        reaps=sum(entry.reaps for entry in entries),
-        requests=dict(requests),
-        requests_per_job=requests.total() / len(records) if records else 0.0,
+        reaps=sum(entry.reaps for entry in entries) if served is None else served.reaps,
+        calls=dict(calls),
+        calls_per_job=calls.total() / jobs,
+        requests={kind: requests[kind] for kind in REQUESTS},
+        requests_per_job=requests.total() / jobs,
         commits=commits,
         disk_bytes=sum(path.stat().st_size for path in store.rglob("*") if path.is_file()),
     )

@@ -41,6 +41,7 @@ class Plan(Struct, frozen=True):
     seed: int = 1  # decides which jobs fail and which worker is killed
     lease_s: float = 3.0
     slots: int = 96  # jobs that one worker runs at the same time
+    url: str = ""  # of the local stack, once it runs; empty: everybody works on the store itself
 
     @property
     def store(self) -> Path:
@@ -52,8 +53,13 @@ class Plan(Struct, frozen=True):
         return Path(self.folder) / "notes"
 
     @property
-    def address(self) -> str:
+    def store_address(self) -> str:
         return f"file://{self.store}"
+
+    @property
+    def address(self) -> str:
+        """Where the processes find the queue."""
+        return self.url or self.store_address
 
     def journal(self, name: str) -> Path:
         return self.notes / f"{name}.jsonl"

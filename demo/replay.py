@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from demo import producer, reaper, rival
+from demo import producer, reaper, rival, stack
 from demo.crew import Crew
 from demo.plan import BACKOFF_BASE_S, BACKOFF_CAP_S, QUEUE, Plan, save
 from demo.stock import Kill, Result, hands, note_kill, take_stock
@@ -46,22 +47,26 @@ class Watcher:
         """Something happened."""
 
 
-def replay(plan: Plan, kill: bool, watcher: Watcher) -> Result:
+def replay(plan: Plan, kill: bool, watcher: Watcher, embedded: bool = False) -> Result:
     """Run the whole replay and check its accounts. Raises Stuck or Crashed when it cannot come to an end."""
-    queue: Queue[Any] = Queue.connect(plan.address, QUEUE)
-    queue.configure(backoff_base=BACKOFF_BASE_S, backoff_cap=BACKOFF_CAP_S)
     with Crew(plan, save(plan)) as crew:
+        if not embedded:
+            plan = replace(plan, url=stack.start(crew, plan))
+            save(plan)
+        queue: Queue[Any] = Queue.connect(plan.address, QUEUE)
+        queue.configure(backoff_base=BACKOFF_BASE_S, backoff_cap=BACKOFF_CAP_S)
         for name in plan.worker_names():
             crew.start(name, "demo.worker", name)
-        crew.start(reaper.NAME, "demo.reaper")
+        if embedded:
+            crew.start(reaper.NAME, "demo.reaper")
         began = time.monotonic() + START_S
         for name in SENDERS:
             crew.start(name, f"demo.{name}", str(began))
         killed = _watch(plan, queue, crew, watcher, kill)
+        watcher.event("All are done. Counting.")
+        queue.reap()
     crew.check()
-    watcher.event("All are done. Counting.")
-    queue.reap()
-    return take_stock(plan, queue, killed)
+    return take_stock(plan, killed)
 
 
 def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bool) -> Kill | None:

@@ -62,6 +62,13 @@ def rows(plan: Plan, result: Result) -> Iterator[Row]:
     yield Row("wait p50, p95, p99", times(measures.wait), "from enqueue to the first claim")
     yield Row("run p50, p95, p99", times(measures.run), "from claim to completion")
     yield Row("commits", f"{measures.commits:,}", f"{measures.commits / jobs:.2f} a job")
+    if measures.calls:
+        yield Row(
+            "API calls",
+            f"{sum(measures.calls.values()):,}",
+            f"{measures.calls_per_job:.2f} a job: "
+            + ", ".join(f"{kind} {count:,}" for kind, count in measures.calls.items() if count),
+        )
     yield Row(
         "storage requests",
         f"{sum(requests.values()):,}",

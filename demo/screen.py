@@ -20,19 +20,25 @@ INTRODUCTION = """\
 A supercomputer's work of late 1993, replayed: the job log of the Intel iPSC/860 at NASA Ames Research Center.
 Acknowledgement: Bill Nitzberg, NASA Ames.
 
-{jobs:,} jobs go through a queue that is a folder, every commit flushed to disk: one producer process,
-{workers} worker processes, leases of {lease:g} s. About 3 % of the jobs fail once or twice and are tried again.
-{twice:,} carry ids, and a second producer sends them, too; for {waits:,} of these somebody waits.
-A reaper process archives what is over.{kill}
+{way}
+One producer process, {workers} worker processes, leases of {lease:g} s. About 3 % of the jobs fail once or twice
+and are tried again. {twice:,} carry ids, and a second producer sends them, too; for {waits:,} of these somebody
+waits. A reaper archives what is over.{kill}
 """
+SERVED = """\
+{jobs:,} jobs enter over HTTP and are claimed over HTTP. Behind the API real Lambda runtime processes run the handlers;
+the queue is a folder, every commit flushed to disk."""
+EMBEDDED = (
+    "{jobs:,} jobs go through a queue that is a folder, every commit flushed to disk. No API in between."
+)
 KILL = " One worker dies by kill -9 on the way."
 
 
-def introduction(plan: Plan, kill: bool) -> str:
+def introduction(plan: Plan, kill: bool, embedded: bool) -> str:
     """What is about to happen."""
     callers = callers_of(plan, jobs_of(plan)).values()
     return INTRODUCTION.format(
-        jobs=plan.jobs,
+        way=(EMBEDDED if embedded else SERVED).format(jobs=plan.jobs),
         workers=plan.workers,
         lease=plan.lease_s,
         twice=len(callers),

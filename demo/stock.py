@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from demo import producer, reaper, rival
+from demo import producer, reaper, rival, stack
 from demo.accounting import Account, check
 from demo.books import Attempt, Books, Record
 from demo.journal import read_journal
-from demo.measure import Archive, Measures, measure
+from demo.measure import Archive, Measures, Served, measure
 from demo.plan import QUEUE, Plan, callers_of, jobs_of
 from osqueue import Job, Queue
 
@@ -41,8 +41,12 @@ class Result(Struct, frozen=True):
     came_back: int  # jobs of the killed worker whose leases ended without a word
 
 
-def take_stock(plan: Plan, queue: Queue[Any], kill: Kill | None) -> Result:
-    """Compare all accounts of a replay, and measure it. The last finished jobs have to be archived by now."""
+def take_stock(plan: Plan, kill: Kill | None) -> Result:
+    """Compare all accounts of a replay, and measure it. The last finished jobs have to be archived by now.
+
+    Reads the store itself, past the API.
+    """
+    queue: Queue[Any] = Queue.connect(plan.store_address, QUEUE)
     lines, archive = read_archive(plan.store)
     journals = {
         name: list(read_journal(plan.journal(name)))
@@ -67,7 +71,9 @@ def take_stock(plan: Plan, queue: Queue[Any], kill: Kill | None) -> Result:
         for record in books.archive
         for attempt in record.attempts
     )
-    measures = measure(books, journals, queue.stats()["commits"], archive, plan.store)
+    served = Served(stack.requests_to_store(stack.log_of(plan)), stack.passes(stack.log_of(plan)))
+    commits = queue.stats()["commits"]
+    measures = measure(books, journals, commits, archive, plan.store, served if plan.url else None)
     return Result(check(books), measures, kill, came_back)
 
 
@@ -133,4 +139,4 @@ def recount(plan: Plan) -> Result:
     """Count a kept replay again, as it lies there now."""
     path = kill_path(plan)
     kill = msgspec.json.decode(path.read_bytes(), type=Kill) if path.exists() else None
-    return take_stock(plan, Queue.connect(plan.address, QUEUE), kill)
+    return take_stock(plan, kill)

@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests needs: the S3 server, one for the whole session."""
+"""Fixtures that more than one folder of tests needs: an S3 server, one for the session, and how to serve an API."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import pytest
 _buckets = itertools.count(1)
 
 
-def _s3_server() -> ModuleType:
-    """`tests/s3_server.py`, which is a script as well and therefore not part of a package."""
-    name = "s3_server"
+def _beside(name: str) -> ModuleType:
+    """A module of this folder, which is not a package."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
         assert spec is not None
@@ -30,7 +29,7 @@ def _s3_server() -> ModuleType:
 @pytest.fixture(scope="session")
 def aws_environment() -> Iterator[None]:
     """Dummy credentials, and nothing of the machine's own: no test may ever reach AWS."""
-    server = _s3_server()
+    server = _beside("s3_server")
     with pytest.MonkeyPatch.context() as patch:
         for name in server.FOREIGN_ENVIRONMENT:
             patch.delenv(name, raising=False)
@@ -44,7 +43,7 @@ def aws_environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def s3_endpoint(aws_environment: None) -> Iterator[str]:
     """The URL of an S3 server that keeps its promises about conditional writes."""
-    with _s3_server().s3_server() as endpoint:
+    with _beside("s3_server").s3_server() as endpoint:
         yield endpoint
 
 
@@ -52,5 +51,11 @@ def s3_endpoint(aws_environment: None) -> Iterator[str]:
 def s3_bucket(s3_endpoint: str) -> str:
     """The name of an empty bucket of this test's own."""
     name = f"test-bucket-{os.getpid()}-{next(_buckets)}"
-    _s3_server().create_bucket(s3_endpoint, name)
+    _beside("s3_server").create_bucket(s3_endpoint, name)
     return name
+
+
+@pytest.fixture(scope="session")
+def api_server() -> ModuleType:
+    """``api_server(store)`` serves an API on loopback; ``PREFIX`` is what its functions' names begin with."""
+    return _beside("api_server")

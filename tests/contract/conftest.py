@@ -1,4 +1,4 @@
-"""What the contract tests of the queue share: every store, both kinds of queue, and a clock that tests move."""
+"""What the contract tests of the queue share: every store and API, both kinds of queue, and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from osqueue import AsyncQueue, Queue
 from osqueue.clock import Machine
-from osqueue.stores.address import open_store
+from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.base import Found, Reply, Request
 from osqueue.stores.wrapped import WrappedStore
+from osqueue.transports.address import open_transport
 
 STORES = ("memory", "file", "s3")
+REMOTE = ("http", "lambda")  # an API in front of a store in memory
 
 
 class Shifted(Machine):
@@ -82,8 +85,23 @@ class Blocking:
         return item._inner if isinstance(item, Blocking) else item
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture
+def api_url(api_server: ModuleType, tmp_path: Path, clock: Shifted) -> Iterator[str]:
+    """An API in front of a store in memory, whose clock the test moves."""
+    with api_server.api_server(open_store(f"memory://{tmp_path}", clock), machine=clock) as url:
+        yield url
+
+
+@pytest.fixture(params=[*STORES, *REMOTE])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param in REMOTE:
+        if request.node.get_closest_marker("embedded"):
+            pytest.skip("it reaches into the store")
+        url: str = request.getfixturevalue("api_url")
+        if request.param == "http":
+            return url
+        request.getfixturevalue("aws_environment")
+        return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
     if request.param == "s3":
         bucket = request.getfixturevalue("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
@@ -96,10 +114,18 @@ def clock() -> Shifted:
 
 
 @pytest.fixture
+def behind(address: str, tmp_path: Path, clock: Shifted) -> Any:
+    """The store itself, whatever the queue goes through."""
+    return open_store(f"memory://{tmp_path}" if is_remote(address) else address, clock)
+
+
+@pytest.fixture
 def new_store(address: str, clock: Shifted) -> Callable[[], Any]:
-    """Opens the store again, as another process would."""
+    """Opens the store, or the API, again, as another process would."""
 
     def open_again() -> Any:
+        if is_remote(address):
+            return open_transport(address, clock)
         store = open_store(address, clock)
         return Moved(store, clock) if store.clock_ms() is None else store
 

@@ -130,14 +130,14 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda each: each.__name__)
-def test_nothing_of_a_purged_job_is_left(q: Any, place: Callable[[Any, bool], str]) -> None:
+def test_nothing_of_a_purged_job_is_left(q: Any, behind: Any, place: Callable[[Any, bool], str]) -> None:
     other = q.enqueue("keep me", id="other", priority=0, delay=60).job_id
     job_id = place(q, False)
     before = q.stats()
-    assert holders(q.store)
+    assert holders(behind)
     report = q.purge(job_id)
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
     assert report.jobs == (job_id,)
     assert report.left == ()
     assert q.status(job_id) is None
@@ -158,56 +158,56 @@ def test_nothing_of_a_purged_job_is_left(q: Any, place: Callable[[Any, bool], st
     "place", [waiting, in_a_segment, failed, failed_in_a_segment], ids=lambda each: each.__name__
 )
 def test_large_payloads_are_wiped_and_those_beside_them_are_not(
-    q: Any, place: Callable[[Any, bool], str]
+    q: Any, behind: Any, place: Callable[[Any, bool], str]
 ) -> None:
     q.enqueue_many([{"payload": f"{at}" * 2_000, "priority": 0, "delay": 3_600} for at in range(3)])
     job_id = place(q, True)
     assert q.purge(job_id).contents == 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
     assert q.stats()["scheduled"] == 3
 
 
-def test_a_payload_is_wiped_although_its_job_is_over(q: Any) -> None:
+def test_a_payload_is_wiped_although_its_job_is_over(q: Any, behind: Any) -> None:
     job_id = secret_job(q, large=True)
     q.claim()[0].complete()
     q.reap()
     assert q.purge(job_id).contents == 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
 
 
-def test_one_of_many_payloads_in_a_shared_object_is_wiped(q: Any) -> None:
+def test_one_of_many_payloads_in_a_shared_object_is_wiped(q: Any, behind: Any) -> None:
     done = q.enqueue_many([{"payload": f"{SECRET if at == 1 else at} " * 500} for at in range(3)])
     assert q.purge(done[1].job_id).contents == 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
     assert [lease.payload for lease in q.claim(9)] == ["0 " * 500, "2 " * 500]
 
 
-def test_large_results_are_wiped(q: Any) -> None:
+def test_large_results_are_wiped(q: Any, behind: Any) -> None:
     job_id = completed(q, True)
     assert q.purge(job_id).contents == 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
 
 
-def test_a_job_that_only_the_archive_knows_is_purged_by_its_job_id(q: Any, clock: Any) -> None:
+def test_a_job_that_only_the_archive_knows_is_purged_by_its_job_id(q: Any, behind: Any, clock: Any) -> None:
     job_id = completed_and_archived(q, False)
     clock.shift_ms += 2 * 86_400_000
     q.reap()
     assert q.status(job_id) is None
     report = q.purge(job_id)
     assert report.archive >= 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
-    parts = [data for key, data in contents(q.store).items() if key.startswith("archive/")]
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
+    parts = [data for key, data in contents(behind).items() if key.startswith("archive/")]
     assert sum(data.count(b"\n") for data in parts) == 1  # the other job's record
     with pytest.raises(NotFound):
         q.purge(SECRET)
 
 
-def test_backups_forget_it_too_and_stay_readable(q: Any, clock: Any) -> None:
+def test_backups_forget_it_too_and_stay_readable(q: Any, behind: Any, clock: Any) -> None:
     job_id = waiting(q, False)
     q.reap()
     clock.shift_ms += 3_700_000
@@ -215,11 +215,11 @@ def test_backups_forget_it_too_and_stay_readable(q: Any, clock: Any) -> None:
     q.reap()
     report = q.purge(job_id)
     assert report.backups >= 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
 
 
-def test_a_job_that_is_being_worked_on_is_not_purged(q: Any) -> None:
+def test_a_job_that_is_being_worked_on_is_not_purged(q: Any, behind: Any) -> None:
     job_id = secret_job(q)
     (lease,) = q.claim()
     with pytest.raises(Conflict):
@@ -227,18 +227,18 @@ def test_a_job_that_is_being_worked_on_is_not_purged(q: Any) -> None:
     lease.heartbeat()
     lease.complete()
     assert q.purge(SECRET).ids == 1
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
 
 
-def test_several_jobs_are_purged_at_once(opened: Any) -> None:
+def test_several_jobs_are_purged_at_once(opened: Any, behind: Any) -> None:
     q = opened()
     q.configure(shards=2)
     ids = [q.enqueue(f"{SECRET} {at}").job_id for at in range(6)]
     report = q.purge(ids)
     assert (set(report.jobs), report.cancelled, report.state) == (set(ids), 6, 6)
-    assert holders(q.store) == []
-    assert imbalanced(q.store) == []
+    assert holders(behind) == []
+    assert imbalanced(behind) == []
     assert q.stats()["queued"] == 0
 
 

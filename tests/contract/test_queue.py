@@ -159,8 +159,17 @@ def test_many_are_completed_in_one_commit_and_a_bad_one_fails_alone(q: Any) -> N
     assert q.stats()["completed"] == 3
 
 
-def test_payloads_and_results_of_any_size(q: Any) -> None:
-    payloads = ["x" * size for size in (0, 1_000, 1_023, 5_000, 300_000)]
+def test_payloads_and_results_of_many_sizes(q: Any) -> None:
+    pass_through(q, ["x" * size for size in (0, 1_000, 1_023, 5_000, 262_142)])
+
+
+@pytest.mark.embedded
+def test_payloads_and_results_larger_than_an_api_takes(q: Any) -> None:
+    pass_through(q, ["x" * 262_143, "y" * 300_000])
+
+
+def pass_through(q: Any, payloads: list[str]) -> None:
+    """Each payload is its job's result as well."""
     q.enqueue_many([{"payload": each} for each in payloads])
     leases = q.claim(5)
     assert [lease.payload for lease in leases] == payloads

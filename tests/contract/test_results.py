@@ -235,10 +235,8 @@ async def _collect(found: Any) -> list[Any]:
 
 
 def test_a_job_without_a_result_yet_or_without_one_at_all_says_so(q: Any) -> None:
-    waiting = q.enqueue(1, delay=60).job_id
-    assert _read(q, waiting) is NotFinished
-    queued = q.enqueue(1).job_id
-    assert _read(q, queued) is NotFinished
+    waiting, queued = q.enqueue(1, delay=60).job_id, q.enqueue(1).job_id
+    assert [_read(q, job) for job in (waiting, queued)] == [NotFinished, NotFinished]
     (lease,) = q.claim()
     assert _read(q, queued) is NotFinished
     lease.fail("no", retry_in=60)
@@ -276,8 +274,17 @@ def test_no_result_is_none(q: Any) -> None:
         q.reap()
 
 
-@pytest.mark.parametrize("size", [1_000, 1_024, 1_025, 40_000, 1_500_000])
-def test_results_of_any_size_are_read_wherever_they_lie(q: Any, size: int) -> None:
+@pytest.mark.parametrize("size", [1_000, 1_024, 1_025, 40_000, 262_144])
+def test_results_of_many_sizes_are_read_wherever_they_lie(q: Any, size: int) -> None:
+    is_read_everywhere(q, size)
+
+
+@pytest.mark.embedded
+def test_a_result_larger_than_an_api_takes_is_read_wherever_it_lies(q: Any) -> None:
+    is_read_everywhere(q, 1_500_000)
+
+
+def is_read_everywhere(q: Any, size: int) -> None:
     text = "".join(chr(97 + at % 26) for at in range(size - 2))
     jobs = [complete(q, text, id="a")]
     for _ in range(3):

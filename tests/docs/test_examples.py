@@ -257,5 +257,5 @@ def test_no_figure_waits_to_be_filled_in() -> None:
 
 def test_the_page_on_stores_names_every_option() -> None:
     text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
-    options = {option for known in address._OPTIONS.values() for option in known} | {*address._FAULT_OPTIONS}
+    options = {option for known in address._OPTIONS.values() for option in known} | {*address.FAULT_OPTIONS}
     assert [option for option in sorted(options) if f"`{option}" not in text] == []

@@ -10,7 +10,7 @@ import pytest
 
 from osqueue import Queue, Throttled, Unknown
 from osqueue import Timeout as StoreTimeout
-from osqueue.core.wire import decode_head, parse_intent_key
+from osqueue.core.wire import announced, decode_head, parse_intent_key
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
@@ -42,8 +42,11 @@ class Script(WrappedStore):
 
     def announced(self) -> list[str]:
         """The keys of the intents that were written."""
-        keys = [each.key.removeprefix(ROOT) for each in self.seen if isinstance(each, Put)]
-        return [key for key in keys if key.startswith("intents/")]
+        return [
+            each.key.removeprefix(announced(ROOT))
+            for each in self.seen
+            if isinstance(each, Put) and each.key.startswith(announced(ROOT))
+        ]
 
 
 def honest(request: Request, perform: Callable[[Request], Reply]) -> Reply:
@@ -234,7 +237,9 @@ def test_an_announcement_that_lands_late_changes_nothing(opened: Any, store: Mem
     other.enqueue("first")
     q = opened(after(lambda: other.enqueue("theirs")))
     q.enqueue("mine")
-    (intent,) = [each for each in script(q).seen if isinstance(each, Put) and "/intents/" in each.key][:1]
+    (intent,) = [
+        each for each in script(q).seen if isinstance(each, Put) and each.key.startswith("intents/")
+    ][:1]
     q.enqueue("next")
     store.perform(intent)
     other.reap()  # looks for announced requests

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
+from osqueue.core.wire import announced
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
@@ -41,7 +42,7 @@ class Shop:
 
     def head(self) -> dict[str, bytes]:
         """What must not change: the head, and every object it may refer to."""
-        return {key: data for key, data in self.everything().items() if "/intents/" not in key}
+        return {key: data for key, data in self.everything().items() if not key.startswith("intents/")}
 
 
 @pytest.fixture
@@ -211,15 +212,15 @@ def test_announcements_that_cannot_be_read_are_left_for_those_who_can(shop: Shop
     q = shop.queue()
     q.enqueue(1)
     strange = [
-        "intents/000000000001.00000000000000aa.1.00000000000000bb.7.2kAAAA",
-        "intents/000000000001.00000000000000aa.1.00000000000000bb.1.1b",
-        "intents/README",
+        "000000000001.00000000000000aa.1.00000000000000bb.7.2kAAAA",
+        "000000000001.00000000000000aa.1.00000000000000bb.1.1b",
+        "README",
     ]
     for name in strange:
-        shop.write(ROOT + name, b"\x00 written by a later release")
+        shop.write(announced(ROOT) + name, b"\x00 written by a later release")
     q.reap()
     assert q.enqueue(2).status == "queued"
-    left = [key.removeprefix(ROOT) for key in shop.names(ROOT + "intents/")]
+    left = [key.removeprefix(announced(ROOT)) for key in shop.names(announced(ROOT))]
     assert strange[0] in left
     assert strange[2] in left
 

@@ -24,7 +24,7 @@ from osqueue.core.ops import (
     Sweep,
 )
 from osqueue.core.state import Body, session_weight_of
-from osqueue.core.wire import intent_key, parse_intent_key
+from osqueue.core.wire import INTENTS, intent_key, parse_intent_key
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
 
@@ -255,7 +255,7 @@ def test_an_announced_request_that_does_not_fit_its_key_rides_in_a_body(shard: A
 @pytest.mark.parametrize("room", [0, 1])
 def test_a_key_is_used_to_its_last_byte(shard: Any, room: int) -> None:
     request = shard.request(Claim(5, "ada", 30_000))
-    full = len(intent_key(request, 1_024))
+    full = len(INTENTS + intent_key(request, 1_024))
     key = intent_key(request, full - room)
     assert (parse_intent_key(key).ops is None) == bool(room)  # type: ignore[union-attr]
 

@@ -164,17 +164,16 @@ def test_a_newer_format_is_told_from_damage(head: bytes, shard: Any) -> None:
     "key",
     [
         "",
-        "intents/",
-        "intents/README",
-        "intents/1.2.3",
-        "intents/0.e.1.a.7.2k",  # a newer format
-        "intents/0.e.1.a.7.1x",  # another way to carry operations
-        "intents/0.e.1.a.7.1",
-        "intents/0.e.one.a.7.1b",
-        "intents/0.e.1.a.7.1k!!",
-        "intents/0.e.1.a.7.1kAAAA",
-        "intents/0.e.1.a.7.1kéé",
-        "intents/0.e.1.a.7.1k" + "A" * 900,
+        "README",
+        "1.2.3",
+        "0.e.1.a.7.2k",  # a newer format
+        "0.e.1.a.7.1x",  # another way to carry operations
+        "0.e.1.a.7.1",
+        "0.e.one.a.7.1b",
+        "0.e.1.a.7.1k!!",
+        "0.e.1.a.7.1kAAAA",
+        "0.e.1.a.7.1kéé",
+        "0.e.1.a.7.1k" + "A" * 900,
         "elsewhere/0.e.1.a.7.1b",
     ],
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from . import limits
 from .commit.effects import All, Flow, Sleep
@@ -30,6 +30,18 @@ PARTS_AT_ONCE = 8
 HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
 READ_TRIES = 3
 READ_PAUSE_SECONDS = 0.1
+
+
+class Archived(Protocol):
+    """A record, or a job as callers see it: what tells one from another."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def run(self) -> int: ...
+
+
+R = TypeVar("R", bound=Archived)
 
 
 def folder_of(queue: str) -> str:
@@ -90,7 +102,7 @@ class Seen:
     def __init__(self) -> None:
         self._hours: dict[str, set[bytes]] = {}
 
-    def fresh(self, name: str, records: Sequence[Record]) -> Iterator[Record]:
+    def fresh(self, name: str, records: Sequence[R]) -> Iterator[R]:
         """Those of a part that no earlier one had."""
         hour = name.rpartition("/")[0]
         mine = self._hours.setdefault(hour, set())
@@ -132,6 +144,20 @@ class History:
     def _wanted(self, record: Record) -> bool:
         at = record.finished_ms
         return (self._since is None or at >= self._since) and (self._until is None or at < self._until)
+
+
+class FinishedJobs:
+    """The same as jobs, as callers see them."""
+
+    def __init__(
+        self, queue: str, since: datetime | float | None = None, until: datetime | float | None = None
+    ) -> None:
+        self._records = History(queue, since, until)
+
+    def page(self) -> Flow[list[Job] | None]:
+        """The next jobs; None at the end. Raises Damaged or NewerFormat for a part."""
+        records = yield from self._records.page()
+        return None if records is None else [view(each) for each in records]
 
 
 def window(since: datetime | float | None, until: datetime | float | None) -> tuple[int | None, int | None]:

@@ -27,6 +27,7 @@ from .methods import awaiting
 from .queue_base import QueueBase
 from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
+from .transports.base import Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class AsyncQueue(QueueBase[T]):
             sinks: Iterable[Sink] = (),
         ) -> AsyncQueue[Any]: ...
 
-    def __init__(self, store: Store, queue: str, **options: Any) -> None:
+    def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
-        self._driver = AsyncDriver(self.store, self.machine)
+        self._driver = AsyncDriver(self._place, self.machine)
         self._outbox = AsyncOutbox(self._tell_async)
         self._groups: dict[int, AsyncGroup] = {}
 
@@ -107,7 +108,7 @@ class AsyncQueue(QueueBase[T]):
         def wake() -> None:
             loop.call_soon_threadsafe(woken.set)
 
-        with self._flows.board(effect.shard).waking(effect.key, wake), suppress(TimeoutError):
+        with self._board(effect.shard).waking(effect.key, wake), suppress(TimeoutError):
             await asyncio.wait_for(woken.wait(), effect.seconds)
 
     async def run(self, **options: Any) -> Tally:
@@ -124,17 +125,14 @@ class AsyncQueue(QueueBase[T]):
         A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
         that cannot be read.
         """
-        from .archive import History
-        from .archive import view as archived_view
-
-        pages = History(self.name, since, until)
-        while (records := await self._run(pages.page())) is not None:
-            for record in records:
-                yield archived_view(record)
+        pages = self._steering.history(since, until)
+        while (jobs := await self._run(pages.page())) is not None:
+            for job in jobs:
+                yield job
 
     async def close(self) -> None:
         """Release connections. The object may be used again."""
-        self.store.close()
+        self._place.close()
 
     async def __aenter__(self) -> AsyncQueue[T]:
         return self

@@ -21,7 +21,7 @@ from .commit.writer import HEAD
 from .core.audit import imbalances, spans_of
 from .core.restore import reclock
 from .core.state import State, jobs_in_memory
-from .core.wire import INTENTS, born_of, decode_head, decode_intent, encode_head, parse_intent_key
+from .core.wire import announced, born_of, decode_head, decode_intent, encode_head, parse_intent_key
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from .inventory import Walk
 from .probes import OK, TROUBLE, WARNING, Finding
@@ -190,14 +190,14 @@ class Shard:
         )
 
     def _intents(self, state: State) -> Flow[None]:
-        names = yield from inventory.names(self.root, (INTENTS,), None if self.deep else LISTED_MAX)
+        names = yield from inventory.announcements(self.root, None if self.deep else LISTED_MAX)
         strange = [name for name in names if parse_intent_key(name) is None]
         if self.deep:
             for name in names:
                 parsed = parse_intent_key(name)
                 if parsed is None or parsed.ops is not None:
                     continue
-                reply = yield Get(self.root + name)
+                reply = yield Get(announced(self.root) + name)
                 try:
                     if isinstance(reply, Found):
                         decode_intent(reply.body, name)

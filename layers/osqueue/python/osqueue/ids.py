@@ -48,6 +48,7 @@ class Entry(Struct, frozen=True):
     version: str
     closing: bool = False  # it is about to be removed: nobody may enqueue under its key on its word
     modified_ms: int = 0  # when it was written, by the store's clock
+    fresh: bool = False  # this very call wrote it, and knows so
 
 
 class End(Struct, frozen=True):
@@ -136,7 +137,7 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
         failed: OsqueueError | None = None
         for at, reply in zip(left, replies, strict=True):
             if isinstance(reply, Written):
-                done[at] = Entry(wished[at][1], reply.version)
+                done[at] = Entry(wished[at][1], reply.version, fresh=True)
             else:
                 unsure.append(at)  # another's, or ours with its answer lost: the entry tells
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed

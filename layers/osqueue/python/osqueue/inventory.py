@@ -18,15 +18,14 @@ from .core.restore import names_in_head
 from .core.state import Finished, Span, State, Table
 from .core.tables import FOLDER as TABLES
 from .core.tables import decode_rows, encode_table
-from .core.wire import INTENTS, Footer, decode_footer
+from .core.wire import Footer, announced, decode_footer
 from .errors import Damaged, NewerFormat, NotFound
 from .shards import unavailable
 from .stores.base import List, Listed
 
 STAGED = ("segments/", "bodies/", f"{TABLES}/")
-FOLDERS = (*STAGED, INTENTS)
 UNREADABLE = (Damaged, NewerFormat, NotFound)
-_BORN = re.compile(r"(?:segments|bodies|finished|intents)/([0-9a-f]{12})[-.]")
+_BORN = re.compile(r"(?:(?:segments|bodies|finished)/)?([0-9a-f]{12})[-.]")
 _PART = re.compile(r"/(\d{2,})-([0-9a-f]{12})-[0-9a-f]+\.jsonl\.gz$")
 
 
@@ -54,7 +53,13 @@ def keys(prefix: str, most: int | None = None) -> Flow[list[str]]:
             return found
 
 
-def names(root: str, folders: Sequence[str] = FOLDERS, most: int | None = None) -> Flow[list[str]]:
+def announcements(root: str, most: int | None = None) -> Flow[list[str]]:
+    """The announced requests of a shard, by their names."""
+    place = announced(root)
+    return [key[len(place) :] for key in (yield from keys(place, most))]
+
+
+def names(root: str, folders: Sequence[str] = STAGED, most: int | None = None) -> Flow[list[str]]:
     """The objects of a shard in these folders, by their names below its prefix."""
     found: list[str] = []
     for folder in folders:

@@ -31,6 +31,7 @@ class LeaseBase(Generic[T]):
         self._granted = granted
         self._stored = lease
         self._asked = granted.asked
+        self._given = queue.machine.monotonic()
         self._lease_s = lease.lease_ms / 1000
         self.key: bytes = lease.job.key
         self.token: str = lease.token
@@ -87,7 +88,8 @@ class LeaseBase(Generic[T]):
     @property
     def expires_at(self) -> datetime:
         """When the lease ends, by the store's clock, unless a heartbeat extends it."""
-        return moment(self._stored.expires_ms + round((self._asked - self._granted.asked) * 1000))
+        # Counted from when the claim was answered, at the latest the moment from which its lease ran.
+        return moment(self._stored.expires_ms + max(0, round((self._asked - self._given) * 1000)))
 
     @property
     def seconds_left(self) -> float:

@@ -27,6 +27,7 @@ from .methods import blocking
 from .queue_base import QueueBase
 from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
+from .transports.base import Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class Queue(QueueBase[T]):
             sinks: Iterable[Sink] = (),
         ) -> Queue[Any]: ...
 
-    def __init__(self, store: Store, queue: str, **options: Any) -> None:
+    def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
-        self._driver = BlockingDriver(self.store, self.machine)
+        self._driver = BlockingDriver(self._place, self.machine)
         self._outbox = Outbox(self._tell, self.machine)
         self._groups: dict[int, BlockingGroup] = {}
 
@@ -92,7 +93,7 @@ class Queue(QueueBase[T]):
 
     def _await(self, effect: Await) -> None:
         woken = threading.Event()
-        with self._flows.board(effect.shard).waking(effect.key, woken.set):
+        with self._board(effect.shard).waking(effect.key, woken.set):
             woken.wait(effect.seconds)
 
     def run(self, **options: Any) -> Tally:
@@ -113,17 +114,13 @@ class Queue(QueueBase[T]):
         A job that failed, was redriven and finished again comes once for each ending. Raises Damaged for a part
         that cannot be read.
         """
-        from .archive import History
-        from .archive import view as archived_view
-
-        pages = History(self.name, since, until)
-        while (records := self._run(pages.page())) is not None:
-            for record in records:
-                yield archived_view(record)
+        pages = self._steering.history(since, until)
+        while (jobs := self._run(pages.page())) is not None:
+            yield from jobs
 
     def close(self) -> None:
         """Release connections. The object may be used again."""
-        self.store.close()
+        self._place.close()
 
     def __enter__(self) -> Queue[T]:
         return self

@@ -17,17 +17,18 @@ from .commit.outbox import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
 from .embedded import Claimed, Embedded, Writers
-from .errors import Rejected
+from .errors import NotSupported, Rejected
 from .job import Done, Enqueued, Job
 from .keys import key_of
 from .lease import LeaseBase, Leases
 from .serde import Codec, Serializer, serializer_of
 from .shards import QueueFlow, Submit, root_of
-from .stores.address import open_store
+from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
+from .transports.base import Transport
 from .validation import ITEM_FIELDS, milliseconds, queue_name
-from .waiting import board_of
+from .waiting import Board, board_of
 from .worker.handlers import Handlers
 
 if TYPE_CHECKING:  # loaded where they are used
@@ -36,6 +37,8 @@ if TYPE_CHECKING:  # loaded where they are used
     from .events import Delivery, EventOutlet, Sink
     from .letters import DeadGroup, DeadLetter
     from .reaper import Report
+    from .remote import Remote
+    from .remote.steering import Steering as RemoteSteering
     from .story import Story
 
 R = TypeVar("R")
@@ -59,7 +62,7 @@ class QueueBase(Generic[T]):
 
     def __init__(
         self,
-        store: Store,
+        store: Store | Transport,
         queue: str,
         *,
         serializer: str | Serializer = "json",
@@ -69,7 +72,9 @@ class QueueBase(Generic[T]):
         machine: Machine = MACHINE,
     ) -> None:
         self.name = queue_name(queue)
-        self.store = store if isinstance(store, CountingStore) else CountingStore(store)
+        self._place: CountingStore | Transport = (
+            store if isinstance(store, CountingStore | Transport) else CountingStore(store)
+        )
         self.machine = machine
         self.codec = Codec(serializer_of(serializer), type)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
@@ -77,7 +82,7 @@ class QueueBase(Generic[T]):
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
         self._writers = Writers(self._writer)
-        self._flows = Embedded(self.name, self.codec, machine, self._writers, self.store.place)
+        self._flows: Embedded | Remote = self._opened(self._place)
         self.handlers = Handlers()
         for sink in sinks:
             self.add_sink(sink)
@@ -93,7 +98,10 @@ class QueueBase(Generic[T]):
         timeout: float = limits.REQUEST_TIMEOUT_S,
         sinks: Iterable[Sink] = (),
     ) -> Any:
-        """Open a queue by address: ``memory://``, ``file:///path`` or ``s3://bucket/prefix``.
+        """Open a queue by address.
+
+        A store, which this object works on itself: ``memory://``, ``file:///path``, ``s3://bucket/prefix``. Or an API,
+        whose functions do: ``https://host/stage``, ``http://host:port`` (the local stack), ``lambda://prefix``.
 
         ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
         converted to; ``timeout`` is how many seconds one call may try; ``sinks`` are told of every transition that
@@ -101,28 +109,70 @@ class QueueBase(Generic[T]):
         means nothing.
         """
         name = queue_name(queue)
-        return cls(open_store(address), name, serializer=serializer, type=type, timeout=timeout, sinks=sinks)
+        place: Store | Transport
+        if is_remote(address):
+            from .transports.address import open_transport
+
+            place = open_transport(address)
+        else:
+            place = open_store(address)
+        return cls(place, name, serializer=serializer, type=type, timeout=timeout, sinks=sinks)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
+    def _opened(self, place: CountingStore | Transport) -> Embedded | Remote:
+        """What everybody but an operator does, as flows: over a store, or over an API."""
+        if not isinstance(place, Transport):
+            return Embedded(self.name, self.codec, self.machine, self._writers, place.place)
+        from .remote import Remote
+
+        return Remote(self.name, self.codec, self.machine, self.timeout)
+
     @functools.cached_property
-    def _steering(self) -> Steering:
+    def _steering(self) -> Steering | RemoteSteering:
+        if isinstance(self._place, Transport):
+            from .remote.steering import Steering as RemoteSteering
+
+            return RemoteSteering(self.name, self.codec, self.machine, self.timeout)
         from .embedded.steering import Steering
 
-        return Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
+        return Steering(self.name, self.codec, self.machine, self._writers, self._place.place)
+
+    @property
+    def transport(self) -> Transport | None:
+        """How the API is reached; None when this object works on a store."""
+        return self._place if isinstance(self._place, Transport) else None
+
+    @property
+    def store(self) -> CountingStore:
+        """The store. Raises NotSupported when the queue is reached over an API."""
+        if isinstance(self._place, Transport):
+            raise NotSupported(
+                "address: this needs the store itself, and an API keeps its objects to itself. Give the store's own"
+                " address, such as s3://bucket/prefix.",
+                field="address",
+            )
+        return self._place
 
     @property
     def requests(self) -> dict[str, int]:
-        """How many requests this object has sent to its store: get, put, list, delete."""
-        return self.store.requests
+        """How many requests this object has sent to its store: get, put, list, delete.
+
+        To an API: get, post, patch, delete.
+        """
+        return self._place.requests
+
+    def _board(self, shard: int) -> Board:
+        """Where those of this process meet who wait for jobs of a shard."""
+        return board_of(self._place.place, root_of(self.name, shard))
 
     def _writer(self, shard: int) -> Writer:
         store = self.store
         root = root_of(self.name, shard)
         writer = Writer(root, self.name, self.machine, store.clock_ms, store.key_bytes_max)
         writer.observed = bool(self._observers)
-        writer.on_head = board_of(self.store.place, root).see
+        writer.on_head = self._board(shard).see
         return writer
 
     def on_event(self, function: F) -> F:
@@ -137,7 +187,16 @@ class QueueBase(Generic[T]):
         return function
 
     def add_sink(self, sink: Sink) -> None:
-        """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``."""
+        """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``.
+
+        Raises NotSupported over an API: its functions commit, and tell EventBridge.
+        """
+        if isinstance(self._place, Transport):
+            raise NotSupported(
+                "sinks: over an API this object commits nothing, so it has no events to tell of. The functions do:"
+                " they send them to an EventBridge bus.",
+                field="sinks",
+            )
         from .events import EventOutlet
 
         before = self._outlet
@@ -238,7 +297,8 @@ class QueueBase(Generic[T]):
     def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
         """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
 
-        A bad item fails alone (status "rejected"). Up to 1,000,000; from 1,001 on they are staged as segments.
+        A bad item fails alone (status "rejected"). Up to 1,000,000; from 1,001 on they are staged as segments. Over an
+        API each 1,000, or 4.5 MB, are a commit; what comes after one that failed is not sent, and says so.
         """
         return self._flows.enqueue_many(jobs)
 
@@ -252,7 +312,8 @@ class QueueBase(Generic[T]):
     ) -> QueueFlow[Leases[Any]]:
         """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
 
-        ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing.
+        ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing. Over an API a
+        claim whose answer is lost is not repeated but raises: what it leased comes back when the leases end.
         """
         claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
         leases: Leases[Any] = Leases(self._lease_class(self, each) for each in claimed.leases)
@@ -398,11 +459,7 @@ class QueueBase(Generic[T]):
 
     def _reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
-        from .reaper import Reaper
-
-        flows = self._steering
-        count = (yield from flows._settings()).shards
-        return (yield from Reaper(self.name, flows.moment, flows.stage).run(count))
+        return self._steering.reap()
 
 
 def _listed(items: Any) -> list[Any]:

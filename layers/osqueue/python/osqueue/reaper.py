@@ -23,7 +23,7 @@ from typing import TypeVar
 from . import backup, garbage, orphans
 from .core.ops import Sweep
 from .core.state import State
-from .core.wire import INTENTS
+from .core.wire import announced
 from .errors import OsqueueError
 from .shards import QueueFlow, Submit, read_state, root_of, unavailable
 from .shelving import STEPS_MAX, Report, Shelving
@@ -73,12 +73,12 @@ class Reaper(Shelving):
 
     # ── Steps ────────────────────────────────────────────────────────────────
     def _sweep(self, shard: int) -> QueueFlow[Report]:
-        announced = yield List(root_of(self.queue, shard) + INTENTS)
-        if not isinstance(announced, Listed):
-            raise unavailable(announced, "the list of announced requests")
-        answer = yield Submit(shard, (Sweep(flush=True),), look=bool(announced.keys))
+        intents = yield List(announced(root_of(self.queue, shard)))
+        if not isinstance(intents, Listed):
+            raise unavailable(intents, "the list of announced requests")
+        answer = yield Submit(shard, (Sweep(flush=True),), look=bool(intents.keys))
         (expired, promoted) = (count for _, count in answer.outcomes[0].runs)
-        return Report(expired=expired, promoted=promoted, combined=len(announced.keys))
+        return Report(expired=expired, promoted=promoted, combined=len(intents.keys))
 
     def _save(self, shard: int, state: State) -> QueueFlow[bool]:
         now = yield from self.clock(shard, state)

@@ -110,10 +110,11 @@ class Restorer:
         else:
             name, old = yield from self._choose(wished)
         names = yield from inventory.names(self.root)
+        intents = yield from inventory.announcements(self.root)
         since = yield from self._since(old, replaced, set(names))
         marks = yield from self._marks()
         seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
-        seq = seq_after([*seen, *map(inventory.born_in, names)])
+        seq = seq_after([*seen, *map(inventory.born_in, (*names, *intents))])
         life = Life(
             seq=seq,
             epoch=self.machine.bits(64),

@@ -23,6 +23,7 @@ from .core.state import State
 from .core.wire import decode_head
 from .errors import OsqueueError, Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
+from .transports.base import Call
 from .validation import is_queue_name
 
 REGISTER = "queues/"
@@ -45,7 +46,7 @@ class Await(Struct, frozen=True):
     seconds: float  # at most
 
 
-QueueEffect = Effect | Submit | Await
+QueueEffect = Effect | Submit | Await | Call
 T = TypeVar("T")
 QueueFlow = Generator[QueueEffect, Any, T]
 

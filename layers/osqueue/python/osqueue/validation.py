@@ -14,7 +14,8 @@ from . import limits
 from .errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
 from .keys import is_key
 
-_QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+QUEUE_NAME = r"[a-z0-9][a-z0-9-]{0,63}"
+_QUEUE_NAME = re.compile(QUEUE_NAME)
 ITEM_FIELDS = ("payload", "id", "kind", "priority", "delay", "at", "max_attempts", "result_ttl")
 FUTURE_FIELDS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 

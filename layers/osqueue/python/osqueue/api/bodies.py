@@ -49,7 +49,8 @@ class NewJob(Body, frozen=True, kw_only=True):
     """One job to be queued. ``job_id`` is the key its client drew, so that a repeated request is the same job."""
 
     payload: Raw | UnsetType = UNSET
-    data: bytes | UnsetType = UNSET  # base64: instead of ``payload``, in the request's ``codec``
+    data: bytes | UnsetType = UNSET  # base64: instead of ``payload``
+    codec: str | None = None  # of ``data``; None: the request's
     job_id: str | None = None
     id: str | None = None
     kind: str | None = None

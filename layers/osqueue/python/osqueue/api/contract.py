@@ -32,6 +32,6 @@ BODIES: dict[str, Carried] = {
     "purge": (steering.Purge, Purged),
     "history": (None, steering.Page),
     "reap": (None, Report),
-    "openapi": (None, dict[str, Any]),
+    "openapi": (None, dict),
     "health": (None, bodies.Health),
 }

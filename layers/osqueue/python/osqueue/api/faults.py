@@ -81,7 +81,8 @@ def error_of(fault: Fault) -> OsqueueError:
         return kind(fault.message, job_id=fault.job_id or "")
     if issubclass(kind, Rejected):
         return kind(fault.message, field=fault.field)
-    found = kind(fault.message)
+    # An error of these kinds says when to try again, unless somebody has to change something first.
+    found = kind(fault.message, permanent=kind.retry_after is not None and fault.retry_after is None)
     if fault.retry_after is not None:
         found.retry_after = fault.retry_after
     if kind is OsqueueError:

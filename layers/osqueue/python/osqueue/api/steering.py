@@ -54,6 +54,7 @@ class DeadGroups(Out, frozen=True, kw_only=True):
     """Dead letters by error, the largest group first."""
 
     groups: list[DeadGroup]
+    more: bool = False  # there are smaller groups that the answer has no room for
 
 
 class Purge(Body, frozen=True, kw_only=True):

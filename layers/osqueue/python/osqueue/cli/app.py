@@ -11,6 +11,7 @@ from ..errors import OsqueueError
 from .archive import archive
 from .bench import bench
 from .claim import claim, complete
+from .dev import dev
 from .dlq import dlq
 from .doctor import doctor
 from .enqueue import enqueue
@@ -26,6 +27,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Jobs": (enqueue, claim, complete, job, why),
     "Queues": (queue, dlq, archive, reap, doctor),
     "Workers": (worker,),
+    "Local stack": (dev,),
     "Measure": (bench,),
 }
 
@@ -77,7 +79,7 @@ Examples:
   osqueue queue stats emails
 
 \b
-ADDRESS is file:///path or s3://bucket/prefix.
+ADDRESS is file:///path, s3://bucket/prefix, or an API's: https://host, http://host:port, lambda://prefix.
 On a terminal answers are tables, in a pipe or with --json they are JSON.
 Exit codes: 0 done, 1 refused (lease lost, not found, bad data), 2 wrong usage,
 3 the store gave no answer, refuses or was busy, 130 interrupted.

@@ -13,7 +13,7 @@ from ..errors import OsqueueError
 from ..queue import Queue
 from ..shards import REGISTER, root_of
 from ..stores.base import Delete, List, Listed
-from .options import StoreCommand, duration, open_queue, store_arguments
+from .options import StoreCommand, duration, open_at, store_arguments
 from .output import Output
 from .progress import progress
 
@@ -63,7 +63,7 @@ def bench(
     if not 0 < seconds <= SECONDS_MAX:
         raise click.UsageError(f"--seconds: more than 0 and at most {SECONDS_MAX:,.0f}.")
     name = f"osqueue-bench-{MACHINE.bits(64):016x}"
-    with open_queue(address, name, timeout, lasting=False) as q:
+    with Queue[Any](open_at(address, lasting=False), name, timeout=timeout) as q:
         try:
             phases = _phases(q, jobs, group, "x" * payload_bytes)
             with progress("measuring", len(phases)) as advance:

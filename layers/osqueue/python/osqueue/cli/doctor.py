@@ -48,6 +48,8 @@ Examples:
 class Runner(BlockingDriver):
     """Runs flows until its time is up."""
 
+    store: Store
+
     def __init__(self, store: Store, machine: Machine, seconds: float) -> None:
         super().__init__(store, machine)
         self.until = machine.monotonic() + seconds

@@ -29,6 +29,7 @@ Examples:
   zcat jobs.jsonl.gz | osqueue enqueue file://jobs emails --kind welcome
   echo '{"payload": {"to": "ada"}, "priority": 2}' | osqueue enqueue file://jobs emails --items
   osqueue enqueue file://jobs emails '{"order": 1041}' --id order-1041 --wait 30s
+  osqueue enqueue https://abc.execute-api.eu-west-1.amazonaws.com emails '"hello"'
 """
 
 
@@ -166,7 +167,8 @@ class _Bulk:
                     self._send(batch)
                     advance(len(batch))
 
-                batches(self._good(read_jobs(stream, first, as_items, defaults)), send)
+                jobs = self._good(read_jobs(stream, first, as_items, defaults))
+                batches(jobs, send, remote=self.queue.transport is not None)
         except KeyboardInterrupt:
             self.output.note(self._where_it_stands())
             raise

@@ -18,6 +18,10 @@ from .options import json, moment
 LINE_BYTES_MAX = 64 * 1024 * limits.KB  # longer payloads go in through the library
 BATCH_JOBS = 20_000  # in one call to the queue
 BATCH_BYTES = 16 * 1024 * limits.KB  # of their lines
+REMOTE_JOBS = (
+    limits.ITEMS_PER_REQUEST_MAX
+)  # the same over an API: what fits into one request, and so in one commit
+REMOTE_BYTES = 4 * 1024 * limits.KB
 SPOOL_BYTES = 8 * 1024 * limits.KB  # of standard input kept in memory before it goes to a temporary file
 
 JOB_EXAMPLE = 'a job and its options: {"payload": ..., "delay": 5}'
@@ -108,12 +112,13 @@ def check_item(item: Mapping[str, Any]) -> None:
     validation.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000))
 
 
-def batches(jobs: Iterable[Line], flush: Callable[[list[Line]], None]) -> None:
+def batches(jobs: Iterable[Line], flush: Callable[[list[Line]], None], remote: bool = False) -> None:
     """Hand the jobs over in batches of bounded number and size."""
+    count, most = (REMOTE_JOBS, REMOTE_BYTES) if remote else (BATCH_JOBS, BATCH_BYTES)
     batch: list[Line] = []
     size = 0
     for line in jobs:
-        if batch and (len(batch) >= BATCH_JOBS or size + line.size > BATCH_BYTES):
+        if batch and (len(batch) >= count or size + line.size > most):
             flush(batch)
             batch, size = [], 0
         batch.append(line)

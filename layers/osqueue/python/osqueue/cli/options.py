@@ -18,7 +18,7 @@ from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
 from ..queue import Queue
 from ..shards import REGISTER, registered
-from ..stores.address import open_store
+from ..stores.address import is_remote, open_store
 from ..stores.base import Get, Missing
 from ..stores.counting import CountingStore
 from .output import Output
@@ -26,6 +26,7 @@ from .telling import events_option
 
 if TYPE_CHECKING:
     from ..events import Sink
+    from ..transports.base import Transport
 
 ADDRESS_VARIABLE = "OSQUEUE_ADDRESS"
 NEAR_NAMES_MAX = 5  # queues named in a "no such queue"
@@ -142,7 +143,7 @@ class StoreCommand(Command):
         address = os.environ.get(ADDRESS_VARIABLE, "")
         if "://" in address:
             return [address, *args]
-        how = f"Write one like file:///var/lib/jobs or s3://bucket/prefix, or set {ADDRESS_VARIABLE}."
+        how = f"Write one like file:///var/lib/jobs, s3://bucket/prefix or https://host, or set {ADDRESS_VARIABLE}."
         if not words:
             raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)
         raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
@@ -150,7 +151,10 @@ class StoreCommand(Command):
 
 # ── Opening what an address names ────────────────────────────────────────────
 def open_at(address: str, lasting: bool = True) -> CountingStore:
-    """The store at an address; ``lasting`` refuses one that would end with this command."""
+    """The store at an address; ``lasting`` refuses one that would end with this command.
+
+    Raises NotSupported for the address of an API: what asks for a store needs its objects.
+    """
     store = open_store(address)
     if lasting and address.partition("://")[0].lower() == "memory":
         raise Rejected(
@@ -161,11 +165,11 @@ def open_at(address: str, lasting: bool = True) -> CountingStore:
     return store
 
 
-def open_queue(
-    address: str, name: str, timeout: float, lasting: bool = True, sinks: Iterable[Sink] = ()
-) -> Queue[Any]:
-    """The queue of that name at an address."""
-    return Queue(open_at(address, lasting), name, timeout=timeout, sinks=sinks)
+def open_queue(address: str, name: str, timeout: float, sinks: Iterable[Sink] = ()) -> Queue[Any]:
+    """The queue of that name at an address, of a store or of an API."""
+    if is_remote(address):
+        return Queue.connect(address, name, timeout=timeout, sinks=sinks)
+    return Queue(open_at(address), name, timeout=timeout, sinks=sinks)
 
 
 def queues_at(store: CountingStore) -> list[str]:
@@ -173,8 +177,17 @@ def queues_at(store: CountingStore) -> list[str]:
     return BlockingDriver(store, MACHINE).run(registered())
 
 
+def queues_of(transport: Transport, timeout: float) -> list[dict[str, Any]]:
+    """The statistics of all queues of an API. One that cannot be read has its name and an ``error``."""
+    from ..remote.steering import Directory
+
+    return BlockingDriver(transport, MACHINE).run(Directory(MACHINE, timeout).queues())
+
+
 def is_known(queue: Queue[Any]) -> bool:
     """Whether anything was ever enqueued in the queue, or it was configured."""
+    if queue.transport is not None:
+        return bool(queue.stats()["commits"])
     return not isinstance(queue.store.perform(Get(REGISTER + queue.name)), Missing)
 
 
@@ -200,7 +213,10 @@ def no_such_queue(queue: Queue[Any]) -> NoReturn:
     """Raise the error for a name nobody used yet."""
     from difflib import get_close_matches
 
-    names = queues_at(queue.store)
+    if queue.transport is not None:
+        names = [row["queue"] for row in queues_of(queue.transport, queue.timeout)]
+    else:
+        names = queues_at(queue.store)
     near = get_close_matches(queue.name, names, NEAR_NAMES_MAX) or names[:NEAR_NAMES_MAX]
     there = f"There are: {', '.join(near)}." if near else "There are none."
     more = "" if len(near) == len(names) else " 'osqueue queue ls' shows all."

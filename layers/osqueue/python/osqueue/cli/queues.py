@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
 
+from ..api.bodies import Fault
+from ..api.faults import error_of
 from ..core.state import STATES
 from ..errors import OsqueueError
 from ..queue import Queue
+from ..stores.address import is_remote
+from ..stores.counting import CountingStore
+from ..transports.address import open_transport
 from .exits import exit_code
 from .options import (
     StoreCommand,
@@ -19,6 +24,7 @@ from .options import (
     open_at,
     open_queue,
     queues_at,
+    queues_of,
     store_arguments,
 )
 from .output import Output, error_fields
@@ -29,6 +35,7 @@ JOB_COLUMNS = ("job_id", "state", "kind", "attempt", "enqueued_at", "worker", "e
 EPILOG = """\b
 Examples:
   osqueue queue ls s3://bucket/prefix
+  osqueue queue ls https://abc.execute-api.eu-west-1.amazonaws.com
   osqueue queue stats s3://bucket/prefix emails
   osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
   osqueue queue pause s3://bucket/prefix emails
@@ -71,23 +78,35 @@ def each_queue(
 @click.pass_obj
 def ls(output: Output, address: str, names: bool, timeout: float) -> None:
     """List the queues at an address with their numbers."""
-    store = open_at(address)
-    found = queues_at(store)
+    found: Iterable[str]
+    numbers: Iterator[tuple[str, dict[str, Any] | OsqueueError]]
+    if is_remote(address):
+        rows = queues_of(open_transport(address), timeout)
+        found, numbers = [row["queue"] for row in rows], map(_told, rows)
+    else:
+        store = open_at(address)
+        found = queues_at(store)
+        numbers = (_numbers(store, name, timeout) for name in found)
     if not found:
         output.note("no queues at this address")
-        return
-    if names:
+    elif names:
         output.rows(({"queue": name} for name in found), ("queue",))
-        return
+    else:
+        each_queue(output, numbers, LS_COLUMNS)
 
-    def each() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
-        for name in found:
-            try:
-                yield name, Queue(store, name, timeout=timeout).stats()
-            except OsqueueError as error:
-                yield name, error
 
-    each_queue(output, each(), LS_COLUMNS)
+def _numbers(store: CountingStore, name: str, timeout: float) -> tuple[str, dict[str, Any] | OsqueueError]:
+    try:
+        return name, Queue(store, name, timeout=timeout).stats()
+    except OsqueueError as error:
+        return name, error
+
+
+def _told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
+    """What an API says of a queue."""
+    if "error" not in row:
+        return row["queue"], row
+    return row["queue"], error_of(msgspec.convert(row["error"], Fault))
 
 
 @queue.command("stats", cls=StoreCommand)

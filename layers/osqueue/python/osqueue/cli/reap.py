@@ -18,8 +18,11 @@ from ..election import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
 from ..queue import Queue
+from ..stores.address import is_remote
 from ..stores.counting import CountingStore
-from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at
+from ..transports.address import open_transport
+from ..transports.base import Transport
+from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at, queues_of
 from .output import Output
 from .queues import each_queue
 from .telling import events_option
@@ -40,6 +43,7 @@ Examples:
 """
 
 Row = dict[str, Any]
+Place = CountingStore | Transport
 
 
 class Stop(Protocol):
@@ -70,7 +74,8 @@ def reap(
     """One pass of upkeep over one queue or all: ended leases, due jobs, the archive, unreferenced objects.
 
     Safe at any time and from any number of machines. Run it by a schedule, or with --every where there is none: of
-    several such loops only one works, and another takes over when that one ends.
+    several such loops only one works, and another takes over when that one ends. Behind an API a function does it by
+    its own schedule; --every is not for that.
     """
     if queue is not None:
         validation.queue_name(queue)
@@ -83,19 +88,26 @@ def reap(
         with open_queue(address, queue, timeout, sinks=sinks) as q:
             output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
         return
-    each_queue(output, passes(open_at(address), None, timeout, sinks), COLUMNS)
+    place: Place = open_transport(address) if is_remote(address) else open_at(address)
+    each_queue(output, passes(place, None, timeout, sinks), COLUMNS)
 
 
 def passes(
-    store: CountingStore, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
+    place: Place, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
 ) -> Iterator[tuple[str, Row | OsqueueError]]:
     """One pass over one queue or all: of each, its report or the error that kept it from one."""
-    for name in queues_at(store) if queue is None else [queue]:
+    for name in _names(place, timeout) if queue is None else [queue]:
         try:
-            report = Queue[Any](store, name, timeout=timeout, sinks=sinks).reap()
+            report = Queue[Any](place, name, timeout=timeout, sinks=sinks).reap()
             yield name, {"queue": name, **msgspec.structs.asdict(report)}
         except OsqueueError as error:
             yield name, error
+
+
+def _names(place: Place, timeout: float) -> list[str]:
+    if isinstance(place, Transport):
+        return [row["queue"] for row in queues_of(place, timeout)]
+    return queues_at(place)
 
 
 # ── Again and again ──────────────────────────────────────────────────────────

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Machine
 from ..core.ops import Op
 from ..core.state import Event
 from ..errors import Unavailable
-from ..stores.base import Store
-from .effects import All, Effect, Flow, Sleep
+from .effects import All, Performer, Sleep
 from .group import Flight, Rider, boarding, give_back
 from .outbox import ROOM_SECONDS, WAITING_MAX
 from .protocol import Answer
@@ -30,11 +29,11 @@ OnEventsAsync = Callable[[Sequence[Event]], Coroutine[Any, Any, None] | None]  #
 class AsyncDriver:
     """Performs effects on the running event loop."""
 
-    def __init__(self, store: Store, machine: Machine) -> None:
+    def __init__(self, store: Performer, machine: Machine) -> None:
         self.store = store
         self.machine = machine
 
-    async def perform(self, effect: Effect) -> Any:
+    async def perform(self, effect: Any) -> Any:
         """Carry out one effect and answer its reply."""
         if isinstance(effect, Sleep):
             await asyncio.sleep(effect.seconds)
@@ -43,7 +42,7 @@ class AsyncDriver:
             return tuple(await asyncio.gather(*map(self.store.perform_async, effect.requests)))
         return await self.store.perform_async(effect)
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Generator[Any, Any, T]) -> T:
         """Run a flow to its end."""
         reply: Any = None
         while True:

@@ -7,12 +7,12 @@ driver (``osqueue.simulation``) and the one for coroutines (``commit.asynchronou
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ..clock import Machine
-from ..stores.base import Reply, Request, Store
-from .effects import All, Effect, Flow, Sleep
+from .effects import All, Performer, Sleep
 
 REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
 
@@ -42,11 +42,11 @@ _THREADS = _Threads()
 class BlockingDriver:
     """Performs effects on the calling thread."""
 
-    def __init__(self, store: Store, machine: Machine) -> None:
+    def __init__(self, store: Performer, machine: Machine) -> None:
         self.store = store
         self.machine = machine
 
-    def perform(self, effect: Effect) -> Any:
+    def perform(self, effect: Any) -> Any:
         """Carry out one effect and answer its reply."""
         if isinstance(effect, Sleep):
             self.machine.sleep(effect.seconds)
@@ -55,7 +55,7 @@ class BlockingDriver:
             return self._together(effect.requests)
         return self.store.perform(effect)
 
-    def _together(self, requests: tuple[Request, ...]) -> tuple[Reply, ...]:
+    def _together(self, requests: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(requests) < 2 or not self.store.remote:
             return tuple(map(self.store.perform, requests))
         pool = _THREADS.of(self.machine.process())
@@ -63,7 +63,7 @@ class BlockingDriver:
         others = [pool.submit(self.store.perform, each) for each in requests[1:]]
         return (self.store.perform(requests[0]), *(other.result() for other in others))
 
-    def run(self, flow: Flow[T]) -> T:
+    def run(self, flow: Generator[Any, Any, T]) -> T:
         """Run a flow to its end."""
         reply: Any = None
         while True:

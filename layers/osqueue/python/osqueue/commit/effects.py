@@ -8,7 +8,7 @@ driver and the simulator run exactly the same code.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +25,15 @@ class Sleep(Struct, frozen=True):
     """Let time pass."""
 
     seconds: float
+
+
+class Performer(Protocol):
+    """What drivers give requests to: a store, or whatever else answers the requests of a flow."""
+
+    @property
+    def remote(self) -> bool: ...
+    def perform(self, request: Any, /) -> Any: ...
+    async def perform_async(self, request: Any, /) -> Any: ...
 
 
 Effect = Request | All | Sleep

@@ -13,7 +13,7 @@ lock-free data structures: the universal construction (M. Herlihy, 1991), flat c
                 │        └── any other answer ─┐
                 └─ writers collide ────────────┤
                                                ▼
-                          PUT intents/<identity>     the key is the identity: retrying is free
+                          PUT intents/…/<identity>   the key is the identity: retrying is free
                                                ▼
               ┌────────▶ pause, GET head ── my row is there ──▶ answer
               │                │ not yet
@@ -45,8 +45,8 @@ from ..core.reduce import Reduction, applicable, foresee, reduce
 from ..core.state import Event, State
 from ..core.sweep import wants_time
 from ..core.wire import (
-    INTENTS,
     IntentName,
+    announced,
     encode_head,
     intent_body,
     intent_key,
@@ -155,9 +155,10 @@ class _Commit:
 
     def is_old(self, head: Head) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
-        if (self.now() - head.seen) * 1000 > limits.BORN_AGE_MAX_MS:
+        unseen_ms = (self.now() - head.seen) * 1000
+        if unseen_ms > limits.BORN_AGE_MAX_MS:
             return True
-        return self.writer.shared and not self.contended(head)
+        return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.contended(head)
 
     def contended(self, head: Head) -> bool:
         """Do writers collide on this head?"""
@@ -263,7 +264,7 @@ class _Commit:
         """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
         writer = self.writer
         key = intent_key(request, writer.key_bytes_max)
-        put = Put(writer.root + key, intent_body(request), durable=False)
+        put = Put(announced(writer.root) + key, intent_body(request), durable=False)
         self.sent = True
         landed = isinstance((yield put), Written)
         rounds = 0
@@ -320,7 +321,7 @@ class _Commit:
         known = writer.head.version if writer.head else None
         requests: list[StoreRequest] = [Get(writer.root + HEAD, unless=known)]
         if mine:
-            requests.append(List(writer.root + INTENTS))
+            requests.append(List(announced(writer.root)))
         if not landed:
             requests.append(put)
         replies = yield All(tuple(requests))
@@ -375,19 +376,19 @@ class _Commit:
         self, head: Head, request: Request, listed: Listed | None
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
-        writer = self.writer
+        writer, intents = self.writer, announced(self.writer.root)
         live: list[IntentName] = []
         done: list[str] = []
         after = ""
         for _ in range(LISTS_PER_LOOK_MAX):
             if listed is None:
-                reply = yield List(writer.root + INTENTS, after=after)
+                reply = yield List(intents, after=after)
                 if not isinstance(reply, Listed):
                     self.complain(reply)
                     return None
                 listed = reply
             for key in listed.keys:
-                name = parse_intent_key(key[len(writer.root) :])
+                name = parse_intent_key(key[len(intents) :])
                 if name is None or (name.env, name.n, name.nonce) == request.identity:
                     continue
                 if applicable(head.state, name.request()):
@@ -402,7 +403,7 @@ class _Commit:
         if unread:
             began = self.now()
             again = Get(writer.root + HEAD, unless=head.version)
-            replies = yield All((again, *(Get(writer.root + name.key) for name in unread)))
+            replies = yield All((again, *(Get(intents + name.key) for name in unread)))
             head = writer.see(replies[0], began) or head
             for name, reply in zip(unread, replies[1:], strict=True):
                 if isinstance(reply, Found) and (body := read_intent(name, reply.body)) is not None:

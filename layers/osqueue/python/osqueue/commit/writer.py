@@ -106,6 +106,14 @@ class Writer:
         return Request(self.env, self.n, self.machine.bits(64), state.seq, state.epoch, ops)
 
     # ── The head ─────────────────────────────────────────────────────────────
+    def alone_ms(self, head: Head) -> float:
+        """How long before a head another writer's last commit was; infinite when none is known.
+
+        When more time than that has gone by since, another one has most likely committed again.
+        """
+        others = [row.at_ms for env, row in head.state.sessions.items() if env != self.env]
+        return head.state.now_ms - max(others) if others else float("inf")
+
     def read_head(self) -> Flow[Head | None]:
         """GET the head, conditionally; None when the store gave no answer."""
         began = self.machine.monotonic()

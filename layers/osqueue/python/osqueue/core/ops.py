@@ -60,9 +60,7 @@ class New(Struct, frozen=True, array_like=True, gc=False):
     delay_ms: int = 0  # from the commit's time
     at_ms: int = 0  # or an absolute time
     client_id: str | None = None
-    seen: int = (
-        -1
-    )  # with an id: seq of a head in which the key was nowhere; others may enqueue under it as well
+    seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
 
 
 class Held(Struct, frozen=True, array_like=True, gc=False):

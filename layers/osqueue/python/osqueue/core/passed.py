@@ -1,4 +1,4 @@
-"""Has a job been accepted already? Several callers may enqueue one job under its client's id.
+"""Has a job been accepted already? Several callers may enqueue one job under its client's id, or one caller repeat it.
 
 Each of them has seen the key nowhere, in a head of seq ``seen``. What has been accepted since is in the head, or has
 left it for a segment or a table that was born since; or it was finished and forgotten. The objects in question are few
@@ -38,7 +38,7 @@ def seen_before(draft: Draft, new: New) -> Code | None:
         each = pending.pop()
         if not each.first <= new.key <= each.last or born_of(each.name) < new.seen:
             continue
-        if isinstance(each, Table) and not each.named:
+        if isinstance(each, Table) and not each.named and new.client_id is not None:
             continue  # a job under an id is not among these
         loaded = draft.blocks.get((each.name, WHOLE))
         if loaded is None:

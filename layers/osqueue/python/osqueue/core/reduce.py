@@ -142,7 +142,8 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
         return Code.STALE
     if new.key in draft.leases:
         return Code.DUPLICATE
-    if new.client_id is not None and (code := seen_before(draft, new)) is not None:
+    shared = new.client_id is not None or new.seen >= 0  # others may enqueue it, or have done so
+    if shared and (code := seen_before(draft, new)) is not None:
         return code
     now = draft.now
     due = max(new.at_ms, now + new.delay_ms) if new.at_ms or new.delay_ms else 0
@@ -170,7 +171,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     elif not draft.queue(job):
         return Code.LANES
     accepted.append(job)
-    if new.client_id is not None:
+    if shared:
         draft.learn(new.key)
     return Code.SCHEDULED if due else Code.QUEUED
 

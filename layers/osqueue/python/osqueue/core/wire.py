@@ -230,19 +230,26 @@ def decode_index(data: bytes, name: str) -> tuple[Span, ...]:
 
 
 # ── Intents ──────────────────────────────────────────────────────────────────
-# intents/<born>.<env>.<n>.<nonce>.<epoch>.<format><how>[<operations>]     how: k in the key, b in the body
-INTENTS = "intents/"
+# <born>.<env>.<n>.<nonce>.<epoch>.<format><how>[<operations>]     how: k in the key, b in the body
+INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
+
+
+def announced(root: str) -> str:
+    """Where a shard's announced requests lie: the prefix of their keys."""
+    return INTENTS + root
 
 
 def intent_key(request: Request, key_bytes_max: int) -> str:
-    """The request's own key: the same at every retry. Operations without payloads ride in it when they fit."""
+    """The request's own key, after ``announced``: the same at every retry.
+
+    Operations without payloads ride in it when they fit.
+    """
     stem = (
-        f"{INTENTS}{request.born:012x}.{request.env}.{request.n:x}.{request.nonce:016x}"
-        f".{request.epoch:x}.{FORMAT:x}"
+        f"{request.born:012x}.{request.env}.{request.n:x}.{request.nonce:016x}.{request.epoch:x}.{FORMAT:x}"
     )
     if all(map(_is_control, request.ops)):
         inline = f"{stem}k{base64.urlsafe_b64encode(encode(request.ops)).decode().rstrip('=')}"
-        if len(inline) <= key_bytes_max:
+        if len(INTENTS) + len(inline) <= key_bytes_max:
             return inline
     return f"{stem}b"
 
@@ -293,8 +300,8 @@ class IntentName(Struct, frozen=True):
 
 def parse_intent_key(key: str) -> IntentName | None:
     """Read a key; None for one that this release cannot read (it is then left alone, never rejected)."""
-    fields = key.removeprefix(INTENTS).split(".")
-    if len(fields) != 6 or len(fields[5]) < 2 or not key.startswith(INTENTS):
+    fields = key.split(".")
+    if len(fields) != 6 or len(fields[5]) < 2:
         return None
     born, env, n, nonce, epoch, rest = fields
     try:

@@ -83,7 +83,7 @@ class DeadLetters(Operating):
     ) -> QueueFlow[int]:
         """Queue dead jobs again, the oldest first; answers how many (or how many it would be)."""
         which = filter_of(kinds, error, fingerprint)
-        pace = None if rate is None else _rate(rate)
+        pace = None if rate is None else rate_of(rate)
         if not which.fingerprint and (pace is None or dry_run):
             return (yield from super().redrive(limit, kinds, error, dry_run))
         most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
@@ -160,8 +160,8 @@ class DeadLetters(Operating):
         return moved
 
 
-def _rate(value: object) -> float:
-    """Jobs a second."""
+def rate_of(value: object) -> float:
+    """Jobs a second, checked. Raises Rejected."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0.001 <= value <= RATE_MAX:  # type: ignore[operator]
         raise Rejected(

@@ -31,10 +31,23 @@ ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 class Wish:
     """One item on its way into the queue."""
 
-    __slots__ = ("answer", "barred", "closing", "entry", "failure", "missed", "new", "ready")
+    __slots__ = (
+        "answer",
+        "asked",
+        "barred",
+        "closing",
+        "entry",
+        "failure",
+        "first",
+        "missed",
+        "new",
+        "ready",
+    )
 
     def __init__(self, new: New) -> None:
         self.new = new  # as it will be submitted
+        self.asked = new  # as its caller wished it
+        self.first = False  # this very call wrote the entry, so it does not repeat another
         self.entry: ids.Entry | None = None  # what its id stands for
         self.ready = new.client_id is None  # may be submitted as it is
         self.answer: Enqueued | None = None
@@ -74,6 +87,10 @@ class Identifying(Asking):
     def draw(self, shard: int) -> bytes:
         """A new key."""
         raise NotImplementedError
+
+    def repeated(self, new: New, sighting: Sighting) -> bool:
+        """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
+        return False
 
     def fulfil(self, news: Sequence[New], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
@@ -115,9 +132,10 @@ class Identifying(Asking):
             entry = stands[wish.new.client_id]
             if isinstance(entry, OsqueueError):
                 wish.fail(entry)
-            elif entry.key == wish.new.key:
+            elif entry.fresh:
+                wish.first = True
                 wish.own(entry, seen)
-            else:
+            else:  # another's; or ours, from a call that is repeated, and its job may be anywhere by now
                 wish.entry, wish.ready = entry, False
 
     def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
@@ -187,6 +205,8 @@ class Identifying(Asking):
                 return
         if sighting is None:
             yield from self._help(wish, 0 if state is None else state.seq, anew)
+        elif entry.key == wish.asked.key and not wish.first and self.repeated(wish.asked, sighting):
+            wish.answer = Enqueued("queued", job_id(entry.key), sighting.state)
         elif sighting.state not in OVER:
             wish.answer = Enqueued("duplicate", job_id(entry.key), sighting.state)
         elif sighting.state == COMPLETED and not sighting.expired(now):

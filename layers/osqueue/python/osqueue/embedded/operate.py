@@ -66,7 +66,7 @@ class Operating(Asking):
 
     def configure(self, **wished: Any) -> QueueFlow[None]:
         """Change settings on every shard; answers when all have them."""
-        op = _configure(wished)
+        op = settings_of(wished)
         yield from self.known_queue()
         settings = yield from self._settings()
         if op.shards is not None and op.shards < settings.shards:
@@ -148,7 +148,8 @@ _SETTINGS = {
 }
 
 
-def _configure(wished: Mapping[str, Any]) -> Configure:
+def settings_of(wished: Mapping[str, Any]) -> Configure:
+    """Settings as callers name them, checked. Raises Rejected."""
     fields: dict[str, Any] = {}
     for name, value in wished.items():
         if name in _SETTINGS:

@@ -86,7 +86,7 @@ class Purging(DeadLetters):
     def purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
         """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound."""
         targets = []
-        for text in _names(jobs):
+        for text in names_of(jobs):
             target = yield from self._target(text)
             targets.append(target)
         total = Purged(())
@@ -128,7 +128,8 @@ def _busy(text: str) -> Conflict:
     return Conflict(f"job {text} is being worked on. Cancel it, and purge it once it is over.")
 
 
-def _names(jobs: Any) -> list[str]:
+def names_of(jobs: Any) -> list[str]:
+    """The ids of the jobs to purge. Raises Rejected."""
     if isinstance(jobs, str):
         return [jobs]
     if not isinstance(jobs, Iterable):

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..shards import QueueFlow
 from .purging import Purging
 from .telling import Telling
 
+if TYPE_CHECKING:  # loaded where they are used
+    from ..archive import FinishedJobs
+    from ..reaper import Report
+
 
 class Steering(Purging, Telling):
-    """Listing, cancel, settings, dead letters, stories, purge."""
+    """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
+
+    def reap(self) -> QueueFlow[Report]:
+        """One pass of upkeep over all shards."""
+        from ..reaper import Reaper
+
+        count = (yield from self._settings()).shards
+        return (yield from Reaper(self.queue, self.moment, self.stage).run(count))
+
+    def history(self, since: datetime | float | None, until: datetime | float | None) -> FinishedJobs:
+        """Goes through the archive, page by page."""
+        from ..archive import FinishedJobs
+
+        return FinishedJobs(self.queue, since, until)

@@ -95,10 +95,7 @@ class Working(Context):
             answer = yield Submit(shard, (op,))
             outcome: Outcome = answer.outcomes[0]
             if outcome.leases:
-                payloads: list[Any] = [lease.job.payload for lease in outcome.leases]
-                if any(type(each) is not bytes for each in payloads):
-                    payloads = yield from read_bodies(self.writers[shard].root, payloads)
-                return Claimed(tuple(map(Granted, outcome.leases, payloads, repeat(asked))), None)
+                return Claimed((yield from self.granted(shard, outcome.leases, asked)), None)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
             if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
@@ -109,6 +106,13 @@ class Working(Context):
                 " See docs/operations.md."
             )
         return Claimed((), reason)
+
+    def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
+        """Leases with their payloads."""
+        payloads: list[Any] = [lease.job.payload for lease in leases]
+        if any(type(each) is not bytes for each in payloads):
+            payloads = yield from read_bodies(self.writers[shard].root, payloads)
+        return tuple(map(Granted, leases, payloads, repeat(asked)))
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
@@ -221,7 +225,7 @@ class Working(Context):
 
     def _send(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
-            return [_done(item.key, Code.LEASE_LOST) for item in items]
+            return [done_of(item.key, Code.LEASE_LOST) for item in items]
         codes: list[Code] = [Code.STALE] * len(items)
         for _ in range(STALE_TRIES):
             again = [at for at, code in enumerate(codes) if code == Code.STALE]
@@ -231,7 +235,7 @@ class Working(Context):
                 codes[at] = code
             if Code.STALE not in codes:
                 break
-        return [_done(item.key, code) for item, code in zip(items, codes, strict=True)]
+        return [done_of(item.key, code) for item, code in zip(items, codes, strict=True)]
 
 
 def _asked(
@@ -268,7 +272,7 @@ def _holds(items: Sequence[tuple[bytes, str]]) -> list[Held]:
     return [Held(key, token) for key, token in items]
 
 
-def _done(key: bytes, code: Code) -> Done:
+def done_of(key: bytes, code: Code) -> Done:
     text = job_id(key)
     if code is Code.OK:
         return Done(text, True)

@@ -42,6 +42,7 @@ from ..reaper import Report as Reaped
 from ..serde import JSON, Codec
 from ..shards import Await, QueueEffect, QueueFlow, Submit
 from ..staging import Bulk, Stage
+from ..transports.base import Call as ApiCall
 from ..waiting import board_of
 from . import answers
 from .invariants import Invariants
@@ -386,6 +387,7 @@ class Client:
                 if call.error is not None:
                     go_on, reply = flow.throw, call.error
             else:
+                assert not isinstance(effect, ApiCall), "nothing here is remote"
                 reply = yield effect
 
     # ── The end ──────────────────────────────────────────────────────────────

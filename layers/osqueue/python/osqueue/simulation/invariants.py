@@ -46,7 +46,7 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, parse_intent_key
+from ..core.wire import Footer, announced, decode_blocks, decode_footer, decode_head, parse_intent_key
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
@@ -129,8 +129,8 @@ class Invariants:
             self._part(key, body)
         elif key.startswith(self.root + "segments/"):
             self._segment(key.removeprefix(self.root), body)
-        elif key.startswith(self.root + "intents/") and self.ordered:
-            name = parse_intent_key(key.removeprefix(self.root))
+        elif key.startswith(announced(self.root)) and self.ordered:
+            name = parse_intent_key(key.removeprefix(announced(self.root)))
             state = self.state
             if name is not None and state is not None and applicable(state, name.request()):
                 self.waiting.setdefault(replace(name.request(), ops=()), 0)

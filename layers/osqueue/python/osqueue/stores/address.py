@@ -9,11 +9,14 @@
 
 Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
 benchmarks: ``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they are, without %-decoding.
+
+``https://``, ``http://`` and ``lambda://`` name an API, not a store: see ``osqueue.transports.address``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 from ..clock import MACHINE, Machine
@@ -24,14 +27,20 @@ from .faulty import FaultyStore, SlowStore
 
 LATENCY_MS_MAX = 60_000.0
 
-_FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
+FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "file": ("fsync",),
     "s3": ("endpoint", "region"),
 }
-_NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey", "http", "https", "lambda")
+_NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
+REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _EXAMPLES = "memory://, file:///var/lib/jobs, s3://bucket/prefix"
+
+
+def is_remote(address: object) -> bool:
+    """Does an address name an API, and not a store?"""
+    return isinstance(address, str) and "://" in address and address.partition("://")[0].lower() in REMOTE
 
 
 def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
@@ -51,6 +60,12 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     scheme = scheme.lower()
     if not separator:
         raise Rejected(f"the address names no kind of store; write one like {_EXAMPLES}", field="address")
+    if scheme in REMOTE:
+        raise NotSupported(
+            f"{scheme}:// is an API, which keeps the store's objects to itself: queues work over it, and this needs"
+            f" the store. Give the store's own address, such as {_EXAMPLES}",
+            field="address",
+        )
     if scheme in _NOT_YET:
         raise NotSupported(
             f"{scheme}:// is no store of this release; use one of {_EXAMPLES}", field="address"
@@ -58,7 +73,7 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     if scheme not in _OPTIONS:
         raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
     place, _, query = rest.partition("?")
-    options = _read_options(scheme, query)
+    options = read_options(scheme, query, _OPTIONS[scheme])
     store = _open(scheme, place, options, machine)
     return CountingStore(_with_faults(store, options, machine))
 
@@ -87,10 +102,7 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
 
 
 def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
-    error_rate = _number(options, "error_rate", 1.0)
-    lost_reply_rate = _number(options, "lost_reply_rate", 1.0)
-    latency_ms = _number(options, "latency_ms", LATENCY_MS_MAX)
-    seed = _seed(options)
+    error_rate, lost_reply_rate, latency_ms, seed = fault_options(options)
     if error_rate or lost_reply_rate:
         store = FaultyStore(store, error_rate, lost_reply_rate, seed, machine)
     if latency_ms:  # around the faults: an error takes its time as well
@@ -98,8 +110,19 @@ def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Sto
     return store
 
 
-def _read_options(scheme: str, query: str) -> dict[str, str]:
-    known = (*_OPTIONS[scheme], *_FAULT_OPTIONS)
+def fault_options(options: dict[str, str]) -> tuple[float, float, float, int | None]:
+    """What an address asks for: error_rate, lost_reply_rate, latency_ms and seed. Raises Rejected."""
+    return (
+        _number(options, "error_rate", 1.0),
+        _number(options, "lost_reply_rate", 1.0),
+        _number(options, "latency_ms", LATENCY_MS_MAX),
+        _seed(options),
+    )
+
+
+def read_options(scheme: str, query: str, own: Sequence[str]) -> dict[str, str]:
+    """The options in an address; ``own`` are those of its scheme alone. Raises Rejected."""
+    known = (*own, *FAULT_OPTIONS)
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:

@@ -41,6 +41,23 @@ class SlowStore(WrappedStore):
         return reply
 
 
+class Luck:
+    """Draws the fate of requests: whether each fails, and whether its reply is lost."""
+
+    def __init__(
+        self, error_rate: float, lost_reply_rate: float, seed: int | None = None, machine: Machine = MACHINE
+    ) -> None:
+        self._error_rate = error_rate
+        self._lost_reply_rate = lost_reply_rate
+        self._uniform: Callable[[], float] = machine.uniform if seed is None else _SplitMix(seed).uniform
+        self._lock = threading.Lock()
+
+    def draw(self) -> tuple[bool, bool]:
+        """Does the next request fail? Is its reply lost?"""
+        with self._lock:  # two draws for every request, so that one rate does not shift the other's luck
+            return self._uniform() < self._error_rate, self._uniform() < self._lost_reply_rate
+
+
 class FaultyStore(WrappedStore):
     """Some requests fail before they have an effect, some lose their reply after it.
 
@@ -57,22 +74,15 @@ class FaultyStore(WrappedStore):
         machine: Machine = MACHINE,
     ) -> None:
         super().__init__(inner)
-        self._error_rate = error_rate
-        self._lost_reply_rate = lost_reply_rate
-        self._uniform: Callable[[], float] = machine.uniform if seed is None else _SplitMix(seed).uniform
-        self._lock = threading.Lock()
+        self._luck = Luck(error_rate, lost_reply_rate, seed, machine)
 
     def perform(self, request: Request) -> Reply:
-        fails, loses = self._draw()
+        fails, loses = self._luck.draw()
         return _INJECTED_ERROR if fails else self._deliver(self.inner.perform(request), loses)
 
     async def perform_async(self, request: Request) -> Reply:
-        fails, loses = self._draw()
+        fails, loses = self._luck.draw()
         return _INJECTED_ERROR if fails else self._deliver(await self.inner.perform_async(request), loses)
-
-    def _draw(self) -> tuple[bool, bool]:
-        with self._lock:  # two draws for every request, so that one rate does not shift the other's luck
-            return self._uniform() < self._error_rate, self._uniform() < self._lost_reply_rate
 
     def _deliver(self, reply: Reply, loses: bool) -> Reply:
         return _LOST_REPLY if loses else reply

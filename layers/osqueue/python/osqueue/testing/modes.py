@@ -49,6 +49,7 @@ def _entered(queue: Any, clock: Clock | None, *, inline: bool, raise_errors: boo
         raise Rejected("queue: pass a Queue or an AsyncQueue.", field="queue")
     clock = Clock() if clock is None else clock
     before = dict(queue.__dict__)
+    queue.__dict__.pop("_steering", None)  # of another store
     awaits = isinstance(queue, AsyncQueue)
     base: Any = AsyncQueue if awaits else Queue
     codec = queue.codec

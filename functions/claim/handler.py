@@ -1,0 +1,5 @@
+"""Lambda function: leases jobs."""
+
+from osqueue.serving import Function
+
+handler = Function("claim")

@@ -1,0 +1,5 @@
+"""Lambda function: hears how attempts ended."""
+
+from osqueue.serving import Function
+
+handler = Function("complete")

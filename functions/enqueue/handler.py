@@ -1,0 +1,5 @@
+"""Lambda function: queues jobs."""
+
+from osqueue.serving import Function
+
+handler = Function("enqueue")

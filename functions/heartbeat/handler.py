@@ -1,0 +1,5 @@
+"""Lambda function: extends leases."""
+
+from osqueue.serving import Function
+
+handler = Function("heartbeat")

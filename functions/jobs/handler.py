@@ -1,0 +1,5 @@
+"""Lambda function: tells of single jobs and cancels them."""
+
+from osqueue.serving import Function
+
+handler = Function("jobs")

@@ -1,0 +1,5 @@
+"""Lambda function: tells of queues and changes them."""
+
+from osqueue.serving import Function
+
+handler = Function("queues")

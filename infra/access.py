@@ -1,0 +1,68 @@
+"""What each function may do in the bucket: one table for its role, and for docs/security.md.
+
+**The boundary of trust is a queue's prefix.** Every function that commits rewrites the head of any queue, and takes
+along whatever other callers have announced, so whoever may commit at all may change everything about a queue. The roles
+keep functions from what no commit touches: other people's ids, the archive, backups, and deletion.
+
+Patterns are those of IAM: ``?`` is one character, ``*`` any number of them, slashes too. Keys of a shard begin with
+four hex digits and a slash (``osqueue.shards``), and no other key has a slash in fifth place.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+SHARDS = "????/*"  # heads, clocks, segments, bodies, tables
+HEADS = "????/*/*/head"
+INTENTS = "intents/*"  # announcements, of every shard
+SEGMENTS = "????/*/*/segments/*"
+BODIES = "????/*/*/bodies/*"
+TABLES = "????/*/*/finished/*"
+IDS = "ids/*"
+REGISTER = "queues/*"
+ARCHIVE = "archive/*"
+BACKUPS = "backup/*"
+
+
+class Access(Struct, frozen=True):
+    """Keys by what may be done with them. Everybody may list keys: they hold no payload, no result and no id."""
+
+    read: tuple[str, ...] = (SHARDS, INTENTS)
+    write: tuple[str, ...] = (SHARDS, INTENTS)
+    delete: tuple[str, ...] = (INTENTS,)  # whoever commits removes the announcements it took along
+
+
+ACCESS: dict[str, Access] = {
+    # A new id is entered, or read to tell a duplicate; the first job of a queue registers it.
+    "enqueue": Access(read=(SHARDS, INTENTS, IDS), write=(SHARDS, INTENTS, IDS, REGISTER)),
+    "claim": Access(),
+    "complete": Access(),
+    "heartbeat": Access(),
+    # Jobs are asked for by ids, and told of after the queue has forgotten them.
+    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE)),
+    # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
+    "queues": Access(
+        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
+        write=(SHARDS, INTENTS, REGISTER, ARCHIVE, BACKUPS),
+        delete=(INTENTS, BODIES, IDS, ARCHIVE),
+    ),
+    # Upkeep: ids of jobs that are over, the archive, backups, and what nobody refers to any more.
+    "reaper": Access(
+        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
+        write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
+        delete=(INTENTS, SEGMENTS, BODIES, TABLES, IDS, BACKUPS),
+    ),
+}
+
+# Why a role names patterns and not keys.
+WHY: dict[str, str] = {
+    SHARDS: "Queues are made by their first job, and a commit writes everything below its shard's hash.",
+    INTENTS: "Whoever commits reads and deletes the announcements of others; their keys are drawn at random.",
+    **dict.fromkeys(
+        (SEGMENTS, BODIES, TABLES), "What nobody refers to any more is deleted; its keys are drawn at random."
+    ),
+    IDS: "A client's id has one key, made of its hash.",
+    REGISTER: "A queue has one key, its name; queues are made by their first job.",
+    ARCHIVE: "The archive's parts are named by queue, hour and content.",
+    BACKUPS: "The copies of heads are named by queue, shard and hour.",
+}

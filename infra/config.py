@@ -1,0 +1,165 @@
+"""The configuration of one environment: read from the environments' map, checked, and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from osqueue.api.functions import BY_NAME as FUNCTIONS
+
+from .environments import ENVIRONMENTS
+
+# What CloudWatch Logs takes.
+LOG_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
+
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Misconfigured(Exception):
+    """The environments' map or the command line asks for something that cannot be deployed."""
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything in the map."""
+
+
+class Jwt(_Part, frozen=True, kw_only=True):
+    """Callers bring a token of this issuer instead of an AWS signature."""
+
+    issuer: Annotated[str, Meta(pattern="^https://[^/ ]+")]  # its /.well-known/openid-configuration is read
+    audience: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class Throttle(_Part, frozen=True, kw_only=True):
+    """What the gateway lets through; the rest is answered 429."""
+
+    rate: Positive = 200  # requests a second
+    burst: Positive = 400  # requests at once
+
+
+class Archive(_Part, frozen=True, kw_only=True):
+    """When parts of the archive move to cheaper storage. Both classes still answer at once."""
+
+    infrequent_days: Annotated[int, Meta(ge=30)] | None = 30  # S3 takes nothing younger
+    glacier_days: Annotated[int, Meta(ge=60)] | None = 180  # Glacier Instant Retrieval
+
+
+class Alarms(_Part, frozen=True, kw_only=True):
+    """When somebody is told."""
+
+    oldest_s: Positive = 900  # a job has been claimable for so long
+    dead: Positive = 1  # dead letters that one queue holds
+    errors: Positive = 5  # failed invocations of one function within five minutes
+    conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
+    emails: tuple[Annotated[str, Meta(pattern="^[^@ ]+@[^@ ]+$")], ...] = ()  # told by the topic
+
+
+class Config(_Part, frozen=True, kw_only=True):
+    """One environment."""
+
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,15}$")]
+    account: Annotated[str, Meta(pattern="^[0-9]{12}$")] | None = None  # None: that of the credentials
+    region: Annotated[str, Meta(pattern="^[a-z]{2}(-[a-z]+)+-[0-9]$")] | None = None  # None: likewise
+    jwt: Jwt | None = None  # None: requests are signed with AWS credentials (IAM)
+    throttle: Throttle = Throttle()
+    concurrency: dict[str, Annotated[int, Meta(ge=1)]] = {}  # reserved for a function, by its name
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_days: int = 30  # how long logs are kept
+    events: bool = True  # a bus that is told of every transition
+    events_archive_days: Positive | None = None  # how long the bus keeps what it was told
+    archive: Archive = Archive()
+    alarms: Alarms = Alarms()
+    protected: bool = False  # CloudFormation refuses to delete the stacks
+
+    @property
+    def prefix(self) -> str:
+        """Begins the names of everything deployed: ``lambda://osqueue-dev`` finds the functions by it."""
+        return f"osqueue-{self.name}"
+
+
+def load(name: object, environments: Mapping[str, Mapping[str, Any]] = ENVIRONMENTS) -> Config:
+    """The configuration of an environment. Raises Misconfigured: what is wrong, and what is known."""
+    known = ", ".join(environments)
+    if not isinstance(name, str) or not name:
+        raise Misconfigured(f"no environment named: cdk deploy -c env=NAME, one of {known}")
+    if name not in environments:
+        raise Misconfigured(f"env: there is no environment {name!r}; known are {known}")
+    given = environments[name]
+    _check_names(given, Config, name)
+    try:
+        config = msgspec.convert({"name": name, **given}, Config)
+    except msgspec.ValidationError as error:
+        raise Misconfigured(f"environment {name}: {_placed(error)}") from None
+    _check_values(config)
+    return config
+
+
+def _check_names(given: Mapping[str, Any], kind: type[Struct], place: str) -> None:
+    """Refuse unknown keys with the known ones: msgspec names the key alone."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for key, value in given.items():
+        if key not in fields or (kind is Config and key == "name"):
+            known = ", ".join(each for each in fields if each != "name")
+            raise Misconfigured(f"environment {place}: unknown key {key!r}; known are {known}")
+        part = next((each for each in _parts(fields[key].type)), None)
+        if part is not None and isinstance(value, Mapping):
+            _check_names(value, part, f"{place}, {key}")
+
+
+def _parts(kind: Any) -> list[type[Struct]]:
+    """The structs that a field may hold."""
+    members = getattr(kind, "__args__", (kind,))
+    return [each for each in members if isinstance(each, type) and issubclass(each, _Part)]
+
+
+def _placed(error: msgspec.ValidationError) -> str:
+    """msgspec's sentence with the field in front."""
+    what, _, where = str(error).partition(" - at `$")
+    return f"{where.strip('`').lstrip('.')}: {what}" if where else what
+
+
+def _check_values(config: Config) -> None:
+    place = f"environment {config.name}"
+    if config.log_days not in LOG_DAYS:
+        raise Misconfigured(
+            f"{place}: log_days: {config.log_days} is none of {', '.join(map(str, LOG_DAYS))}"
+        )
+    for function in config.concurrency:
+        if function not in FUNCTIONS:
+            raise Misconfigured(
+                f"{place}: concurrency: there is no function {function!r}; known are {', '.join(FUNCTIONS)}"
+            )
+    if config.events_archive_days is not None and not config.events:
+        raise Misconfigured(f"{place}: events_archive_days: there is no bus; set events to true")
+    young, old = config.archive.infrequent_days, config.archive.glacier_days
+    if young is not None and old is not None and old < young + 30:
+        raise Misconfigured(
+            f"{place}: archive.glacier_days: {old} is not 30 days after infrequent_days ({young})"
+        )

@@ -1,0 +1,133 @@
+"""The Lambda functions, each from the table ``osqueue.api.functions`` and with a role of its own (``access``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from osqueue.api import functions as table
+from osqueue.api.functions import FUNCTIONS, Function, deployed_name
+
+from .access import ACCESS, WHY
+from .acknowledged import because
+from .config import Config
+from .logs import log_group
+from .storage import StorageStack
+
+CODE = Path(__file__).resolve().parents[1] / "functions"
+RUNTIME = "python3.14"
+# An invocation by the schedule that failed or is late is not worth repeating: the next is a minute away.
+SCHEDULED_AGE_MAX = Duration.minutes(1)
+
+
+class FunctionsStack(Stack):
+    """The layer, and one function for each entry of the table."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        config: Config,
+        place: Environment,
+        storage: StorageStack,
+        bus: events.EventBus | None,
+        layer: Path,
+    ) -> None:
+        super().__init__(
+            scope,
+            f"{config.prefix}-functions",
+            env=place,
+            description=f"osqueue {config.name}: the Lambda functions, their layer and their roles",
+            termination_protection=config.protected,
+        )
+        self.add_stack_dependency(storage)
+        self._config = config
+        self._storage = storage
+        self._bus = bus
+        self._layer = lambda_.LayerVersion(
+            self,
+            "Layer",
+            code=lambda_.Code.from_asset(str(layer)),
+            description="osqueue and what its functions load",
+            compatible_runtimes=[_runtime()],
+            compatible_architectures=[lambda_.Architecture.ARM_64],
+        )
+        self.functions = {each.name: self._function(each) for each in FUNCTIONS}
+
+    def _function(self, function: Function) -> lambda_.Function:
+        title = function.name.capitalize()
+        name = deployed_name(self._config.prefix, function.name)
+        group = log_group(self, f"{title}Logs", f"/aws/lambda/{name}", self._config.log_days)
+        scheduled = function.schedule_minutes is not None
+        return lambda_.Function(
+            self,
+            title,
+            function_name=name,
+            description=f"osqueue: {function.what}",
+            runtime=_runtime(),
+            architecture=lambda_.Architecture.ARM_64,
+            code=lambda_.Code.from_asset(str(CODE / function.name), exclude=["**/__pycache__", "**/*.pyc"]),
+            handler=table.HANDLER,
+            layers=[self._layer],
+            timeout=Duration.seconds(function.timeout_s),
+            memory_size=function.memory_mb,
+            environment=self._environment(),
+            role=self._role(function, name, group),
+            log_group=group,
+            reserved_concurrent_executions=self._config.concurrency.get(function.name),
+            # What callers invoke without waiting for an answer Lambda repeats by itself, twice: clients' job keys make
+            # a repeated enqueue the same job.
+            retry_attempts=0 if scheduled else None,
+            max_event_age=SCHEDULED_AGE_MAX if scheduled else None,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            table.STORE: self._storage.address,
+            table.SERVICE: self._config.prefix,
+            table.NAMESPACE: table.METRICS_NAMESPACE,
+            table.LOG_LEVEL: self._config.log_level,
+        }
+        return (
+            environment if self._bus is None else {**environment, table.EVENT_BUS: self._bus.event_bus_name}
+        )
+
+    def _role(self, function: Function, name: str, group: logs.LogGroup) -> iam.Role:
+        role = iam.Role(
+            self,
+            f"{function.name.capitalize()}Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"What {name} may do",
+        )
+        access = ACCESS[function.name]
+        bucket = self._storage.arn
+        # Without ListBucket S3 answers 403, not 404, for what does not exist. A condition on s3:prefix would do the
+        # same to GetObject, whose requests have no prefix.
+        role.add_to_policy(_allow("List", ["s3:ListBucket"], [bucket]))
+        for sid, action, keys in (
+            ("Read", "s3:GetObject", access.read),
+            ("Write", "s3:PutObject", access.write),
+            ("Delete", "s3:DeleteObject", access.delete),
+        ):
+            role.add_to_policy(_allow(sid, [action], [f"{bucket}/{each}" for each in keys]))
+        for pattern in sorted({*access.read, *access.write, *access.delete}):
+            because(role, f"AwsSolutions-IAM5[Resource::{self._storage.arn_export}/{pattern}]", WHY[pattern])
+        streams = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        role.add_to_policy(_allow("Log", streams, [group.log_group_arn]))
+        if self._bus is not None:
+            role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._bus.event_bus_arn]))
+        return role
+
+
+def _allow(sid: str, actions: list[str], resources: Iterable[str]) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid=sid, actions=actions, resources=list(resources))
+
+
+def _runtime() -> lambda_.Runtime:
+    return lambda_.Runtime(RUNTIME, lambda_.RuntimeFamily.PYTHON)

@@ -1,0 +1,214 @@
+"""Operations: alarms that tell somebody, and a dashboard. What each alarm means and what to do: docs/runbook.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_cloudwatch as watch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from osqueue.api import metrics
+from osqueue.api.functions import METRICS_NAMESPACE
+from osqueue.api.metrics import Metric
+
+from .config import Config
+
+PERIOD = Duration.minutes(5)
+RACE_PERIOD = Duration.minutes(15)
+COMMITS_MIN = 100  # in that time: of a handful of commits a share says nothing
+
+
+class OperationsStack(Stack):
+    """A topic, the alarms that write to it, and a dashboard."""
+
+    def __init__(
+        self, scope: Construct, config: Config, place: Environment, functions: Mapping[str, lambda_.Function]
+    ) -> None:
+        super().__init__(
+            scope,
+            f"{config.prefix}-operations",
+            env=place,
+            description=f"osqueue {config.name}: alarms and the dashboard",
+            termination_protection=config.protected,
+        )
+        self._config = config
+        self._functions = functions
+        self._topic = self._tell()
+        self._alarms = [
+            self._oldest(),
+            self._dead(),
+            self._not_reaped(),
+            self._conflicts(),
+            *(self._errors(name, each) for name, each in functions.items()),
+            *(self._throttles(name, each) for name, each in functions.items()),
+        ]
+        self._show()
+
+    # ── Whom to tell ─────────────────────────────────────────────────────────
+    def _tell(self) -> sns.Topic:
+        topic = sns.Topic(self, "Topic", topic_name=f"{self._config.prefix}-alarms", enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsOfThisAccount",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
+        for email in self._config.alarms.emails:
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
+
+    def _alarm(
+        self,
+        name: str,
+        what: str,
+        metric: watch.IMetric,
+        threshold: float,
+        periods: int = 1,
+        missing: watch.TreatMissingData = watch.TreatMissingData.NOT_BREACHING,
+        operator: watch.ComparisonOperator = watch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+    ) -> watch.Alarm:
+        alarm = watch.Alarm(
+            self,
+            "".join(word.capitalize() for word in name.split("-")),
+            alarm_name=f"{self._config.prefix}-{name}",
+            alarm_description=f"{what} See docs/runbook.md.",
+            metric=metric,
+            threshold=threshold,
+            evaluation_periods=periods,
+            comparison_operator=operator,
+            treat_missing_data=missing,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self._topic))
+        alarm.add_ok_action(actions.SnsAction(self._topic))
+        return alarm
+
+    # ── Alarms ───────────────────────────────────────────────────────────────
+    def _oldest(self) -> watch.Alarm:
+        return self._alarm(
+            "oldest-age",
+            "A job has been claimable for long and nobody claims it.",
+            self._count(metrics.OLDEST, "Maximum"),
+            self._config.alarms.oldest_s,
+            periods=2,
+        )
+
+    def _dead(self) -> watch.Alarm:
+        return self._alarm(
+            "dead-letters",
+            "A queue holds dead letters: jobs whose attempts ran out.",
+            self._count(metrics.DEAD, "Maximum"),
+            self._config.alarms.dead,
+        )
+
+    def _not_reaped(self) -> watch.Alarm:
+        return self._alarm(
+            "reaper-not-run",
+            "No pass of the reaper has ended well.",
+            self._count(metrics.PASSES, "Sum"),
+            1,
+            periods=2,
+            missing=watch.TreatMissingData.BREACHING,
+            operator=watch.ComparisonOperator.LESS_THAN_THRESHOLD,
+        )
+
+    def _conflicts(self) -> watch.Alarm:
+        lost = self._count(metrics.CONFLICTS, "Sum", RACE_PERIOD)
+        won = self._count(metrics.COMMITS, "Sum", RACE_PERIOD)
+        share = watch.MathExpression(
+            expression=f"IF(won + lost >= {COMMITS_MIN}, lost / (won + lost), 0)",
+            using_metrics={"won": won, "lost": lost},
+            label="Share of commits that lost their race",
+            period=RACE_PERIOD,
+        )
+        return self._alarm(
+            "conflict-rate",
+            "Many commits lose their race: too many writers for the shards.",
+            share,
+            self._config.alarms.conflict_share,
+            periods=2,
+        )
+
+    def _errors(self, name: str, function: lambda_.Function) -> watch.Alarm:
+        return self._alarm(
+            f"errors-{name}",
+            f"Invocations of {function.node.id.lower()} fail: it crashes, or is stopped by its timeout or memory.",
+            function.metric_errors(period=PERIOD, statistic="Sum"),
+            self._config.alarms.errors,
+        )
+
+    def _throttles(self, name: str, function: lambda_.Function) -> watch.Alarm:
+        return self._alarm(
+            f"throttles-{name}",
+            f"Invocations of {function.node.id.lower()} are refused: no concurrency is left.",
+            function.metric_throttles(period=PERIOD, statistic="Sum"),
+            1,
+            periods=2,
+        )
+
+    # ── Metrics ──────────────────────────────────────────────────────────────
+    def _count(self, metric: Metric, statistic: str, period: Duration = PERIOD) -> watch.Metric:
+        """A metric over all queues of this deployment."""
+        return watch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name=metric.name,
+            dimensions_map={metrics.SERVICE: self._config.prefix},
+            statistic=statistic,
+            period=period,
+            label=metric.what,
+        )
+
+    def _by_queue(self, metric: Metric, statistic: str) -> watch.MathExpression:
+        """A metric of each queue, whichever there are: queues are made by their first job."""
+        search = (
+            f"SEARCH('{{{METRICS_NAMESPACE},{metrics.SERVICE},{metrics.QUEUE}}} "
+            f'MetricName="{metric.name}" {metrics.SERVICE}="{self._config.prefix}"\', '
+            f"'{statistic}', {PERIOD.to_seconds()})"
+        )
+        return watch.MathExpression(expression=search, using_metrics={}, label="", period=PERIOD)
+
+    # ── Dashboard ────────────────────────────────────────────────────────────
+    def _show(self) -> None:
+        each = self._functions.values()
+        rows: list[list[watch.IWidget]] = [
+            [watch.AlarmStatusWidget(title="Alarms", alarms=self._alarms, width=24, height=4)],
+            [
+                _graph("Jobs waiting, by queue", [self._by_queue(metrics.DEPTH, "Maximum")]),
+                _graph("Oldest waiting job, seconds, by queue", [self._by_queue(metrics.OLDEST, "Maximum")]),
+                _graph("Dead letters, by queue", [self._by_queue(metrics.DEAD, "Maximum")]),
+            ],
+            [
+                _graph(
+                    "Commits",
+                    [self._count(metrics.COMMITS, "Sum"), self._count(metrics.CONFLICTS, "Sum")],
+                ),
+                _graph(
+                    "Commit, ms",
+                    [self._count(metrics.COMMIT_MS, "p50"), self._count(metrics.COMMIT_MS, "p99")],
+                ),
+                _graph(
+                    "Taken along, and leases that ran out",
+                    [self._count(metrics.COMBINED, "Sum"), self._count(metrics.EXPIRED, "Sum")],
+                ),
+            ],
+            [
+                _graph("Invocations", [one.metric_invocations(period=PERIOD) for one in each]),
+                _graph("Errors", [one.metric_errors(period=PERIOD) for one in each]),
+                _graph(
+                    "Duration, p99", [one.metric_duration(period=PERIOD, statistic="p99") for one in each]
+                ),
+            ],
+        ]
+        watch.Dashboard(self, "Dashboard", dashboard_name=self._config.prefix, widgets=rows)
+
+
+def _graph(title: str, series: list[watch.IMetric]) -> watch.GraphWidget:
+    return watch.GraphWidget(title=title, left=series, width=8, height=6)

@@ -1,0 +1,122 @@
+"""The bucket: all state of an environment, and what nobody may do to it.
+
+**Not versioned.** Each commit replaces a head of up to some hundred kilobytes; with versions, ten commits a second
+would keep tens of gigabytes a day of heads that nobody reads, and erased payloads would live on in old versions.
+Instead the reaper copies every head once an hour (``osqueue doctor --restore``).
+
+**Lifecycle rules** run whatever a bucket policy says, so there is none for heads, ids, segments, bodies and tables. One
+removes announcements (intents) that nobody has looked at for a week, though the reaper applies and deletes them once a
+minute; one ends abandoned multipart uploads (osqueue makes none); one moves the archive to cheaper storage.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, Duration, Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from .access import ARCHIVE, HEADS, INTENTS
+from .acknowledged import because
+from .config import Archive, Config
+
+UPLOADS_KEPT_DAYS = 1
+INTENTS_KEPT_DAYS = 7  # a request is answered within a day at most; its announcement is of no use then
+TLS_MIN = 1.2
+
+
+class StorageStack(Stack):
+    """The bucket and its policy. It outlives the stack: deleting queues takes a decision of its own."""
+
+    def __init__(self, scope: Construct, config: Config, place: Environment) -> None:
+        super().__init__(
+            scope,
+            f"{config.prefix}-storage",
+            env=place,
+            description=f"osqueue {config.name}: the bucket that all queues live in",
+            termination_protection=config.protected,
+        )
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            minimum_tls_version=TLS_MIN,
+            versioned=False,
+            removal_policy=RemovalPolicy.RETAIN,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="end-abandoned-uploads",
+                    abort_incomplete_multipart_upload_after=Duration.days(UPLOADS_KEPT_DAYS),
+                ),
+                s3.LifecycleRule(
+                    id="drop-old-announcements",
+                    prefix=INTENTS.removesuffix("*"),
+                    expiration=Duration.days(INTENTS_KEPT_DAYS),
+                ),
+                *_archive_rules(config.archive),
+            ],
+        )
+        heads = self.bucket.arn_for_objects(HEADS)
+        self._deny(
+            "HeadsChangeByCompareAndSwapOnly",
+            [
+                "s3:PutObject"
+            ],  # also the right to copy, and to begin a multipart upload: neither has a condition
+            heads,
+            {"Null": {"s3:if-match": "true", "s3:if-none-match": "true"}},
+        )
+        self._deny("HeadsAreNeverDeleted", ["s3:DeleteObject", "s3:DeleteObjectVersion"], heads)
+        because(
+            self.bucket,
+            "AwsSolutions-S1",
+            "Server access logs would double the cost of small requests. Who called what is in the API's access log; "
+            "for the bucket itself, CloudTrail data events can be switched on (docs/security.md).",
+        )
+
+        # Exports of our own naming: the findings of cdk-nag about roles in other stacks are named by them.
+        self.arn_export, self._name_export = f"{config.prefix}-bucket-arn", f"{config.prefix}-bucket"
+        CfnOutput(self, "BucketArn", value=self.bucket.bucket_arn, export_name=self.arn_export)
+        CfnOutput(self, "BucketName", value=self.bucket.bucket_name, export_name=self._name_export)
+
+    @property
+    def address(self) -> str:
+        """What OSQUEUE_STORE says; for other stacks."""
+        return f"s3://{Fn.import_value(self._name_export)}"
+
+    @property
+    def arn(self) -> str:
+        """The bucket's; for other stacks."""
+        return Fn.import_value(self.arn_export)
+
+    def _deny(
+        self, sid: str, actions: list[str], resource: str, conditions: dict[str, dict[str, str]] | None = None
+    ) -> None:
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid=sid,
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=actions,
+                resources=[resource],
+                conditions=conditions,
+            )
+        )
+
+
+def _archive_rules(archive: Archive) -> list[s3.LifecycleRule]:
+    """Both classes answer at once, as history and purging need. S3 leaves objects under 128 KB where they are."""
+    wished = {
+        archive.infrequent_days: s3.StorageClass.INFREQUENT_ACCESS,
+        archive.glacier_days: s3.StorageClass.GLACIER_INSTANT_RETRIEVAL,
+    }
+    moves = [
+        s3.Transition(storage_class=kind, transition_after=Duration.days(days))
+        for days, kind in wished.items()
+        if days is not None
+    ]
+    if not moves:
+        return []
+    return [s3.LifecycleRule(id="move-the-archive", prefix=ARCHIVE.removesuffix("*"), transitions=moves)]

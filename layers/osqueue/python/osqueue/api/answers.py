@@ -1,0 +1,30 @@
+"""What operations answer, and how a page is made to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .. import limits
+from .functions import BODY_BYTES_MAX
+
+ANSWER_BYTES_MAX = BODY_BYTES_MAX * 3 // 4 - 16 * limits.KB  # a gateway may want it as base64
+
+
+class Answer(Struct, frozen=True):
+    """What an operation answers, where it is more than a body and 200."""
+
+    status: int
+    body: Any = None
+
+
+def fitting(limit: int, page: Callable[[int], Any]) -> bytes:
+    """A page of at most ``limit`` items that fits into an answer, encoded: it is asked for anew until it does."""
+    while True:
+        body = msgspec.json.encode(page(limit))
+        if len(body) <= ANSWER_BYTES_MAX or limit <= 1:
+            return body
+        limit = max(1, min(limit - 1, limit * ANSWER_BYTES_MAX // len(body)))

@@ -1,0 +1,159 @@
+"""One request on its way through the server: what it asks for, of which queue, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from ..clock import Machine
+from ..commit.driver import BlockingDriver
+from ..commit.effects import Sleep
+from ..commit.writer import OnHead, Writer
+from ..errors import OsqueueError, Rejected, Timeout, shown
+from ..queue import Queue
+from ..shards import Await, QueueFlow, Submit
+from ..stores.counting import CountingStore
+from .answers import ANSWER_BYTES_MAX
+from .flows import Flows
+from .functions import WAIT_S_MAX
+from .passing import Passing
+from .reading import Pairs, body_of, id_of, query_of
+from .routes import Route
+
+if TYPE_CHECKING:
+    from ..embedded.steering import Steering
+
+R = TypeVar("R")
+T = TypeVar("T")
+Hearing = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
+
+JOBS_NOTED_MAX = 20
+WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
+
+
+class Warm(Queue[Any]):
+    """A queue that is kept between requests. Contents pass through it unread."""
+
+    flows: Flows
+
+    def __init__(self, store: CountingStore, name: str, hearing: Hearing | None, **options: Any) -> None:
+        self._hearing = hearing
+        super().__init__(store, name, **options)
+
+    def _opened(self, place: Any) -> Flows:
+        self.codec = Passing()
+        self.flows = Flows(self.name, self.codec, self.machine, self._writers, place.place)
+        self.flows.answer_bytes = ANSWER_BYTES_MAX
+        return self.flows
+
+    def _writer(self, shard: int) -> Writer:
+        writer = super()._writer(shard)
+        if self._hearing is not None:
+            writer.on_head = self._hearing(self.name, writer.on_head)
+        return writer
+
+    @cached_property
+    def steering(self) -> Steering:
+        """The flows of operators."""
+        from ..embedded.steering import Steering
+
+        return Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
+
+
+class Asked(Struct, frozen=True):
+    """One request, taken apart."""
+
+    route: Route
+    path: dict[str, str]
+    pairs: Pairs
+    body: bytes
+    machine: Machine
+    store: CountingStore
+    until: float  # monotonic seconds: when it has to be answered
+    open: Callable[[str], Warm]
+    notes: dict[str, Any]  # what a log may tell of it
+
+    def read(self, type: type[T]) -> T:
+        """The body. Raises Malformed and Rejected."""
+        return body_of(self.body, type)
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """The query's parameters. Raises Rejected."""
+        return query_of(self.route, self.pairs)
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.path["queue"]
+
+    @property
+    def warm(self) -> Warm:
+        """The queue. Raises Rejected for a name that means nothing."""
+        return self.open(self.name)
+
+    @property
+    def id(self) -> str:
+        """The id in the path. Raises Rejected."""
+        return id_of(self.path["id"])
+
+    @property
+    def left(self) -> float:
+        """Seconds until an answer is due."""
+        return self.until - self.machine.monotonic()
+
+    def run(self, flow: QueueFlow[R]) -> R:
+        """Run a flow of the request's queue, no longer than an answer may take."""
+        return self.warm._run(self.in_time(flow))
+
+    def look(self, flow: QueueFlow[R]) -> R:
+        """Run a flow that is of no queue in particular, and only reads."""
+        return BlockingDriver(self.store, self.machine).run(self.in_time(flow))
+
+    def note(self, jobs: Iterable[str | None], **more: Any) -> None:
+        """What a log may tell: which jobs it was about."""
+        found = [each for each in jobs if each]
+        self.notes["job_count"] = len(found)
+        self.notes["jobs"] = found[:JOBS_NOTED_MAX]
+        self.notes.update(more)
+
+    def wait_s(self, wished: float | None) -> float:
+        """How long to wait for a job or a result. Raises Rejected."""
+        if wished is None:
+            return 0.0
+        if not 0 <= wished <= WAIT_S_MAX:
+            raise Rejected(
+                f"wait: {shown(wished)} is not a number of seconds from 0 to {WAIT_S_MAX:g}. Ask again for more.",
+                field="wait",
+            )
+        return max(0.0, min(wished, self.left - WAIT_MARGIN_S))
+
+    def in_time(self, flow: QueueFlow[R]) -> QueueFlow[R]:
+        """A flow that ends with Timeout when its answer is due; all it does before is durable or harmless."""
+        reply: Any = None
+        go_on: Callable[[Any], Any] = flow.send
+        while True:
+            try:
+                effect = go_on(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            go_on, left = flow.send, self.left
+            if left <= 0:
+                go_on, reply = (
+                    flow.throw,
+                    Timeout("the request took too long. What it did so far may still hold."),
+                )
+                continue
+            if isinstance(effect, Submit):
+                effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
+            elif isinstance(effect, Sleep):
+                effect = Sleep(min(left, effect.seconds))
+            elif isinstance(effect, Await):
+                effect = Await(effect.shard, effect.key, min(left, effect.seconds))
+            try:
+                reply = yield effect
+            except OsqueueError as error:
+                go_on, reply = flow.throw, error

@@ -1,0 +1,78 @@
+"""Operations on single jobs."""
+
+from __future__ import annotations
+
+from ..embedded.asking import OVER, Located
+from ..errors import NotFound
+from ..job import Job
+from ..keys import job_id
+from ..shards import QueueFlow
+from ..story import Story
+from .answers import Answer, fitting
+from .asked import Asked
+from .bodies import Cancelled, JobChange, Jobs, Result
+from .passing import Content, result_fields
+
+PAGE_DEFAULT = 100
+
+
+def list_jobs(asked: Asked) -> bytes:
+    """One page of live jobs."""
+    query = asked.query
+    steering = asked.warm.steering
+
+    def page(limit: int) -> Jobs:
+        jobs, cursor = asked.run(steering.jobs(query.get("state"), limit, query.get("cursor")))
+        return Jobs(jobs=jobs, cursor=cursor)
+
+    return fitting(query.get("limit", PAGE_DEFAULT), page)
+
+
+def status(asked: Asked) -> Job:
+    """A job with its timeline."""
+    text = asked.id
+    found = asked.run(asked.warm.flows.status(text))
+    if found is None:
+        raise NotFound(
+            f"job {text}: no such job in this queue, or its result has expired. The archive may tell."
+        )
+    return found
+
+
+def cancel(asked: Asked) -> Cancelled:
+    """Cancel a job."""
+    text = asked.id
+    done = asked.run(asked.warm.steering.cancel(text))
+    if done == "not_found":
+        raise NotFound(f"job {text}: no such job in this queue, or it is over.")
+    return Cancelled(status=done)
+
+
+def change_job(asked: Asked) -> Answer:
+    """Change how long a result is kept."""
+    ttl = asked.read(JobChange).result_ttl
+    asked.run(asked.warm.flows.update_result_ttl(asked.id, ttl))
+    return Answer(204)
+
+
+def result(asked: Asked) -> Result:
+    """What a job answered."""
+    wait = asked.query.get("wait")
+    wait_s = asked.wait_s(wait)
+    text = asked.id
+    key, content = asked.run(_result(asked, text, wait_s))
+    return Result(job_id=key, **result_fields(content))
+
+
+def _result(asked: Asked, text: str, wait_s: float) -> QueueFlow[tuple[str, Content | None]]:
+    flows = asked.warm.flows
+    found: Located | None = yield from flows.locate(text)
+    if found is None or found.sighting.state in OVER or not wait_s:
+        content = yield from flows.result(text)
+        return (text if found is None else job_id(found.key)), content
+    return job_id(found.key), (yield from flows.wait(found.key, wait_s))
+
+
+def story(asked: Asked) -> Story:
+    """What happened to a job, and why."""
+    return asked.run(asked.warm.steering.story(asked.id))

@@ -1,0 +1,108 @@
+"""Examples of requests and answers, for the documentation of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_JOB = "0197a3c5-7c4e-7000-8d2f-5b6c9e1f2a00"
+_TOKEN = "5f1d3c2b9a8e7f60-0"  # noqa: S105 - a lease's, and an example
+_NOON = "2030-01-31T12:00:00Z"
+_STATISTICS: dict[str, Any] = {
+    "queue": "emails",
+    "shards": 1,
+    "paused": False,
+    "scheduled": 0,
+    "queued": 12,
+    "processing": 3,
+    "failing": 1,
+    "completed": 40,
+    "failed": 2,
+    "cancelled": 0,
+    "finished": 40,
+    "oldest_seconds": 4.2,
+    "commits": 97,
+    "counters": {"enqueued": 58, "claimed": 47, "completed": 40},
+    "settings": {"backoff_base": 1.0, "backoff_cap": 3600.0, "dead_ttl": 1209600.0},
+}
+_VIEW: dict[str, Any] = {
+    "job_id": _JOB,
+    "state": "queued",
+    "kind": "welcome",
+    "priority": 5,
+    "enqueued_at": _NOON,
+    "attempt": 0,
+    "max_attempts": 3,
+    "payload_bytes": 24,
+    "id": "order-7",
+    "run": 0,
+}
+
+FAILURE: dict[str, Any] = {
+    "error": {
+        "code": "rejected",
+        "message": "priority: 12 is not a whole number from 0 to 9.",
+        "field": "priority",
+    }
+}
+
+# By route: a request's body and the body of its answer.
+EXAMPLES: dict[str, tuple[Any, Any]] = {
+    "enqueue": (
+        {"payload": {"to": "ada@example.com"}, "id": "order-7", "kind": "welcome", "max_attempts": 5},
+        {"status": "queued", "job_id": _JOB, "state": "queued"},
+    ),
+    "claim": (
+        {"worker": "mailer-1", "limit": 10, "lease": 60, "kinds": ["welcome"]},
+        {
+            "jobs": [
+                {
+                    "job_id": _JOB,
+                    "token": _TOKEN,
+                    "attempt": 1,
+                    "max_attempts": 5,
+                    "run": 1,
+                    "priority": 5,
+                    "enqueued_at": _NOON,
+                    "started_at": "2030-01-31T12:00:01Z",
+                    "expires_at": "2030-01-31T12:01:01Z",
+                    "lease": 60.0,
+                    "kind": "welcome",
+                    "id": "order-7",
+                    "payload": {"to": "ada@example.com"},
+                }
+            ]
+        },
+    ),
+    "complete": (
+        {
+            "completions": [
+                {"job_id": _JOB, "token": _TOKEN, "result": {"sent": True}},
+                {"job_id": _JOB, "token": _TOKEN, "error": {"type": "Bounced", "message": "no such mailbox"}},
+                {"job_id": _JOB, "token": _TOKEN, "release": 60},
+            ]
+        },
+        {
+            "completions": [
+                {"job_id": _JOB, "ok": True},
+                {"job_id": _JOB, "ok": False, "code": "lease_lost"},
+                {"job_id": _JOB, "ok": False, "code": "lease_lost"},
+            ]
+        },
+    ),
+    "heartbeat": (
+        {"leases": [{"job_id": _JOB, "token": _TOKEN}], "lease": 60},
+        {"leases": [{"job_id": _JOB, "ok": True, "cancel_requested": True}]},
+    ),
+    "list_jobs": (None, {"jobs": [_VIEW]}),
+    "status": (None, _VIEW),
+    "cancel": (None, {"status": "cancelled"}),
+    "change_job": ({"result_ttl": 86400}, None),
+    "result": (None, {"job_id": _JOB, "result": {"sent": True}}),
+    "list_queues": (None, {"queues": [_STATISTICS]}),
+    "stats": (None, _STATISTICS),
+    "configure": ({"paused": True, "dead_ttl": 604800}, {**_STATISTICS, "paused": True}),
+    "redrive": ({"limit": 100, "kinds": ["welcome"], "error": "mailbox"}, {"jobs": 2}),
+    "purge": ({"jobs": ["order-7"]}, {"jobs": [_JOB], "cancelled": 1, "state": 1}),
+    "history": (None, {"jobs": [{**_VIEW, "state": "completed", "attempt": 1, "run": 1}]}),
+    "health": (None, {"status": "ok", "version": "0.1.0"}),
+}

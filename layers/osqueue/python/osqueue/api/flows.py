@@ -1,0 +1,318 @@
+"""The library's flows as the API runs them.
+
+They differ in what travels: contents pass through unread, clients draw the keys of their jobs, endings of every kind
+go into one commit, and no more is leased than one answer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from itertools import repeat
+from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import finished, limits, segments, validation
+from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
+from ..core.state import PROCESSING, Body, Lease, State, content_bytes
+from ..embedded import Embedded, Granted
+from ..embedded.work import STALE_TRIES, done_of
+from ..errors import NotFound, OsqueueError, Rejected, Throttled
+from ..job import Done, Enqueued
+from ..keys import is_key, key_of
+from ..lookup import Sighting, seek
+from ..segments import read_bodies
+from ..shards import QueueFlow, Submit, read_state, root_of
+from .bodies import NewJob
+from .faults import TooLarge
+from .functions import PAYLOAD_BYTES_MAX
+from .passing import content_of, weight
+
+LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
+LEASED_BYTES = (
+    2_000  # what a leased job takes in an answer beside its payload: an id of 256 characters and all
+)
+KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
+
+
+class Wished(Struct, frozen=True):
+    """A job that somebody wants queued, or what is wrong with it."""
+
+    job: NewJob | None
+    codec: str = ""  # of the request
+    error: OsqueueError | None = None
+
+
+class Released(Struct, frozen=True):
+    """A job given back by its worker."""
+
+    key: bytes
+    token: str
+    delay_ms: int
+
+
+class Aborted(Struct, frozen=True):
+    """A job cancelled by its worker."""
+
+    key: bytes
+    token: str
+    why: str
+
+
+Ending = Completion | Failure | Released | Aborted
+
+
+class Flows(Embedded):
+    """The flows of one queue."""
+
+    answer_bytes = 0  # of the leased jobs in one answer
+
+    # ── Enqueue ──────────────────────────────────────────────────────────────
+    def accept(self, wished: Sequence[Wished]) -> QueueFlow[list[Enqueued]]:
+        """Queue jobs under the keys that their client drew: whoever repeats the call gets the same jobs.
+
+        While the number of shards grows, a repeated job without an id of its client's may come to another shard.
+        """
+        count = self.shards_seen() or (yield from self.shards())
+        keys = [_drawn(each.job) for each in wished]
+        first = next((key for key in keys if isinstance(key, bytes)), None)
+        # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
+        shard = self.next_of(count) if first is None else first[15] % count
+        spare = iter(self.keys.draw(shard, len(wished)))
+        results: list[Enqueued | None] = []
+        news: list[New] = []
+        seen: set[bytes] = set()
+        for each, key in zip(wished, keys, strict=True):
+            try:
+                if isinstance(key, OsqueueError):
+                    raise each.error or key
+                if key is not None and key[:15] in seen:
+                    raise Rejected("job_id: another job of this request has it, too.", field="job_id")
+                seen.update(() if key is None else (key[:15],))
+                new = _new(each, next(spare) if key is None else key[:15] + bytes((shard,)))
+                news.append(new if key is None else replace(new, seen=KEYED))
+                results.append(None)
+            except OsqueueError as error:
+                results.append(Enqueued("rejected", None, error=error))
+        done = iter((yield from self.fulfil(news, shard)) if news else ())
+        answers: list[Enqueued] = []
+        for refused in results:
+            answer = yield from self._told(refused or next(done), len(results) == 1)
+            answers.append(answer)
+        return answers
+
+    def _told(self, done: Enqueued, alone: bool) -> QueueFlow[Enqueued]:
+        """A repeated call knows that its job was there already, and not how it stands."""
+        if done.status != "queued" or done.state != PROCESSING:
+            return done
+        state = None
+        if alone:
+            key = key_of(done.job_id or "")
+            _, sighting = yield from seek(self.queue, key[15], key)
+            state = None if sighting is None else sighting.state
+        return Enqueued("queued", done.job_id, state)
+
+    def repeated(self, new: New, sighting: Sighting) -> bool:
+        """Unless another caller enqueued its own job on behalf of this one, as the payload tells where it is kept."""
+        if sighting.row is not None:
+            return True
+        mine, payload = new.payload, sighting.job.payload
+        if isinstance(payload, Body) and isinstance(mine, bytes):
+            return (payload.length, payload.crc) == (len(mine), crc32(mine))
+        return mine == payload
+
+    def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
+        """As the library does it; but a key that its client drew is accepted once, wherever its job is by now.
+
+        The reducer sees what is in the head, and what has left it since ``seen``. What lay outside it then is
+        looked for here: by the ranges of keys alone where the key is newer than all there is, as new ones are.
+        """
+        left = list(range(len(news)))
+        codes = [Code.RETRY] * len(news)
+        state = yield from self._seen(shard)
+        for _ in range(LOOKS_MAX):
+            try:
+                there = yield from _outside(
+                    root_of(self.queue, shard), state, {news[at].key for at in left if _keyed(news[at])}
+                )
+            except NotFound:  # merged away since that state
+                there = None
+            if there is not None:
+                for at in left:
+                    if news[at].key in there:
+                        codes[at] = Code.DUPLICATE
+                left = [at for at in left if news[at].key not in there]
+                sent = [
+                    replace(new, seen=state.seq) if _keyed(new) else new
+                    for new in map(news.__getitem__, left)
+                ]
+                answers = (yield from super()._enqueue(sent, shard)) if sent else []
+                for at, code in zip(left, answers, strict=True):
+                    codes[at] = code
+                left = [at for at in left if codes[at] == Code.RETRY and _keyed(news[at])]
+                if not left:
+                    return codes
+            state = (yield from read_state(self.queue, shard)) or state
+        raise Throttled(
+            "the queue moves too fast to tell a repeated call from a new one just now. Repeat it."
+        )
+
+    # ── Claim ────────────────────────────────────────────────────────────────
+    def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
+        """As many as one answer holds, with their payloads; the others are given back.
+
+        One that no answer can hold is given without its payload: its worker has to end it.
+        """
+        room = self.answer_bytes
+        given: list[Lease] = []
+        for lease in leases:
+            room -= LEASED_BYTES + (0 if self._too_large(lease) else _weight(lease))
+            if room < 0 and given:
+                break
+            given.append(lease)
+        rest = tuple(Held(lease.job.key, lease.token) for lease in leases[len(given) :])
+        if rest:
+            yield from self._give_back(shard, rest)
+        fitting = [lease for lease in given if not self._too_large(lease)]
+        read = iter(
+            (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
+        )
+        payloads = [_too_large(lease) if self._too_large(lease) else next(read) for lease in given]
+        return tuple(map(Granted, given, payloads, repeat(asked)))
+
+    def _too_large(self, lease: Lease) -> bool:
+        return LEASED_BYTES + _weight(lease) > self.answer_bytes
+
+    def _give_back(self, shard: int, held: tuple[Held, ...]) -> QueueFlow[None]:
+        # Trouble or not, what was leased is answered; the leases of the others end by themselves.
+        with suppress(OsqueueError):
+            yield Submit(shard, (Release(held),))
+
+    # ── What workers say ─────────────────────────────────────────────────────
+    def end(self, items: Sequence[Ending]) -> QueueFlow[list[Done]]:
+        """Say how attempts ended: one commit for each shard."""
+        shards: dict[int, list[int]] = {}
+        for at, item in enumerate(items):
+            shards.setdefault(item.key[15], []).append(at)
+        done: dict[int, Done] = {}
+        for shard, places in shards.items():
+            codes = yield from self._end(shard, [items[at] for at in places])
+            done.update((at, done_of(items[at].key, code)) for at, code in zip(places, codes, strict=True))
+        return [done[at] for at in range(len(items))]
+
+    def _end(self, shard: int, items: Sequence[Ending]) -> QueueFlow[list[Code]]:
+        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
+            return [Code.LEASE_LOST] * len(items)
+        codes = [Code.STALE] * len(items)
+        for _ in range(STALE_TRIES):
+            groups: dict[tuple[object, ...], list[int]] = {}
+            for at, item in enumerate(items):
+                if codes[at] == Code.STALE:
+                    groups.setdefault(_alike(item), []).append(at)
+            ops: list[Op] = []
+            for places in groups.values():
+                op = yield from self._op(shard, [items[at] for at in places])
+                ops.append(op)
+            answer = yield Submit(shard, tuple(ops))
+            for places, outcome in zip(groups.values(), answer.outcomes, strict=True):
+                for at, code in zip(places, outcome.codes, strict=True):
+                    codes[at] = code
+            if Code.STALE not in codes:
+                break
+        lost = [
+            at
+            for at, item in enumerate(items)
+            if codes[at] == Code.LEASE_LOST and isinstance(item, Completion)
+        ]
+        won = (yield from self._won_before(shard, [items[at] for at in lost])) if lost else []  # type: ignore[misc]
+        for at, before in zip(lost, won, strict=True):
+            codes[at] = Code.OK if before else codes[at]
+        return codes
+
+    def _op(self, shard: int, items: Sequence[Ending]) -> QueueFlow[Op]:
+        """One operation for endings of one kind."""
+        first = items[0]
+        if isinstance(first, Completion):
+            return (yield from self._complete_ops(shard, items))
+        if isinstance(first, Failure):
+            return Fail(tuple(item for item in items if isinstance(item, Failure)))
+        held = tuple(Held(item.key, item.token) for item in items)
+        return Release(held, first.delay_ms) if isinstance(first, Released) else Abort(held, first.why)
+
+
+def _drawn(job: NewJob | None) -> bytes | Rejected | None:
+    """The key that a client drew for a job; None: it drew none."""
+    if job is None:
+        return Rejected("jobs: this one cannot be read.", field="jobs")
+    if job.job_id is None:
+        return None
+    if not is_key(job.job_id):
+        return Rejected(
+            "job_id: it is not a UUID of version 7 in lower case. Draw one for every job, or leave it out.",
+            field="job_id",
+        )
+    return key_of(job.job_id)
+
+
+def _new(wished: Wished, key: bytes) -> New:
+    """Check one job, as ``validation`` says."""
+    job = wished.job
+    assert job is not None
+    content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
+    if content is None:
+        raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
+    delay_ms, at_ms = validation.when(job.delay, job.at)
+    return New(
+        key,
+        content.data,
+        content.codec,
+        validation.kind(job.kind),
+        validation.priority(job.priority),
+        validation.max_attempts(job.max_attempts),
+        validation.result_ttl_ms(job.result_ttl),
+        delay_ms,
+        at_ms,
+        validation.client_id(job.id),
+    )
+
+
+def _keyed(new: New) -> bool:
+    return new.client_id is None and new.seen >= KEYED
+
+
+def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[bytes]]:
+    """Which jobs lie in objects beside the head. Raises NotFound when the state is old."""
+    found: set[bytes] = set()
+    if not keys:
+        return found
+    newest = max(keys)
+    spans = [span for lane in state.lanes for span in lane.backlog.spans]
+    for span in (*spans, *state.delayed.spans, *state.dead.spans):
+        if span.first <= newest:
+            found.update((yield from segments.find_many(root, span, keys)))
+    found.update((yield from finished.find_many(root, state.tables, keys)))
+    return found
+
+
+def _weight(lease: Lease) -> int:
+    return weight(content_bytes(lease.job.payload), lease.job.codec)
+
+
+def _too_large(lease: Lease) -> TooLarge:
+    return TooLarge(
+        f"payload: its {content_bytes(lease.job.payload):,} bytes do not fit into an answer of the API. Release the"
+        " job, and claim it with a queue object that is connected to the store itself.",
+        field="payload",
+    )
+
+
+def _alike(item: Ending) -> tuple[object, ...]:
+    """Endings that are alike go into one operation."""
+    more: Iterable[object] = ()
+    if isinstance(item, Released):
+        more = (item.delay_ms,)
+    elif isinstance(item, Aborted):
+        more = (item.why,)
+    return (type(item), *more)

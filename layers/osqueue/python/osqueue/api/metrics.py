@@ -1,0 +1,38 @@
+"""What the functions count: the one table of CloudWatch metrics, for those who emit them and for alarms.
+
+Each is emitted under ``functions.METRICS_NAMESPACE`` with two sets of dimensions: ``service`` alone, which alarms look
+at, and ``service`` with ``queue``, for the dashboard. A service is one deployment.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+SERVICE = "service"  # the dimension that Powertools sets: functions.SERVICE
+QUEUE = "queue"
+
+
+class Metric(Struct, frozen=True):
+    """One metric."""
+
+    name: str
+    unit: str  # in CloudWatch's words
+    what: str
+
+
+# Of commits, by every function that commits.
+COMMITS = Metric("Commits", "Count", "commits that won")
+CONFLICTS = Metric("Conflicts", "Count", "commits that lost their race and were tried again")
+COMBINED = Metric("Combined", "Count", "requests of other callers that a commit took along")
+COMMIT_MS = Metric("CommitMs", "Milliseconds", "from the first read to the committed head")
+EXPIRED = Metric("LeasesExpired", "Count", "leases that ran out")
+
+# Of queues, by the reaper, once in each pass.
+DEPTH = Metric("Depth", "Count", "jobs that wait to be claimed")
+OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited")
+DEAD = Metric("DeadLetters", "Count", "dead letters that there are")
+
+# Of the deployment, by the reaper; with ``service`` alone.
+PASSES = Metric("ReaperPasses", "Count", "passes over all queues that ended without trouble")
+
+METRICS: tuple[Metric, ...] = (COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED, DEPTH, OLDEST, DEAD, PASSES)

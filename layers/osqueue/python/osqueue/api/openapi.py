@@ -1,0 +1,326 @@
+"""The contract as an OpenAPI 3.1 document, made from the tables of this package.
+
+``python -m osqueue.api.openapi`` prints it; ``/openapi.json`` at the repository's top is that output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import lru_cache
+from types import UnionType
+from typing import Any, get_args
+
+import msgspec
+
+from .. import __version__, limits
+from ..core.state import STATES
+from ..validation import QUEUE_NAME
+from .bodies import Failure
+from .contract import BODIES
+from .examples import EXAMPLES, FAILURE
+from .functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
+from .operating import HISTORY_MAX, QUEUES_MAX
+from .passing import CODEC_CHARS_MAX
+from .routes import ROUTES, Query, Route
+
+Schema = dict[str, Any]
+
+TITLE = "osqueue"
+ABOUT = (
+    "A job queue whose state is objects in S3. Times are RFC 3339 in UTC, durations seconds. Payloads and results are"
+    " JSON values; what another serialiser wrote travels as base64 in `data`, its name in `codec`. In front of it"
+    " stands an HTTP API with IAM (SigV4) or JWT authorization, which answers 401 and 403 with bodies of its own. The"
+    " Lambda"
+    " functions take the same bodies by direct invocation: `{method, path, query, body}` in, `{status, body}` out."
+)
+UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+ID_CHARS_MAX = 1 + (limits.ID_CHARS_MAX * 4 * 4 + 2) // 3  # "~" and base64url of UTF-8
+ANY_JSON: Schema = {"description": "Any JSON value."}
+_REF = "#/components/schemas/"
+
+# Statuses that every request may answer, beside its own.
+COMMON: dict[int, str] = {
+    400: "The request cannot be read.",
+    404: "There is no such path, or no such thing.",
+    405: "The path does not take this method.",
+    413: "Something is too large.",
+    422: "A field is wrong; the body says which, and why.",
+    429: "The queue is busy, and nothing was done. Repeat it.",
+    500: "A defect of the server.",
+    503: "The store did not answer, or not in time. The body says whether something may have been done.",
+}
+OWN: dict[int, str] = {
+    202: "Not finished yet.",
+    409: "It is in a state that forbids this; or the job failed, or was cancelled.",
+    410: "The result is not kept any more.",
+}
+
+
+def _seconds(least_ms: float, most_ms: float) -> Schema:
+    return {"minimum": least_ms / 1000, "maximum": most_ms / 1000}
+
+
+def _chars(most: int, least: int = 1) -> Schema:
+    return {"minLength": least, "maxLength": most}
+
+
+_KINDS: Schema = {
+    "minItems": 1,
+    "maxItems": limits.LANES_MAX,
+    "items": {"type": "string", **_chars(limits.KIND_CHARS_MAX, 0)},
+}
+_DELAY = _seconds(0, limits.DELAY_MS_MAX)
+
+# What is said of single fields beside their type.
+FIELDS: dict[str, dict[str, Schema]] = {
+    "NewJob": {
+        "payload": ANY_JSON,
+        "codec": _chars(CODEC_CHARS_MAX),
+        "job_id": {"pattern": UUID7},
+        "id": _chars(limits.ID_CHARS_MAX),
+        "kind": _chars(limits.KIND_CHARS_MAX, 0),
+        "priority": {"minimum": 0, "maximum": limits.PRIORITY_MAX},
+        "delay": _DELAY,
+        "max_attempts": {"minimum": 1, "maximum": limits.ATTEMPTS_MAX},
+        "result_ttl": _seconds(1, limits.RESULT_TTL_MS_MAX),
+    },
+    "NewJobs": {"jobs": {"items": {"$ref": f"{_REF}NewJob"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX}},
+    "NewClaim": {
+        "worker": _chars(limits.WORKER_CHARS_MAX),
+        "limit": {"minimum": 1, "maximum": limits.CLAIM_LIMIT_MAX},
+        "wait": {"minimum": 0, "maximum": WAIT_S_MAX},
+        "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+        "kinds": _KINDS,
+    },
+    "Ending": {
+        "result": ANY_JSON,
+        "token": _chars(limits.TOKEN_CHARS_MAX),
+        "retry_in": _DELAY,
+    },
+    "Endings": {
+        "completions": {"items": {"$ref": f"{_REF}Ending"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
+        "codec": _chars(CODEC_CHARS_MAX),
+    },
+    "Held": {"token": _chars(limits.TOKEN_CHARS_MAX)},
+    "Beats": {
+        "leases": {"items": {"$ref": f"{_REF}Held"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
+        "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    },
+    "JobChange": {"result_ttl": _seconds(1, limits.RESULT_TTL_MS_MAX)},
+    "Settings": {
+        "backoff_base": _seconds(1, limits.DAY_MS),
+        "backoff_cap": _seconds(1, limits.DELAY_MS_MAX),
+        "dead_ttl": _seconds(limits.MINUTE_MS, limits.DELAY_MS_MAX),
+        "shards": {"minimum": 1, "maximum": limits.SHARDS_MAX},
+    },
+    "Redrive": {
+        "limit": {"minimum": 1, "maximum": limits.ITEMS_PER_CALL_MAX},
+        "kinds": _KINDS,
+        "error": _chars(limits.ERROR_CHARS_MAX, 0),
+        "fingerprint": {"pattern": "^[0-9a-f]{8}$"},
+    },
+    "Purge": {
+        "jobs": {
+            "items": {"type": "string", **_chars(limits.ID_CHARS_MAX)},
+            "maxItems": limits.ITEMS_PER_REQUEST_MAX,
+        }
+    },
+}
+QUERY: dict[tuple[str, str], Schema] = {
+    ("list_jobs", "state"): {"enum": list(STATES)},
+    ("history", "limit"): {"minimum": 1, "maximum": HISTORY_MAX},
+    ("list_queues", "limit"): {"minimum": 1, "maximum": QUEUES_MAX},
+    ("history", "since"): {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000},
+    ("history", "until"): {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000},
+}
+NAMED_QUERY: dict[str, Schema] = {
+    "limit": {"minimum": 1, "maximum": 1_000},
+    "wait": {"minimum": 0, "maximum": WAIT_S_MAX},
+    "error": {"maxLength": limits.ERROR_CHARS_MAX},
+    "fingerprint": {"pattern": "^[0-9a-f]{8}$"},
+    "kind": {"maxLength": limits.KIND_CHARS_MAX},
+}
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+STATS: Schema = {
+    "title": "Statistics",
+    "description": "How a queue stands. Where it cannot be read, its name and the error alone.",
+    "type": "object",
+    "required": ["queue"],
+    "properties": {
+        "queue": {"type": "string"},
+        "shards": {"type": "integer", "minimum": 1},
+        "paused": {"type": "boolean"},
+        **dict.fromkeys(STATES, _COUNT),
+        "finished": {**_COUNT, "description": "about how many jobs that are over are still known"},
+        "oldest_seconds": {
+            "type": ["number", "null"],
+            "description": "how long the oldest waiting job has waited",
+        },
+        "commits": _COUNT,
+        "counters": {"type": "object", "additionalProperties": _COUNT},
+        "settings": {
+            "type": "object",
+            "properties": {name: {"type": "number"} for name in ("backoff_base", "backoff_cap", "dead_ttl")},
+        },
+        "error": {"$ref": f"{_REF}Fault"},
+    },
+}
+
+
+# ── The document ─────────────────────────────────────────────────────────────
+def document() -> Schema:
+    """The whole contract."""
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": TITLE,
+            "version": __version__,
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name} for name in dict.fromkeys(route.function for route in ROUTES)],
+        "paths": paths,
+        "components": {"schemas": _schemas(), "responses": _failures()},
+    }
+
+
+@lru_cache(maxsize=1)
+def document_bytes() -> bytes:
+    """The same, encoded, made once for each process."""
+    return msgspec.json.encode(document())
+
+
+def _operation(route: Route) -> Schema:
+    request, answer = BODIES[route.name]
+    example = EXAMPLES.get(route.name, (None, None))
+    operation: Schema = {
+        "operationId": route.name,
+        "summary": route.what,
+        "tags": [route.function],
+        "parameters": [*_path_parameters(route), *(_query(route, each) for each in route.query)],
+        "responses": _responses(route, answer, example[1]),
+    }
+    if request is not None:
+        optional = route.name in ("claim", "redrive")
+        operation["requestBody"] = {
+            "required": not optional,
+            "content": {"application/json": _media(request, example[0])},
+        }
+    return operation
+
+
+def _path_parameters(route: Route) -> list[Schema]:
+    found: list[Schema] = []
+    if "{queue}" in route.path:
+        name = {"type": "string", "pattern": f"^{QUEUE_NAME}$", "example": "emails"}
+        found.append({"name": "queue", "in": "path", "required": True, "schema": name})
+    if "{id}" in route.path:
+        what = (
+            "The job id that enqueue answered, or the client's own id. Ids with other characters than A-Z, a-z, 0-9,"
+            " '.', '_' and '-', and ids that begin with '~', travel as '~' and the base64url of their UTF-8."
+        )
+        form = {"type": "string", **_chars(ID_CHARS_MAX), "example": "order-7"}
+        found.append({"name": "id", "in": "path", "required": True, "description": what, "schema": form})
+    return found
+
+
+def _query(route: Route, query: Query) -> Schema:
+    more = QUERY.get((route.name, query.name)) or NAMED_QUERY.get(query.name, {})
+    schema: Schema = {"type": _TYPES[query.type], **more}
+    if query.many:
+        schema = {"type": "array", "items": schema, "maxItems": limits.LANES_MAX}
+    return {"name": query.name, "in": "query", "required": False, "description": query.what, "schema": schema}
+
+
+def _responses(route: Route, answer: Any, example: Any) -> Schema:
+    found: Schema = {}
+    if answer is None:
+        found["204"] = {"description": "Done."}
+    else:
+        found["200"] = {
+            "description": "Done.",
+            "content": {"application/json": _media(answer, example)},
+        }
+    for status in sorted({*COMMON, *route.faults}):
+        found[str(status)] = {"$ref": f"#/components/responses/{_named(status)}"}
+    return found
+
+
+def _named(status: int) -> str:
+    return f"Status{status}"
+
+
+def _failures() -> Schema:
+    """The answers that are no success, by name."""
+    found: Schema = {}
+    for status, what in sorted({**COMMON, **OWN}.items()):
+        failure: Schema = {"description": what, "content": {"application/json": _media(Failure, FAILURE)}}
+        if status in (429, 503):
+            header = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}
+            failure["headers"] = {"Retry-After": header}
+        found[_named(status)] = failure
+    return found
+
+
+def _media(type: Any, example: Any) -> Schema:
+    members = get_args(type) if isinstance(type, UnionType) else (type,)
+    schemas = [_schema(each) for each in members]
+    found: Schema = {"schema": schemas[0] if len(schemas) == 1 else {"oneOf": schemas}}
+    if example is not None:
+        found["example"] = example
+    return found
+
+
+def _schema(type: Any) -> Schema:
+    if type is dict:
+        return {"type": "object"}
+    if type == dict[str, Any]:
+        return {"$ref": f"{_REF}Statistics"}
+    return {"$ref": f"{_REF}{type.__name__}"}
+
+
+# ── Schemas ──────────────────────────────────────────────────────────────────
+def _schemas() -> dict[str, Schema]:
+    from . import bodies
+
+    types: list[Any] = [Failure, bodies.Ending, bodies.Held]
+    for pair in BODIES.values():
+        for each in pair:
+            types += get_args(each) if isinstance(each, UnionType) else [each]
+    structs = [each for each in types if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    _, found = msgspec.json.schema_components(structs, ref_template=_REF + "{name}")
+    schemas: dict[str, Schema] = dict(sorted(found.items()))
+    for name, schema in schemas.items():
+        for field, form in schema.get("properties", {}).items():
+            _refine(form, FIELDS.get(name, {}).get(field, {}))
+            if field.endswith("_at") or field in ("at", "kept_until"):
+                _refine(form, {"format": "date-time"}, only="string")
+            if field == "at" and name == "NewJob":
+                _refine(form, {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000}, only="number")
+        if not schema.get("required", True):
+            del schema["required"]
+    schemas["Statistics"] = STATS
+    schemas["Queues"]["properties"]["queues"]["items"] = {"$ref": f"{_REF}Statistics"}
+    # One of the two, and no more than that.
+    schemas["NewJob"]["oneOf"] = [{"required": ["payload"]}, {"required": ["data"]}]
+    schemas["NewJob"]["description"] += f" Its payload has at most {PAYLOAD_BYTES_MAX:,} bytes."
+    return schemas
+
+
+def _refine(form: Schema, more: Schema, only: str = "") -> None:
+    """Say more of a field, in the branch of it that is not null."""
+    branches = [each for each in form.get("anyOf", [form]) if each.get("type") != "null"]
+    for branch in branches:
+        if not only or branch.get("type") == only:
+            branch.update(more)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,228 @@
+"""Operations on whole queues, and on the API itself."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from .. import __version__, archive, limits, validation
+from ..commit.effects import Flow, together
+from ..core.history import Record
+from ..embedded.context import Writers
+from ..embedded.purging import Purged
+from ..embedded.steering import Steering
+from ..errors import OsqueueError, Rejected, Timeout
+from ..reaper import Report
+from ..shards import REGISTER, unavailable
+from ..stores.base import List, Listed
+from .answers import ANSWER_BYTES_MAX, fitting
+from .asked import Asked
+from .asking import PAGE_DEFAULT
+from .bodies import Failure, Health
+from .faults import fault_of
+from .passing import Passing
+from .steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
+
+REDRIVE_MAX = 10_000  # letters in one request
+REDRIVE_CHUNK = 1_000
+HISTORY_MAX = 1_000  # records on a page
+PARTS_MAX = 64  # that one request for a page of history looks into
+QUEUES_AT_ONCE = 32
+QUEUES_MAX = 1_000  # on a page
+TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
+
+
+# ── Queues ───────────────────────────────────────────────────────────────────
+def list_queues(asked: Asked) -> Queues:
+    """One page of the queues' statistics."""
+    query = asked.query
+    limit = validation.whole(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
+    after = query.get("cursor")
+    if after is not None and not validation.is_queue_name(after):
+        raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
+    names, more = asked.look(_registered(after, limit))
+    found: list[dict[str, Any]] = []
+    while len(found) < len(names):
+        if found and asked.left < TIME_S_MIN:
+            more = True
+            break
+        group = names[len(found) : len(found) + QUEUES_AT_ONCE]
+        found += asked.look(together([_stats_of(asked, name) for name in group]))
+    return Queues(queues=found, cursor=names[len(found) - 1] if more and found else None)
+
+
+def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
+    reply = yield List(REGISTER, after=REGISTER + (after or ""), limit=limit)
+    if not isinstance(reply, Listed):
+        raise unavailable(reply, "the list of queues")
+    names = [key.removeprefix(REGISTER) for key in reply.keys]
+    return [name for name in names if validation.is_queue_name(name)], reply.more
+
+
+def _stats_of(asked: Asked, name: str) -> Flow[dict[str, Any]]:
+    """A queue that cannot be read does not hide the others."""
+    try:
+        steering = Steering(name, Passing(), asked.machine, Writers(_no_writer), asked.store.place)
+        return (yield from steering.stats())  # type: ignore[misc]
+    except OsqueueError as error:
+        return {"queue": name, **msgspec.to_builtins(Failure(error=fault_of(error)))}
+
+
+def _no_writer(shard: int) -> Any:
+    raise AssertionError("statistics are read, and nothing is written for them")
+
+
+def stats(asked: Asked) -> dict[str, Any]:
+    """Jobs by state, counters and settings."""
+    return asked.run(asked.warm.steering.stats())
+
+
+def configure(asked: Asked) -> dict[str, Any]:
+    """Change settings; answers the statistics."""
+    settings = asked.read(Settings)
+    wished = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
+    if wished:
+        asked.run(asked.warm.steering.configure(**wished))
+    return stats(asked)
+
+
+# ── Dead letters ─────────────────────────────────────────────────────────────
+def redrive(asked: Asked) -> Redriven:
+    """Queue dead letters again; stops in time, and says whether it left some."""
+    wish = asked.read(Redrive) if asked.body else Redrive()
+    if wish.limit is not None:
+        validation.whole(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+    flows = asked.warm.steering
+    which = (wish.kinds, wish.error)
+    if wish.dry_run:
+        there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
+        return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
+    most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
+    moved = 0
+    while moved < most:
+        chunk = min(REDRIVE_CHUNK, most - moved)
+        try:
+            again = asked.run(flows.redrive(chunk, *which, False, wish.fingerprint))
+        except Timeout:
+            if not moved:
+                raise
+            return Redriven(jobs=moved, more=True)
+        moved += again
+        if again < chunk:
+            return Redriven(jobs=moved)
+        if asked.left < TIME_S_MIN:
+            return Redriven(jobs=moved, more=True)
+    return Redriven(jobs=moved, more=asked.run(flows.redrive(1, *which, True, wish.fingerprint)) > 0)
+
+
+def dead_letters(asked: Asked) -> bytes:
+    """One page of dead letters."""
+    query = asked.query
+    flows = asked.warm.steering
+
+    def page(limit: int) -> DeadLetters:
+        which = (query.get("kind"), query.get("error"), query.get("fingerprint"))
+        jobs, cursor = asked.run(flows.dead_letters(limit, query.get("cursor"), *which))
+        return DeadLetters(jobs=jobs, cursor=cursor)
+
+    return fitting(query.get("limit", PAGE_DEFAULT), page)
+
+
+def dead_letter_groups(asked: Asked) -> bytes:
+    """Dead letters by the error they died of."""
+    query = asked.query
+    found = asked.run(asked.warm.steering.dead_letter_groups(query.get("kind"), query.get("error")))
+    return fitting(len(found), lambda limit: DeadGroups(groups=found[:limit], more=limit < len(found)))
+
+
+# ── Erasing ──────────────────────────────────────────────────────────────────
+def purge(asked: Asked) -> Purged:
+    """Erase jobs for good."""
+    wish = asked.read(Purge)
+    for each in wish.jobs:
+        validation.job_name(each)
+    done = asked.run(asked.warm.steering.purge(wish.jobs))
+    asked.note(done.jobs)
+    return done
+
+
+# ── The archive ──────────────────────────────────────────────────────────────
+def history(asked: Asked) -> bytes:
+    """One page of archived jobs: of one part, so that repeated records can be told by neighbouring hours."""
+    query = asked.query
+    limit = validation.whole(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
+    window = archive.window(query.get("since"), query.get("until"))
+    part, at = _read_cursor(asked.name, query.get("cursor"))
+    asked.warm  # noqa: B018 - a queue's name that means nothing is refused here
+    for _ in range(PARTS_MAX):
+        if not part or at < 0:
+            names = asked.run(archive.parts(asked.name, window[0], part))
+            if not names:
+                return msgspec.json.encode(Page(jobs=[], part=part))
+            part, at = names[0], 0
+        (records,) = asked.run(archive.read([part]))
+        page, at = _take(records, at, limit, window)
+        if page or asked.left < TIME_S_MIN:
+            return msgspec.json.encode(
+                Page(jobs=page, part=part, cursor=_write_cursor(part, at))  # type: ignore[arg-type]
+            )
+    return msgspec.json.encode(Page(jobs=[], part=part, cursor=_write_cursor(part, at)))
+
+
+def _take(
+    records: Sequence[Record], at: int, limit: int, window: tuple[int | None, int | None]
+) -> tuple[list[msgspec.Raw], int]:
+    """The next records of a part that are wanted, encoded, and where to go on; -1: with the next part."""
+    since, until = window
+    page: list[msgspec.Raw] = []
+    room = ANSWER_BYTES_MAX - limits.KB
+    while at < len(records) and len(page) < limit:
+        finished = records[at].finished_ms
+        if (since is None or finished >= since) and (until is None or finished < until):
+            encoded = msgspec.json.encode(archive.view(records[at]))
+            room -= len(encoded) + 1
+            if room < 0 and page:
+                return page, at
+            page.append(msgspec.Raw(encoded))
+        at += 1
+    return page, at if at < len(records) else -1
+
+
+def _write_cursor(part: str, at: int) -> str:
+    return urlsafe_b64encode(msgspec.json.encode((part, at))).decode().rstrip("=")
+
+
+def _read_cursor(queue: str, cursor: str | None) -> tuple[str, int]:
+    if cursor is None:
+        return "", 0
+    try:
+        data = urlsafe_b64decode((cursor + "=" * (-len(cursor) % 4)).encode("ascii"))
+        part, at = msgspec.json.decode(data, type=tuple[str, int])
+        folder = archive.folder_of(queue)
+        if part.startswith(folder) and part[len(folder) :].isascii() and len(part) <= 512:
+            return part, at
+    except (ValueError, msgspec.MsgspecError):
+        pass  # said below
+    raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
+
+
+# ── Upkeep ───────────────────────────────────────────────────────────────────
+def reap(asked: Asked) -> Report:
+    """One pass over a queue."""
+    return asked.run(asked.warm.steering.reap())
+
+
+# ── The API itself ───────────────────────────────────────────────────────────
+def openapi(asked: Asked) -> bytes:
+    """The contract."""
+    from .openapi import document_bytes
+
+    return document_bytes()
+
+
+def health(asked: Asked) -> Health:
+    """The function runs. The store is not asked."""
+    return Health(status="ok", version=__version__)

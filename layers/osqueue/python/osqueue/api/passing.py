@@ -1,0 +1,98 @@
+"""Contents on their way through the API: payloads and results as bytes, with the name of what serialised them.
+
+They are JSON values in a body, or base64 with a serialiser's name, and are not read on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .. import validation
+from ..errors import Rejected
+from ..serde import JSON, Codec
+from .faults import TooLarge
+
+CODEC = JSON.name
+CODEC_CHARS_MAX = 32
+
+
+class Content(Struct, frozen=True):
+    """A payload or a result as it is stored."""
+
+    data: bytes
+    codec: str
+
+
+class Passing(Codec):
+    """A codec that leaves everything as it is."""
+
+    def __init__(self) -> None:
+        super().__init__(JSON)
+
+    def encode(self, value: Any, field: str) -> bytes:
+        """The content's bytes."""
+        data: bytes = value.data
+        return data
+
+    def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> Content:
+        """The bytes with the name of their serialiser."""
+        return Content(data, name)
+
+
+def content_of(
+    value: Raw | UnsetType, data: bytes | UnsetType, codec: str, field: str, most: int
+) -> Content | None:
+    """What a request brings, as ``field`` or as ``data``; None: neither. Raises Rejected, TooLarge."""
+    if value is not UNSET and data is not UNSET:
+        raise Rejected(f"data: give either {field} or data, not both.", field="data")
+    if value is UNSET and data is UNSET:
+        return None
+    name = field if data is UNSET else "data"
+    found = bytes(value) if data is UNSET else data  # type: ignore[arg-type]
+    if len(found) > most:
+        raise TooLarge(
+            f"{name}: {len(found):,} bytes; the API takes {most:,}. Store it elsewhere and pass a reference, or connect"
+            " to the store itself.",
+            field=name,
+        )
+    if data is UNSET:
+        return Content(found, CODEC)
+    validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    if codec == CODEC and not is_json(found):
+        raise Rejected("data: it is not JSON. Name in codec what serialised it.", field="data")
+    return Content(found, codec)
+
+
+def is_json(data: bytes) -> bool:
+    """Can it stand in a JSON body as it is?"""
+    try:
+        data.decode()
+        msgspec.json.decode(data, type=Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def fields_of(content: Content, field: str) -> dict[str, Any]:
+    """How an answer carries a content. Raises Rejected for what claims to be JSON and is not."""
+    if content.codec != CODEC:
+        return {"data": content.data, "codec": content.codec}
+    if not is_json(content.data):
+        raise Rejected(
+            f"{field}: it does not decode as {CODEC}: it was damaged, or written by another serialiser of that name.",
+            field=field,
+        )
+    return {field: Raw(content.data)}
+
+
+def result_fields(content: Content | None) -> dict[str, Any]:
+    """A result in an answer; None is JSON's null."""
+    return {"result": Raw(b"null")} if content is None else fields_of(content, "result")
+
+
+def weight(data: int, codec: str) -> int:
+    """How many bytes a content takes in an answer, about."""
+    return data if codec == CODEC else (data + 2) // 3 * 4

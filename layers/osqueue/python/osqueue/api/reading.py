@@ -1,0 +1,142 @@
+"""Reading requests strictly: what is unknown, of a wrong type or out of range is refused by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import urlsafe_b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from ..errors import NotSupported, Rejected, shown
+from ..validation import FUTURE_FIELDS, job_name
+from .faults import Malformed
+from .routes import Query, Route
+
+T = TypeVar("T")
+Pairs = Sequence[tuple[str, str]]
+
+FIELDS_MAX = 1_000  # parameters in one query
+NOT_YET = (*FUTURE_FIELDS, "interval", "max_in_flight", "concurrency")
+_AT = re.compile(r" - at `\$(.*)`$")
+_NAMED = re.compile(r"field `(.*?)`", re.DOTALL)
+
+
+# ── Bodies ───────────────────────────────────────────────────────────────────
+def body_of(data: bytes, type: type[T]) -> T:
+    """A request's body. Raises Malformed (400) for what cannot be read at all, Rejected (422) naming the field."""
+    if not data:
+        raise Malformed("the request has no body. Send a JSON object.")
+    try:
+        data.decode()
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except UnicodeDecodeError:
+        raise Malformed("the body is not UTF-8.") from None
+    except RecursionError:
+        raise Malformed("the body is nested too deeply.") from None
+    except msgspec.DecodeError as error:
+        raise Malformed(f"the body is not JSON: {error}.") from None
+
+
+def item_of(data: msgspec.Raw, type: type[T]) -> T:
+    """One item of a request's list. Raises Rejected naming the field; it fails alone."""
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Rejected(f"it cannot be read: {error}.") from None
+
+
+def _invalid(message: str) -> Rejected:
+    """What msgspec says of a field, in our words."""
+    place = _AT.search(message)
+    what = message[: place.start()] if place else message
+    field = place[1].lstrip(".") if place else ""
+    named = _NAMED.search(what)
+    if named:
+        name = named[1]
+        full = f"{field}.{name}" if field else name
+        if "unknown" not in what:
+            return Rejected(f"{full}: it is missing.", field=full)
+        if name in NOT_YET:
+            return NotSupported(f"{full}: not supported in this release.", field=full)
+        told = shown(full)[1:-1]
+        return Rejected(f"{told}: no such field.", field=told)
+    if not field:
+        return Malformed(f"the body is not of the form this request has: {what.lower().replace('`', '')}.")
+    return Rejected(f"{field}: {what[:1].lower()}{what[1:].replace('`', '')}.", field=field)
+
+
+# ── Paths ────────────────────────────────────────────────────────────────────
+def segment(text: str) -> str:
+    """A part of a path, percent-decoded. Raises Malformed."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Malformed("the path is not UTF-8.") from None
+
+
+def id_of(text: str) -> str:
+    """The id in a path: as it is, or ``~`` and the base64url of its UTF-8."""
+    if not text.startswith("~"):
+        return job_name(text)
+    try:
+        padded = text[1:] + "=" * (-len(text[1:]) % 4)
+        return job_name(urlsafe_b64decode(padded.encode("ascii")).decode())
+    except (NotBase64, UnicodeError):
+        raise Rejected(
+            "id: what follows '~' is not base64url of UTF-8. Ids of A-Z, a-z, 0-9, '.', '_' and '-' need none.",
+            field="id",
+        ) from None
+
+
+# ── Queries ──────────────────────────────────────────────────────────────────
+def pairs_of(text: str) -> Pairs:
+    """A raw query string, taken apart. Raises Malformed."""
+    try:
+        return tuple(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX))
+    except ValueError:  # UnicodeDecodeError is one
+        raise Malformed("the query is not UTF-8, or has too many parameters.") from None
+
+
+def query_of(route: Route, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """A route's parameters by name; those not given are absent. Raises Rejected."""
+    known = {each.name: each for each in route.query}
+    found: dict[str, Any] = {}
+    for name, text in pairs:
+        query = known.get(name)
+        if query is None:
+            hint = f"Known: {', '.join(known)}." if known else "This request has none."
+            told = shown(name)[1:-1]
+            raise Rejected(f"{told}: no such parameter. {hint}", field=told)
+        value = _parameter(query, text)
+        if query.many:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise Rejected(f"{name}: it is given twice.", field=name)
+        else:
+            found[name] = value
+    return found
+
+
+def _parameter(query: Query, text: str) -> Any:
+    try:
+        if query.type is int and text.isascii() and len(text) <= 20:
+            return int(text)
+        if query.type is float and text.isascii() and math.isfinite(number := float(text)):
+            return number
+        if query.type is bool:
+            return {"true": True, "false": False}[text]
+        if query.type is str:
+            return text
+    except (ValueError, KeyError):
+        pass  # said below
+    kinds = {int: "a whole number", float: "a number", bool: "true or false"}
+    raise Rejected(f"{query.name}: {shown(text)} is not {kinds[query.type]}.", field=query.name)

@@ -1,0 +1,196 @@
+"""Operations of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from .. import limits, validation
+from ..core.ops import Completion, Failure
+from ..embedded import Granted
+from ..errors import OsqueueError, Rejected
+from ..job import Done, moment
+from ..keys import job_id, key_of
+from ..shards import QueueFlow
+from .asked import Asked
+from .bodies import (
+    Beats,
+    Ending,
+    Endings,
+    ErrorDetails,
+    Held,
+    Leased,
+    Leases,
+    NewClaim,
+    Told,
+    ToldBeats,
+    ToldEndings,
+)
+from .enqueuing import check_items
+from .faults import fault_of
+from .flows import Aborted, Flows, Released
+from .functions import PAYLOAD_BYTES_MAX
+from .passing import Content, content_of, fields_of
+from .reading import item_of
+
+T = TypeVar("T")
+
+
+# ── Claim ────────────────────────────────────────────────────────────────────
+def claim(asked: Asked) -> Leases:
+    """Lease jobs."""
+    wish = asked.read(NewClaim) if asked.body else NewClaim()
+    flow = asked.warm.flows.claim(wish.limit, wish.worker, asked.wait_s(wish.wait), wish.lease, wish.kinds)
+    claimed = asked.run(flow)
+    jobs = [each.lease.job for each in claimed.leases]
+    asked.note(
+        [job_id(job.key) for job in jobs], worker=wish.worker, attempts=[job.attempt for job in jobs[:20]]
+    )
+    return Leases(jobs=[_leased(each) for each in claimed.leases], reason=claimed.reason)
+
+
+def _leased(granted: Granted) -> Leased:
+    lease = granted.lease
+    job = lease.job
+    more: dict[str, Any] = {}
+    try:
+        if isinstance(granted.payload, OsqueueError):
+            raise granted.payload
+        more = fields_of(Content(granted.payload, job.codec), "payload")
+    except OsqueueError as error:
+        more = {"error": fault_of(error)}
+    return Leased(
+        job_id=job_id(job.key),
+        token=lease.token,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        run=job.run,
+        priority=job.priority,
+        enqueued_at=moment(job.enqueued_ms),
+        started_at=moment(lease.started_ms),
+        expires_at=moment(lease.expires_ms),
+        lease=lease.lease_ms / 1000,
+        kind=job.kind or None,
+        id=job.client_id,
+        cancel_requested=lease.cancel,
+        **more,
+    )
+
+
+# ── What workers say ─────────────────────────────────────────────────────────
+def complete(asked: Asked) -> ToldEndings:
+    """How attempts ended."""
+    endings = asked.read(Endings)
+    check_items(endings.completions, "completions", endings.codec)
+    flows = asked.warm.flows
+
+    def read(item: Ending) -> Any:
+        return _ending(flows, item, endings.codec)
+
+    return ToldEndings(completions=_told(asked, endings.completions, Ending, read, flows.end))
+
+
+def heartbeat(asked: Asked) -> ToldBeats:
+    """Extend leases."""
+    beats = asked.read(Beats)
+    check_items(beats.leases, "leases")
+    length = beats.lease
+    if length is not None:
+        validation.lease_ms(length)
+    flows = asked.warm.flows
+
+    def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
+        return flows.heartbeat_many(held, length)
+
+    return ToldBeats(leases=_told(asked, beats.leases, Held, _holder, send))
+
+
+def _told(
+    asked: Asked,
+    items: list[Raw],
+    type: type[T],
+    read: Callable[[T], Any],
+    send: Callable[[Sequence[Any]], QueueFlow[list[Done]]],
+) -> list[Told]:
+    """Send the items that can be read; the others fail alone, in their places."""
+    results: list[Told | None] = []
+    found: list[Any] = []
+    for item in items:
+        try:
+            found.append(read(item_of(item, type)))
+            results.append(None)
+        except OsqueueError as error:
+            results.append(Told(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
+    done = iter(asked.run(send(found)) if found else ())
+    answers = [_answer(next(done)) if each is None else each for each in results]
+    asked.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
+    return answers
+
+
+def _answer(done: Done) -> Told:
+    fault = None if done.error is None else fault_of(done.error)
+    return Told(
+        job_id=done.job_id, ok=done.ok, code=done.code, cancel_requested=done.cancel_requested, error=fault
+    )
+
+
+class _Named(msgspec.Struct):
+    job_id: str = ""
+
+
+def _job_id(item: Raw) -> str:
+    """Of an item that cannot be read otherwise."""
+    try:
+        return msgspec.json.decode(item, type=_Named).job_id[: limits.ID_CHARS_MAX]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _holder(item: Held | Ending) -> tuple[bytes, str]:
+    return key_of(item.job_id), validation.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
+
+
+def _ending(flows: Flows, item: Ending, codec: str) -> Any:
+    key, token = _holder(item)
+    content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX)
+    ways = {
+        "result": content is not None,
+        "error": item.error is not UNSET,
+        "release": item.release is not UNSET and item.release is not False,
+        "cancel": item.cancel is not UNSET,
+    }
+    given = [name for name, is_given in ways.items() if is_given]
+    if len(given) > 1:
+        raise Rejected(f"{given[1]}: an attempt ends in one way; {given[0]} is given, too.", field=given[1])
+    for name in ("retry_in", "retry"):
+        if getattr(item, name) != getattr(_NO_ERROR, name) and item.error is UNSET:
+            raise Rejected(f"{name}: it goes with error.", field=name)
+    if ways["error"]:
+        return _failure(flows, item, key, token)
+    if ways["release"]:
+        delay = 0 if item.release is True else item.release
+        return Released(key, token, validation.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
+    if ways["cancel"]:
+        return Aborted(key, token, validation.error_text(item.cancel))
+    if content is None or (content.data == b"null" and content.codec == "json"):
+        return Completion(key, token)
+    return Completion(key, token, content.data, content.codec)
+
+
+_NO_ERROR = Ending(job_id="", token="")
+
+
+def _failure(flows: Flows, item: Ending, key: bytes, token: str) -> Failure:
+    error: Any = item.error
+    if isinstance(error, ErrorDetails):
+        error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
+    told = validation.error_details(error)
+    wait = -1
+    if item.retry_in is not None:
+        wait = validation.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+    return Failure(
+        key, token, told.text, wait, flows.machine.uniform(), not item.retry, told.type, told.trace
+    )

@@ -1,0 +1,103 @@
+"""What a function finds around it: its folder, its variables, its Python path, as in Lambda."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..api import functions
+from ..api.functions import Function, deployed_name
+from ..errors import NotInstalled, Rejected
+from ..stores.address import open_store
+from .gateway import ACCOUNT
+
+LIBRARY = Path(__file__).resolve().parents[2]  # the folder that holds the package
+CHECKOUT = LIBRARY.parents[2]  # of the repository, when it is one
+NEEDED = ("awslambdaric", "aws_lambda_powertools")
+
+# The runtime that is deployed. The runtime client behaves by it: signals are heard while it waits for events.
+EXECUTION = "AWS_Lambda_python3.14"
+
+# What functions may see of the variables of who starts the stack; and those that begin with AWS_.
+PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+REGION = "us-east-1"  # where nothing names another
+
+
+def check_installed() -> None:
+    """Raises NotInstalled, which says what to install, when the functions cannot run in this Python."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise NotInstalled(
+            f"the local stack needs {' and '.join(missing)}, which this Python does not have."
+            " Remedy: pip install 'osqueue[dev]'"
+        )
+
+
+def functions_folder(given: str | Path | None, table: Sequence[Function]) -> Path:
+    """The folder with a folder for each function: the one given, or the checkout's. Raises Rejected if it is none."""
+    folder = Path(given) if given is not None else CHECKOUT / "functions"
+    missing = [each.name for each in table if not (folder / each.name / "handler.py").is_file()]
+    if not missing:
+        return folder.resolve()
+    if given is None and len(missing) == len(table):
+        raise Rejected(
+            "functions: the handlers are not part of the installed package. Run the command of a checkout of"
+            " the repository (make setup, then .venv/bin/osqueue dev), or name its folder: --functions DIR",
+            field="functions",
+        )
+    raise Rejected(
+        f"functions: {folder} has no {missing[0]}/handler.py. It takes one folder for each of"
+        f" {', '.join(each.name for each in table)}.",
+        field="functions",
+    )
+
+
+def store_address(address: str) -> str:
+    """The address as the functions can use it, from any folder. Raises Rejected for one that they cannot share."""
+    open_store(address)
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() == "memory":
+        raise Rejected(
+            "store: memory:// lives inside one process, and functions run in processes of their own. Use"
+            " file://folder or s3://bucket/prefix.",
+            field="store",
+        )
+    if scheme.lower() == "file":
+        place, mark, options = rest.partition("?")
+        return f"file://{Path(place).absolute()}{mark}{options}"
+    return address
+
+
+def environment_of(function: Function, prefix: str, store: str, folder: Path) -> dict[str, str]:
+    """The variables of a function's processes: ours, and those that Lambda sets."""
+    name = deployed_name(prefix, function.name)
+    passed = {key: value for key, value in os.environ.items() if key in PASSED or key.startswith("AWS_")}
+    region = passed.get("AWS_REGION") or passed.get("AWS_DEFAULT_REGION") or REGION
+    return {
+        **passed,
+        functions.STORE: store,
+        functions.SERVICE: prefix,
+        functions.NAMESPACE: functions.METRICS_NAMESPACE,
+        functions.LOG_LEVEL: os.environ.get(functions.LOG_LEVEL, "INFO"),
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_EXECUTION_ENV": EXECUTION,
+        "AWS_LAMBDA_FUNCTION_NAME": name,
+        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
+        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+        "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{name}",
+        "AWS_LAMBDA_LOG_STREAM_NAME": "local",
+        "LAMBDA_TASK_ROOT": str(folder),
+        "PYTHONPATH": str(LIBRARY),
+        "LANG": "C.UTF-8",
+        "TZ": ":UTC",
+        "_HANDLER": functions.HANDLER,
+    }
+
+
+def arn_of(function: Function, prefix: str, region: str) -> str:
+    """The function's name among all of AWS."""
+    return f"arn:aws:lambda:{region}:{ACCOUNT}:function:{deployed_name(prefix, function.name)}"

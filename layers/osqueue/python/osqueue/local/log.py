@@ -1,0 +1,27 @@
+"""The log: every line that a function's process writes, with the function's name before it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+OnLine = Callable[[str, str], None]  # called with who wrote it ("claim", "gateway", "stack") and the line
+
+
+class Log:
+    """Where lines go: to a stream, and to whoever wants to see them. Safe to use from any thread."""
+
+    def __init__(self, stream: TextIO | None = None, on_line: OnLine | None = None) -> None:
+        self._stream = stream
+        self._on_line = on_line
+        self._lock = threading.Lock()
+
+    def write(self, who: str, line: str) -> None:
+        """Keep one line."""
+        with self._lock:
+            if self._stream is not None:
+                self._stream.write(f"[{who}] {line}\n")
+                self._stream.flush()
+            if self._on_line is not None:
+                self._on_line(who, line)

@@ -1,0 +1,209 @@
+"""The stack as a whole: what is started, how requests find their way, how everything ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+from urllib.parse import parse_qs
+
+import msgspec
+
+from ..api.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
+from ..errors import Rejected, Unavailable
+from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
+from .front import Front
+from .gateway import Answer, Gateway, Request, message
+from .instance import Launch
+from .invocation import Invocation, Outcome
+from .invoke import PREFIX, InvokeApi
+from .log import Log, OnLine
+from .pool import PATIENCE_S, Pool, Seen
+from .schedule import Schedule
+
+NAME = "osqueue-dev"  # functions are called as if they were deployed under it
+STORE = "file://.osqueue-dev/store"
+PROCESSES = 4
+PROCESSES_MAX = 64
+SCHEDULE_S_MIN = 0.1
+DRAIN_S = 10.0  # for which running requests may finish when the stack stops
+
+# Ends with whoever holds the other end of its input, and takes every process of its group along: however the stack
+# ends, no frozen process stays behind.
+WARDEN = "import os, sys; sys.stdin.buffer.read(); os.killpg(0, 9)"
+
+
+class Stack:
+    """The functions, and what stands around them, from ``with`` to its end.
+
+    ``store`` is the address that the functions work on. ``port`` 0 picks a free one. Each function may have
+    ``processes`` instances at a time; they start when they are needed, and a request waits ``patience_s`` for one
+    before it is throttled. ``schedule_seconds`` makes the schedule's interval another than the table's; 0 is none.
+    ``functions`` is the folder of the handlers, the checkout's by default; ``variables`` are added to their
+    environment; ``table`` says which there are. Lines of the functions' processes go to ``log``, and ``on_line`` is
+    called with each.
+
+    Raises Rejected for what cannot be started, NotInstalled where a package is missing, Unavailable when the port is
+    taken.
+    """
+
+    def __init__(
+        self,
+        store: str = STORE,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        processes: int = PROCESSES,
+        schedule_seconds: float | None = None,
+        functions: str | Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        table: Sequence[Function] = FUNCTIONS,
+        patience_s: float = PATIENCE_S,
+        gateway_timeout_s: float = GATEWAY_TIMEOUT_S,
+        log: TextIO | None = None,
+        on_line: OnLine | None = None,
+    ) -> None:
+        if not 1 <= processes <= PROCESSES_MAX:
+            raise Rejected(f"processes: from 1 to {PROCESSES_MAX}", field="processes")
+        if schedule_seconds is not None and 0 != schedule_seconds < SCHEDULE_S_MIN:
+            raise Rejected(
+                f"schedule_seconds: at least {SCHEDULE_S_MIN:g}; 0 for no schedule", field="schedule_seconds"
+            )
+        check_installed()
+        self.store = store_address(store)
+        self.functions = functions_folder(functions, table)
+        self.log = Log(log, on_line)
+        self._variables = variables or {}
+        self._host, self._port = host, port
+        self._processes = processes
+        self._schedule_seconds = schedule_seconds
+        self._table = table
+        self._patience_s = patience_s
+        self._gateway_timeout_s = gateway_timeout_s
+        self._warden: subprocess.Popen[bytes] | None = None
+        self._front: Front | None = None
+        self._pools: dict[str, Pool] = {}
+        self._schedules: list[Schedule] = []
+
+    # ── Begin and end ────────────────────────────────────────────────────────
+    def start(self) -> None:
+        """Listen, and start the schedule. Functions start when they are called."""
+        try:
+            self._front = front = Front(self._host, self._port, self._reply, self.log)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {self._host}:{self._port} ({error.strerror or error}). Choose another port; 0"
+                " picks a free one.",
+                permanent=True,
+            ) from None
+        self._warden = subprocess.Popen(  # noqa: S603 - this Python, on a line of ours
+            [sys.executable, "-I", "-S", "-c", WARDEN], stdin=subprocess.PIPE, process_group=0
+        )
+        self._pools = {
+            each.name: Pool(self._launch(each), self._processes, self._patience_s) for each in self._table
+        }
+        self._gateway = Gateway(self._pools, front.authority, self._gateway_timeout_s)
+        self._invoke_api = InvokeApi(self._pools, NAME)
+        self._schedules = [
+            Schedule(self._pools[each.name], seconds, self.log)
+            for each in self._table
+            if (seconds := self._interval(each))
+        ]
+        front.start()
+        for schedule in self._schedules:
+            schedule.start()
+
+    def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Take no more requests, let running ones finish for a while, end every process. Safe to repeat."""
+        for schedule in self._schedules:
+            schedule.stop()
+        if self._front is not None and not self._front.stop(drain_s):
+            self.log.write("stack", f"requests still ran after {drain_s:g} s; they end now")
+        for pool in self._pools.values():
+            pool.close()
+        for pool in self._pools.values():
+            pool.join()
+        if self._warden is not None:
+            self._warden.communicate()
+        self._front = self._warden = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    # ── While it runs ────────────────────────────────────────────────────────
+    @property
+    def url(self) -> str:
+        """Where the API is: an address for ``Queue.connect``, and the endpoint for a Lambda client."""
+        assert self._front is not None, "the stack is not running"
+        return f"http://{self._front.authority}"
+
+    def invoke(self, function: str, event: object, patience_s: float | None = None) -> Outcome:
+        """Invoke a function directly and wait for its outcome; raises NoInstance when all are busy for that long."""
+        invocation = Invocation(json.dumps(event).encode())
+        self._pools[function].invoke(invocation, patience_s)
+        return invocation.wait()
+
+    def crash(self, function: str) -> Seen | None:
+        """Kill one of a function's processes, in the middle of a request if one runs. None: there is none."""
+        return self._pools[function].crash()
+
+    def instances(self) -> list[Seen]:
+        """Every process there is."""
+        return [seen for pool in self._pools.values() for seen in pool.instances()]
+
+    # ── How it is put together ───────────────────────────────────────────────
+    def _launch(self, function: Function) -> Launch:
+        folder = self.functions / function.name
+        environment = {**environment_of(function, NAME, self.store, folder), **self._variables}
+        assert self._warden is not None
+        return Launch(
+            function=function,
+            arn=arn_of(function, NAME, environment["AWS_REGION"]),
+            command=(sys.executable, "-m", "awslambdaric", HANDLER),
+            folder=folder,
+            environment=environment,
+            group=self._warden.pid,
+            log=self.log,
+        )
+
+    def _interval(self, function: Function) -> float:
+        """Seconds between the schedule's invocations; 0: none."""
+        if function.schedule_minutes is None:
+            return 0
+        if self._schedule_seconds is not None:
+            return self._schedule_seconds
+        return function.schedule_minutes * 60
+
+    def _reply(self, request: Request) -> Answer:
+        if request.path.startswith(PREFIX):
+            return self._invoke_api.answer(request)
+        if request.path.startswith("/_dev/"):
+            return self._control(request)
+        return self._gateway.answer(request)
+
+    def _control(self, request: Request) -> Answer:
+        """What AWS does not have: looking at the processes, and killing one."""
+        if (request.method, request.path) == ("GET", "/_dev/instances"):
+            return _json({"instances": self.instances()})
+        if (request.method, request.path) == ("POST", "/_dev/crash"):
+            name = parse_qs(request.query).get("function", [""])[0]
+            if name not in self._pools:
+                return message(404, f"no function {name!r}; there are {', '.join(self._pools)}")
+            return _json({"killed": self.crash(name)})
+        return message(404, "Not Found")
+
+
+def _json(value: object) -> Answer:
+    return Answer(200, (("Content-Type", "application/json"),), msgspec.json.encode(value))

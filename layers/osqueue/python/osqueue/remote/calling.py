@@ -1,0 +1,178 @@
+"""One call to the API and its answer: what is repeated, for how long, and what an answer that is none means.
+
+This is the one layer that repeats anything. A call is tried again until the queue's ``timeout`` is over,
+
+    at any time    when it certainly had no effect: no connection, 429 from the gateway or the queue
+    if it is safe  when nobody knows: the connection broke, no answer in time, 500 to 504. Jobs are enqueued under keys
+                   that this client drew, endings carry their lease's token, so these may be repeated; what is in
+                   ``ONCE`` may not, and raises
+
+with pauses that grow and are spread out, and last at least as long as the answer asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .. import limits
+from ..api.bodies import Failure
+from ..api.faults import TooLarge, error_of
+from ..clock import Machine
+from ..commit.effects import Sleep
+from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout
+from ..serde import Codec
+from ..transports.base import Answer, Call, Reply, call
+
+# Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
+# time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
+ONCE = frozenset({"claim", "redrive", "purge", "reap"})
+
+PAUSE_SECONDS_FIRST = 0.1  # before the second try, doubled for each further one up to …
+PAUSE_SECONDS_MAX = 5.0
+REQUEST_BYTES_MAX = (
+    4_500_000  # of the items in one call; Lambda takes 6 MB, a gateway's event is larger than its body
+)
+NOT_TOLD = 500  # from this status on, one that is not the API's own leaves open what was done
+
+T = TypeVar("T")
+RemoteFlow = Generator[Call | Sleep, Any, T]
+
+
+class Trouble(Struct, frozen=True):
+    """A call that brought no answer of use."""
+
+    error: OsqueueError
+    harmless: bool = False  # it certainly had no effect
+    again: bool = True  # it may go better next time
+    pause: float = 0.0  # seconds that the answer asks to wait
+
+
+class Calling:
+    """One queue, over an API. Holds what does not change."""
+
+    def __init__(self, queue: str, codec: Codec, machine: Machine, timeout: float) -> None:
+        self.queue = queue
+        self.codec = codec
+        self.machine = machine
+        self.timeout = timeout  # seconds
+
+    def ask(
+        self,
+        route: str,
+        kind: type[T] | Any,
+        *,
+        job: str | None = None,
+        query: Sequence[tuple[str, object]] = (),
+        body: Struct | None = None,
+        seconds: float | None = None,
+        tries: int | None = None,
+    ) -> RemoteFlow[T]:
+        """The answer of a route as ``kind``, or the error that it tells; tried for ``seconds``, or ``tries`` times."""
+        path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
+        given = tuple((name, _plain(value)) for name, value in query if value is not None)
+        data = b"" if body is None else msgspec.json.encode(body)
+        request = call(route, path=path, query=given, body=data)
+        until = self.machine.monotonic() + (self.timeout if seconds is None else seconds)
+        pause = PAUSE_SECONDS_FIRST
+        while True:
+            left = until - self.machine.monotonic()
+            reply = yield msgspec.structs.replace(request, timeout=max(left, PAUSE_SECONDS_FIRST))
+            answer = read(reply, kind)
+            if not isinstance(answer, Trouble):
+                return answer  # type: ignore[no-any-return]
+            wait = max(answer.pause, pause * (0.5 + self.machine.uniform() / 2))
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            tries = None if tries is None else tries - 1
+            stays = not answer.again or (route in ONCE and not answer.harmless)
+            if stays or tries == 0 or self.machine.monotonic() + wait >= until:
+                raise answer.error
+            yield Sleep(wait)
+
+
+# ── What an answer tells ─────────────────────────────────────────────────────
+def read(reply: Reply, kind: Any) -> Any:
+    """An answer's body as ``kind``, or what is the trouble."""
+    if not isinstance(reply, Answer):
+        return Trouble(reply.error, not reply.sent, _passes(reply.error))
+    if reply.status >= 300 or reply.status == 202:
+        return _failure(reply)
+    if kind is None:
+        return None
+    try:
+        return msgspec.json.decode(reply.body, type=kind)
+    except msgspec.ValidationError:
+        strange = "the API answered with something that this release does not understand. Is it a newer one?"
+        return Trouble(Unavailable(strange, permanent=True), again=False)
+    except msgspec.DecodeError:
+        if reply.body.lstrip()[:1] == b"<":
+            return _foreign("what answers at this address is no API of osqueue, but a web page.")
+        return Trouble(Unavailable("the API's answer arrived damaged."))
+
+
+def _failure(answer: Answer) -> Trouble:
+    try:
+        fault = msgspec.json.decode(answer.body, type=Failure).error
+    except msgspec.DecodeError:
+        return _of_gateway(answer)
+    error = error_of(fault)
+    return Trouble(error, isinstance(error, Throttled), _passes(error), fault.retry_after or 0.0)
+
+
+def _passes(error: OsqueueError) -> bool:
+    """May it go better next time?"""
+    passing = isinstance(error, Throttled | Unavailable | Timeout) and not isinstance(error, WaitTimeout)
+    return passing and not error.permanent
+
+
+def _of_gateway(answer: Answer) -> Trouble:
+    """What is not an answer of ours comes from a gateway in front of the functions, or from something else altogether.
+
+    Its text is not repeated: a gateway that does not like a signature tells all that was signed, tokens included.
+    """
+    status, text = answer.status, answer.body[:4_000].lower()
+    if status in (401, 403):
+        why = "check the credentials, and that they may call this API (execute-api:Invoke)."
+        if b"expired" in text:
+            why = "the credentials have expired, or this machine's clock is wrong."
+        elif b"signature" in text:
+            why = "the signature does not fit: check the region in the address, the secret key and the clock."
+        error = Rejected(f"address: the API's gateway refuses the call ({status}): {why}", field="address")
+        return Trouble(error, again=False)
+    if status == 413:
+        return Trouble(TooLarge("the request is larger than the API takes. Send fewer items."), again=False)
+    if status == 429:
+        return Trouble(Throttled("the API's gateway has too many calls (429)."), harmless=True)
+    if status >= NOT_TOLD:
+        return Trouble(Unavailable(f"the API's gateway had no answer of its function ({status})."))
+    if 300 <= status < 400:
+        return _foreign(f"the address answers with a redirect ({status}), which is not followed.")
+    return _foreign(f"nothing of osqueue answers at this address ({status}).")
+
+
+def _foreign(what: str) -> Trouble:
+    return Trouble(Unavailable(f"{what} Check host and stage in the address.", permanent=True), again=False)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+# ── Many items ───────────────────────────────────────────────────────────────
+def batches(items: Sequence[bytes]) -> Iterator[tuple[int, list[Raw]]]:
+    """Encoded items as they fit into calls, in order; each with the place of its first."""
+    batch: list[Raw] = []
+    start = size = 0
+    for at, item in enumerate(items):
+        if batch and (len(batch) == limits.ITEMS_PER_REQUEST_MAX or size + len(item) > REQUEST_BYTES_MAX):
+            yield start, batch
+            batch, start, size = [], at, 0
+        batch.append(Raw(item))
+        size += len(item) + 1
+    if batch:
+        yield start, batch

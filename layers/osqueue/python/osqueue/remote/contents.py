@@ -1,0 +1,56 @@
+"""Payloads and results on their way: JSON as it is, what other serialisers wrote as base64 with their name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ..api.faults import TooLarge
+from ..api.functions import PAYLOAD_BYTES_MAX
+from ..errors import Rejected
+from ..serde import JSON, Codec
+
+
+def encoded(codec: Codec, value: Any, field: str) -> bytes:
+    """A payload or a result as bytes. Raises Rejected, TooLarge."""
+    data = codec.encode(value, field)
+    if len(data) > PAYLOAD_BYTES_MAX:
+        raise TooLarge(
+            f"{field}: {len(data):,} bytes; over an API the most is {PAYLOAD_BYTES_MAX:,}. Connect to the bucket itself"
+            " (s3://bucket/prefix), or store it elsewhere and pass a reference.",
+            field=field,
+        )
+    if codec.name == JSON.name and codec.serializer is not JSON and not _is_json(data):
+        raise Rejected(
+            f"{field}: your serializer is named {JSON.name!r} and does not write JSON. Give it another name.",
+            field=field,
+        )
+    return data
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def fields(codec: Codec, data: bytes, field: str) -> dict[str, Any]:
+    """How a request carries a content: under ``field``, or as ``data``."""
+    return {field: Raw(data)} if codec.name == JSON.name else {"data": data}
+
+
+def content(value: Raw | UnsetType, data: bytes | UnsetType, codec: str | None) -> tuple[bytes, str] | None:
+    """What an answer carries, with the name of its serialiser; None: nothing."""
+    if value is not UNSET:
+        return bytes(value), JSON.name
+    return None if data is UNSET else (data, codec or JSON.name)
+
+
+def decoded(codec: Codec, value: Raw | UnsetType, data: bytes | UnsetType, name: str | None) -> Any:
+    """A result that an answer carries; None where there is none. Raises Rejected."""
+    found = content(value, data, name)
+    return None if found is None else codec.decode(*found, field="result")

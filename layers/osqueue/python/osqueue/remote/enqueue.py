@@ -1,0 +1,120 @@
+"""Enqueue over an API: under keys that are drawn here, so that a repeated call is the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from .. import limits, validation
+from ..api.bodies import Accepted, AcceptedJobs, NewJob, NewJobs
+from ..api.faults import error_of
+from ..errors import OsqueueError, Rejected, Throttled
+from ..job import Enqueued
+from ..keys import KeySource, job_id
+from .calling import Calling, RemoteFlow, batches
+from .contents import decoded, encoded, fields
+
+TURNS = 256  # a key's last byte
+
+
+class Enqueuing(Calling):
+    """The flows that bring jobs in."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self.keys = KeySource(self.machine)
+        # Calls go to the shards in turn: the API takes the last byte of a call's first key, modulo their number.
+        self._turns = count(int(self.machine.uniform() * TURNS))
+
+    def enqueue(self, payload: Any, options: Mapping[str, Any]) -> RemoteFlow[Enqueued]:
+        """One job; ``options`` holds those that differ from their defaults."""
+        (key,) = self._draw(1)
+        job = self._new({"payload": payload, **options}, key)
+        (done,) = yield from self._send([job])
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> RemoteFlow[list[Enqueued]]:
+        """Many jobs, a call's worth at a time, in order; a bad one fails alone."""
+        if not isinstance(items, Iterable):
+            raise Rejected(f"jobs: {type(items).__name__} is no list of jobs.", field="jobs")
+        batch = list(items)
+        if len(batch) > limits.ITEMS_PER_CALL_MAX:
+            raise Rejected(
+                f"jobs: {len(batch):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
+                field="jobs",
+            )
+        if not batch:
+            return []
+        results: list[Enqueued | None] = [None] * len(batch)
+        jobs: list[bytes] = []
+        places: list[int] = []
+        for at, (item, key) in enumerate(zip(batch, self._draw(len(batch)), strict=True)):
+            try:
+                jobs.append(self._new(item, key))
+                places.append(at)
+            except Rejected as error:
+                results[at] = Enqueued("rejected", None, error=error)
+        answers = yield from self._send(jobs)
+        for at, done in zip(places, answers, strict=True):
+            results[at] = done
+        return [each for each in results if each is not None]
+
+    def _draw(self, count: int) -> list[bytes]:
+        """Keys for the jobs of one call."""
+        return self.keys.draw(next(self._turns) % TURNS, count)
+
+    def _new(self, item: Any, key: bytes) -> bytes:
+        """Check one item, and write it as it travels."""
+        found = validation.item_fields(item)
+        get = found.get
+        delay_ms, at_ms = validation.when(get("delay"), get("at"))
+        more = fields(self.codec, encoded(self.codec, found["payload"], "payload"), "payload")
+        if "result_ttl" in found:
+            more["result_ttl"] = validation.result_ttl_ms(found["result_ttl"]) / 1000
+        job = NewJob(
+            job_id=job_id(key),
+            id=validation.client_id(get("id")),
+            kind=validation.kind(get("kind")) or None,
+            priority=validation.priority(get("priority", limits.PRIORITY_DEFAULT)),
+            delay=delay_ms / 1000 if delay_ms else None,
+            at=at_ms / 1000 if at_ms else None,
+            max_attempts=validation.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT)),
+            **more,
+        )
+        return msgspec.json.encode(job)
+
+    def _send(self, jobs: Sequence[bytes]) -> RemoteFlow[list[Enqueued]]:
+        """Jobs in as many calls as it takes, one commit for each. Later ones wait for earlier ones: order is kept."""
+        results: list[Enqueued] = []
+        for start, batch in batches(jobs):
+            try:
+                answer: AcceptedJobs = yield from self.ask(
+                    "enqueue", AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
+                )
+            except OsqueueError as error:
+                if not start:
+                    raise
+                # Those before are answered, and stay in the queue.
+                missed = Enqueued("rejected", None, error=error)
+                unsent = Enqueued(
+                    "rejected", None, error=Throttled(f"not sent: of the jobs before, {error.message}")
+                )
+                left = len(jobs) - start - len(batch)
+                return [*results, *[missed] * len(batch), *[unsent] * left]
+            results.extend(map(self._enqueued, answer.jobs))
+        return results
+
+    def _enqueued(self, each: Accepted) -> Enqueued:
+        error = None if each.error is None else error_of(each.error)
+        result: Any = None
+        if error is None:
+            try:
+                result = decoded(self.codec, each.result, each.data, each.codec)
+            except Rejected as failure:
+                error = failure
+        return Enqueued(each.status, each.job_id, each.state, result, error)

@@ -1,0 +1,202 @@
+"""The flows of operators, over an API. Loaded when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from .. import archive, limits, validation
+from ..api.bodies import Cancelled, Jobs
+from ..api.functions import BY_NAME, GATEWAY_TIMEOUT_S
+from ..api.steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
+from ..clock import Machine
+from ..commit.effects import Sleep
+from ..core.state import STATES
+from ..embedded.dead import PACE_SECONDS, rate_of
+from ..embedded.operate import settings_of
+from ..embedded.purging import Purged, names_of
+from ..errors import NotFound, OsqueueError, Rejected, shown
+from ..job import Job
+from ..letters import DeadGroup, DeadLetter, filter_of
+from ..listing import PAGE_MAX
+from ..reaper import Report
+from ..serde import JSON, Codec
+from ..story import Story
+from .calling import Calling, RemoteFlow
+
+PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
+REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
+
+
+class Steering(Calling):
+    """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
+
+    def cancel(self, text: str) -> RemoteFlow[str]:
+        """Cancel a waiting job, ask the worker of a running one."""
+        try:
+            found: Cancelled = yield from self.ask("cancel", Cancelled, job=validation.job_name(text))
+        except NotFound:
+            return "not_found"
+        return found.status
+
+    def jobs(
+        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> RemoteFlow[tuple[list[Job], str | None]]:
+        """One page of live jobs and the cursor of the next."""
+        if state is not None and state not in STATES:
+            raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
+        most = validation.whole(limit, "limit", 1, PAGE_MAX)
+        query = (("state", state), ("limit", most), ("cursor", cursor))
+        page: Jobs = yield from self.ask("list_jobs", Jobs, query=query)
+        return page.jobs, page.cursor
+
+    def stats(self) -> RemoteFlow[dict[str, Any]]:
+        """Numbers over all shards."""
+        return (yield from self.ask("stats", dict[str, Any]))
+
+    def configure(self, **wished: Any) -> RemoteFlow[None]:
+        """Change settings on every shard; answers when all have them."""
+        settings_of(wished)
+        yield from self.ask("configure", dict[str, Any], body=Settings(**wished))
+
+    def story(self, text: str) -> RemoteFlow[Story]:
+        """The story of a job, by job id or by the client's own id. Raises NotFound."""
+        return (yield from self.ask("story", Story, job=validation.job_name(text)))
+
+    def purge(self, jobs: str | Iterable[str]) -> RemoteFlow[Purged]:
+        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound."""
+        names = [validation.job_name(each) for each in names_of(jobs)]
+        total = Purged(())
+        for start in range(0, len(names), PURGED_AT_ONCE):
+            total += yield from self._once("purge", Purged, Purge(jobs=names[start : start + PURGED_AT_ONCE]))
+        return total
+
+    def reap(self) -> RemoteFlow[Report]:
+        """One pass of upkeep. Behind a gateway one that takes longer than 30 seconds goes on, and is not heard of."""
+        return (yield from self.ask("reap", Report, seconds=max(self.timeout, BY_NAME["reaper"].timeout_s)))
+
+    def history(self, since: datetime | float | None, until: datetime | float | None) -> History:
+        """Goes through the archive, page by page."""
+        return History(self, since, until)
+
+    # ── Dead letters ─────────────────────────────────────────────────────────
+    def dead_letters(
+        self,
+        limit: int = 100,
+        cursor: str | None = None,
+        kinds: Iterable[str] | None = None,
+        error: str | None = None,
+        fingerprint: str | None = None,
+    ) -> RemoteFlow[tuple[list[DeadLetter], str | None]]:
+        """One page of those that match, and the cursor of the next page."""
+        which = filter_of(kinds, error, fingerprint)
+        query: list[tuple[str, object]] = [
+            ("limit", validation.whole(limit, "limit", 1, PAGE_MAX)),
+            ("cursor", cursor),
+            ("fingerprint", which.fingerprint or None),
+            *_matching(which.kinds, which.error),
+        ]
+        page: DeadLetters = yield from self.ask("dead_letters", DeadLetters, query=query)
+        return page.jobs, page.cursor
+
+    def dead_letter_groups(
+        self, kinds: Iterable[str] | None = None, error: str | None = None
+    ) -> RemoteFlow[list[DeadGroup]]:
+        """All that match, by the error they died of."""
+        which = filter_of(kinds, error, None)
+        query = _matching(which.kinds, which.error)
+        found: DeadGroups = yield from self.ask("dead_letter_groups", DeadGroups, query=query)
+        return found.groups
+
+    def redrive(
+        self,
+        limit: int | None = None,
+        kinds: Iterable[str] | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+        fingerprint: str | None = None,
+        rate: float | None = None,
+    ) -> RemoteFlow[int]:
+        """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
+        which = filter_of(kinds, error, fingerprint)
+        most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        pace = None if rate is None else rate_of(rate)
+        at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))
+        moved = 0
+        while True:
+            began = self.machine.monotonic()
+            left = None if most is None else most - moved
+            asked = Redrive(
+                limit=left if dry_run else min(at_once, at_once if left is None else left),
+                kinds=None if which.kinds is None else list(which.kinds),
+                error=which.error or None,
+                fingerprint=which.fingerprint or None,
+                dry_run=bool(dry_run),
+            )
+            try:
+                done: Redriven = yield from self._once("redrive", Redriven, asked)
+            except OsqueueError as failure:
+                if moved:
+                    failure.message = f"{moved:,} jobs were queued again; then: {failure.message}"
+                    failure.args = (failure.message,)
+                raise
+            moved += done.jobs
+            if dry_run or not done.more or moved == most:
+                return moved
+            wait = 0.0 if pace is None else done.jobs / pace - (self.machine.monotonic() - began)
+            if wait > 0:
+                yield Sleep(wait)
+
+    def _once(self, route: str, kind: Any, body: Any) -> RemoteFlow[Any]:
+        """A call that may take its function's whole time, and is not repeated: so its answer is waited for."""
+        return (yield from self.ask(route, kind, body=body, seconds=max(self.timeout, GATEWAY_TIMEOUT_S)))
+
+
+class History:
+    """Goes through a queue's archive over an API: each record once, in the order of the archive."""
+
+    def __init__(
+        self, calling: Calling, since: datetime | float | None, until: datetime | float | None
+    ) -> None:
+        self._calling = calling
+        first, last = archive.window(since, until)
+        self._window = [(name, _seconds(ms)) for name, ms in (("since", first), ("until", last))]
+        self._cursor: str | None = None
+        self._over = False
+        self._seen = archive.Seen()
+
+    def page(self) -> RemoteFlow[list[Job] | None]:
+        """The jobs of the next page; None at the end."""
+        if self._over:
+            return None
+        query = [*self._window, ("cursor", self._cursor)]
+        page: Page = yield from self._calling.ask("history", Page, query=query)
+        self._cursor, self._over = page.cursor, page.cursor is None
+        return list(self._seen.fresh(page.part, page.jobs))
+
+
+class Directory(Calling):
+    """The queues of an API."""
+
+    def __init__(self, machine: Machine, timeout: float) -> None:
+        super().__init__("", Codec(JSON), machine, timeout)
+
+    def queues(self) -> RemoteFlow[list[dict[str, Any]]]:
+        """The statistics of every queue there is; of one that cannot be read its name and an ``error``."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page: Queues = yield from self.ask("list_queues", Queues, query=[("cursor", cursor)])
+            found.extend(page.queues)
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+
+def _matching(kinds: Sequence[str] | None, error: str) -> list[tuple[str, object]]:
+    return [("error", error or None), *(("kind", kind) for kind in kinds or ())]
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

@@ -1,0 +1,200 @@
+"""Claims over an API, and what workers say of the jobs they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .. import limits, validation
+from ..api.bodies import (
+    Beats,
+    Ending,
+    Endings,
+    ErrorDetails,
+    Held,
+    Leased,
+    NewClaim,
+    Told,
+    ToldBeats,
+    ToldEndings,
+)
+from ..api.bodies import Leases as Answered
+from ..api.faults import error_of
+from ..commit.effects import Sleep
+from ..core.state import Job, Lease
+from ..embedded import Claimed, Granted
+from ..errors import Damaged, OsqueueError
+from ..job import Done
+from ..keys import job_id, key_of
+from .calling import Calling, RemoteFlow, batches
+from .contents import content, encoded, fields
+
+POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
+POLL_SECONDS_MAX = 2.0  # so a claim that waits sends 6 calls in the first 3.1 s, then 30 a minute
+
+Holding = Sequence[tuple[bytes, str]]
+
+
+class Working(Calling):
+    """The flows of workers."""
+
+    def claim(
+        self,
+        limit: int = 1,
+        worker: str | None = None,
+        wait: float = 0,
+        lease: float = limits.LEASE_MS_DEFAULT / 1000,
+        kinds: Iterable[str] | None = None,
+    ) -> RemoteFlow[Claimed]:
+        """Lease jobs, waiting up to ``wait`` seconds for the first: by asking again, so that no function sleeps."""
+        wanted = validation.kinds(kinds)
+        body = NewClaim(
+            worker=validation.text(
+                self.machine.name() if worker is None else worker, "worker", limits.WORKER_CHARS_MAX, 1
+            ),
+            limit=validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+            lease=validation.lease_ms(lease) / 1000,
+            kinds=None if wanted is None else list(wanted),
+        )
+        until = self.machine.monotonic() + validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+        pause = POLL_SECONDS_FIRST
+        while True:
+            asked = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
+            answer: Answered = yield from self.ask("claim", Answered, body=body)
+            left = until - self.machine.monotonic()
+            if answer.jobs or left <= 0:
+                granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
+                return Claimed(granted, None if granted else answer.reason)
+            yield Sleep(min(pause, left))
+            pause = min(2 * pause, POLL_SECONDS_MAX)
+
+    # ── What a worker says ───────────────────────────────────────────────────
+    def complete(self, key: bytes, token: str, value: Any) -> RemoteFlow[bool]:
+        """One job; answers whether its lease was still the newest."""
+        (done,) = yield from self.complete_encoded([(key, token, self.encode_result(value))])
+        if done.error is not None:
+            raise done.error
+        return done.ok
+
+    def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> RemoteFlow[list[Done]]:
+        """(key, token, result) each. Raises Rejected for a result that cannot be serialised or is too large."""
+        return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
+
+    def encode_result(self, value: Any) -> bytes | None:
+        """A result as it travels: None stays None."""
+        return None if value is None else encoded(self.codec, value, "result")
+
+    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> RemoteFlow[list[Done]]:
+        """The same with results already serialised."""
+        return self._end(
+            Ending(
+                job_id=job_id(key),
+                token=token,
+                **({} if data is None else fields(self.codec, data, "result")),
+            )
+            for key, token, data in items
+        )
+
+    def fail_many(
+        self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
+    ) -> RemoteFlow[list[Done]]:
+        """(key, token, error) each."""
+        wait = None
+        if retry_in is not None:
+            wait = validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX) / 1000
+        return self._end(
+            Ending(job_id=job_id(key), token=token, error=_told(error), retry_in=wait, retry=retry)
+            for key, token, error in items
+        )
+
+    def release_many(self, items: Holding, delay: float = 0) -> RemoteFlow[list[Done]]:
+        """(key, token) each."""
+        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX) / 1000
+        return self._end(
+            Ending(job_id=job_id(key), token=token, release=wait or True) for key, token in items
+        )
+
+    def abort_many(self, items: Holding, why: str = "") -> RemoteFlow[list[Done]]:
+        """(key, token) each."""
+        reason = validation.error_text(why)
+        return self._end(Ending(job_id=job_id(key), token=token, cancel=reason) for key, token in items)
+
+    def _end(self, endings: Iterable[Ending]) -> RemoteFlow[list[Done]]:
+        """Endings, a call's worth at a time: one commit for each shard of theirs."""
+        found: list[Done] = []
+        for _, batch in batches([msgspec.json.encode(each) for each in endings]):
+            body = Endings(completions=batch, codec=self.codec.name)
+            answer: ToldEndings = yield from self.ask("complete", ToldEndings, body=body)
+            found.extend(map(_done, answer.completions))
+        return found
+
+    def heartbeat_many(self, items: Holding, lease: float | None = None) -> RemoteFlow[list[Done]]:
+        """(key, token) each; the leases are extended by their own length, or by ``lease`` seconds."""
+        length = None if lease is None else validation.lease_ms(lease) / 1000
+        held: list[Struct] = [Held(job_id=job_id(key), token=token) for key, token in items]
+        found: list[Done] = []
+        for _, batch in batches([msgspec.json.encode(each) for each in held]):
+            answer: ToldBeats = yield from self.ask(
+                "heartbeat", ToldBeats, body=Beats(leases=batch, lease=length)
+            )
+            found.extend(map(_done, answer.leases))
+        return found
+
+
+def _granted(leased: Leased, worker: str, asked: float) -> Granted:
+    """A lease as the library holds it."""
+    payload: bytes | OsqueueError
+    found = content(leased.payload, leased.data, leased.codec)
+    if leased.error is not None:
+        payload, codec = error_of(leased.error), ""
+    elif found is not None:
+        payload, codec = found
+    else:
+        payload, codec = Damaged(f"job {leased.job_id}: the API gave no payload with the lease."), ""
+    job = Job(
+        key_of(leased.job_id),
+        b"",
+        _ms(leased.enqueued_at),
+        leased.priority,
+        leased.kind or "",
+        leased.max_attempts,
+        codec=codec,
+        attempt=leased.attempt,
+        run=leased.run,
+        client_id=leased.id,
+    )
+    lease = Lease(
+        job,
+        leased.token,
+        worker,
+        _ms(leased.started_at),
+        _ms(leased.started_at),
+        _ms(leased.expires_at),
+        round(leased.lease * 1000),
+        leased.cancel_requested,
+    )
+    return Granted(lease, payload, asked)
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def _told(error: Any) -> str | ErrorDetails:
+    told = validation.error_details(error)
+    if not told.type and not told.trace:
+        return told.text
+    return ErrorDetails(
+        message=told.text.removeprefix(f"{told.type}: "),
+        type=told.type or None,
+        traceback=told.trace or None,
+    )
+
+
+def _done(told: Told) -> Done:
+    error = None if told.error is None else error_of(told.error)
+    return Done(told.job_id, told.ok, told.code, told.cancel_requested, error)

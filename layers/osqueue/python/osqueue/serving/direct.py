@@ -1,0 +1,60 @@
+"""Direct invocations: ``{"method", "path", "query"?, "body"?}`` in, ``{"status", "body"?}`` out."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+from ..api.bodies import Fault
+from ..api.server import Request, Response, failure
+
+_FORM = '{"method": "POST", "path": "/v1/queues/emails/jobs", "query": {"wait": "5"}, "body": {...}}'
+
+
+def request_of(event: Any, deadline_s: float) -> Request | Response:
+    """The request an event stands for, or the answer to one that stands for none."""
+    if not isinstance(event, dict):
+        return _malformed("the event is no object.")
+    unknown = sorted(str(name) for name in event.keys() - {"method", "path", "query", "body"})
+    if unknown:
+        return _malformed(f"the event has an unknown field, {unknown[0][:80]!r}.")
+    method, path, query = event.get("method"), event.get("path"), event.get("query")
+    if not isinstance(method, str) or not isinstance(path, str):
+        return _malformed("the event names no method and path.")
+    pairs: list[tuple[str, str]] = []
+    for name, value in query.items() if isinstance(query, dict) else ():
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, str) for each in values):
+            return _malformed(f"query: {name[:80]!r} is neither a string nor a list of strings.")
+        pairs += [(name, each) for each in values]
+    if query is not None and not isinstance(query, dict):
+        return _malformed("query: it is no object.")
+    try:
+        body = _encoded(event["body"]) if "body" in event else b""
+        path.encode(), str(pairs).encode()
+    except (ValueError, RecursionError):  # half a surrogate pair, a number that is none, too deep
+        return _malformed("the event holds what JSON cannot, or is nested too deeply.")
+    return Request(method, path, tuple(pairs), body, deadline_s)
+
+
+def _encoded(body: Any) -> bytes:
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _malformed(what: str) -> Response:
+    return failure(Fault(code="malformed", message=f"{what} Send {_FORM}."))
+
+
+def answer_of(response: Response) -> dict[str, Any]:
+    """What the invocation answers."""
+    if not response.body:
+        return {"status": response.status}
+    return {"status": response.status, "body": json.loads(response.body, parse_float=_number)}
+
+
+def _number(text: str) -> float | Decimal:
+    """What no float can hold stays as it is written: the runtime's encoder takes it."""
+    number = float(text)
+    return number if math.isfinite(number) else Decimal(text)

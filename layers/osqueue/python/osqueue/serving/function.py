@@ -1,0 +1,113 @@
+"""A Lambda function: what its handler module makes, once for each process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..api import functions, routes
+from ..api.bodies import Fault
+from ..api.functions import DEADLINE_MARGIN_S
+from ..api.server import Api, Request, Response, failure
+from ..clock import MACHINE, Machine
+from ..errors import Rejected
+from ..stores.address import open_store
+from . import direct
+from .metrics import Meter, tell
+from .patience import Patience
+from .telling import Log
+
+if TYPE_CHECKING:
+    from .http import Http
+
+SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
+GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
+DEADLINE_S_MIN = 0.1
+
+
+class Function:
+    """Answers the events of one function. ``name`` is one of ``api.functions``.
+
+    Opens the store named by the environment. Raises Rejected when there is none, or it means nothing.
+
+    >>> handler = Function("enqueue")  # doctest: +SKIP
+    """
+
+    def __init__(self, name: str, machine: Machine = MACHINE) -> None:
+        address = os.environ.get(functions.STORE)
+        if not address:
+            raise Rejected(
+                f"{functions.STORE}: this environment variable is not set. Give it the address of the store, such as"
+                " s3://bucket/prefix.",
+                field=functions.STORE,
+            )
+        self.name = name
+        self.machine = machine
+        self.meter = Meter(open_store(address, machine).inner, machine)
+        mine = [route for route in routes.ROUTES if route.function == name]
+        self.api = Api(self.meter, routes=mine, machine=machine, sinks=_sinks(), hearing=self.meter.hearing)
+        self._log = Log(machine)
+        self._patience: Patience[Response] = Patience()
+        # A cold start has more of a processor than the first request: what that will need is loaded now. Of the
+        # event handler, which is most of it, the schedule needs nothing.
+        self.api.load()
+        self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
+        self._http: Http | None = None
+        if not self._scheduled:
+            self._open_http()
+
+    def __call__(self, event: Any, context: Any) -> Any:
+        """What Lambda calls."""
+        left = context.get_remaining_time_in_millis() / 1000 - DEADLINE_MARGIN_S
+        self.meter.begin()
+        try:
+            if isinstance(event, dict) and "requestContext" in event:
+                return self._gateway(event, context, left)
+            if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
+                from .upkeep import upkeep  # only the reaper has a schedule
+
+                self._log.begin(context.aws_request_id)
+                return upkeep(self.api, self.meter, self._log, left)
+            self._log.begin(context.aws_request_id)
+            request = direct.request_of(event, left)
+            return direct.answer_of(request if isinstance(request, Response) else self._answer(request))
+        finally:
+            tell(self.meter.end())
+
+    def _open_http(self) -> Http:
+        if self._http is None:
+            from .http import Http
+
+            self._http = Http(self.api.routes, self.machine)
+        return self._http
+
+    def _gateway(self, event: dict[str, Any], context: Any, left: float) -> dict[str, Any]:
+        http = self._open_http()
+        self._log.begin(http.request_id(event) or context.aws_request_id)
+        return http.answer(event, context, left, self._answer)
+
+    def _answer(self, request: Request) -> Response:
+        """The answer of the API, or in its place that the store does not let go of the request."""
+        began = self.machine.monotonic()
+        deadline_s = max(DEADLINE_S_MIN, request.deadline_s)
+        asked = Request(request.method, request.path, request.query, request.body, deadline_s)
+        answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
+        response = answer or failure(_SILENT)
+        self._log.request(response, self.machine.monotonic() - began, self.meter.requests_since)
+        return response
+
+
+_SILENT = Fault(
+    code="unavailable",
+    message="the store gave no answer in time. What was asked for may have been done, or may still be.",
+    retry_after=1.0,
+)
+
+
+def _sinks() -> list[Any]:
+    bus = os.environ.get(functions.EVENT_BUS)
+    if not bus:
+        return []
+    from ..events import EventBridgeSink
+
+    return [EventBridgeSink(bus)]

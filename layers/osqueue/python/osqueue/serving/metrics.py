@@ -1,0 +1,135 @@
+"""Metrics: counted at the store while requests run, and emitted in CloudWatch's embedded format.
+
+A commit is a conditional PUT of a head that was written, a conflict one that was refused. What a commit took along,
+and which leases had run out, tells the head itself.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from aws_lambda_powertools.metrics import EphemeralMetrics
+
+from ..api import metrics
+from ..api.metrics import Metric
+from ..clock import Machine
+from ..commit.writer import HEAD, OnHead
+from ..core.state import State
+from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Reply, Request, Store, Written
+from ..stores.counting import CountingStore
+
+_HEAD = f"/{HEAD}"
+
+
+class Tally:
+    """What was counted of one queue in one invocation."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.conflicts = 0
+        self.combined = 0
+        self.expired = 0
+        self.commit_ms: list[float] = []
+        self.gauges: dict[Metric, float] = {}  # of the queue as it is
+
+
+class Meter(CountingStore):
+    """A store that counts what the commits of this process do. Between ``begin`` and ``end`` lies an invocation."""
+
+    def __init__(self, inner: Store, machine: Machine) -> None:
+        super().__init__(inner)
+        self._machine = machine
+        self._guard = threading.Lock()
+        self._since: dict[str, int] = self.requests
+        self._began: dict[str, float] = {}  # by head: when the commit under way first looked at it
+        self._own: dict[str, str] = {}  # versions of heads written here, and not yet heard of
+        self._tallies: dict[str, Tally] = {}
+        self.passes: int | None = None  # the reaper's: 1 when all went well
+
+    def begin(self) -> None:
+        """A new invocation."""
+        with self._guard:
+            self._since = self.requests
+            self._began, self._own, self._tallies, self.passes = {}, {}, {}, None
+
+    def end(self) -> tuple[dict[str, Tally], int | None]:
+        """What was counted since."""
+        with self._guard:
+            found, self._tallies = self._tallies, {}
+            return found, self.passes
+
+    def requests_since(self) -> dict[str, int]:
+        """Requests to the store in this invocation, by kind; those of which there were none left out."""
+        return {kind: more for kind, count in self.requests.items() if (more := count - self._since[kind])}
+
+    def of(self, queue: str) -> Tally:
+        """The tally of a queue."""
+        with self._guard:
+            return self._tallies.setdefault(queue, Tally())
+
+    def perform(self, request: Request) -> Reply:
+        """Carry out a request, and look at it where it is about a head."""
+        if not isinstance(request, Get | PutIfMatch | PutIfAbsent) or not request.key.endswith(_HEAD):
+            return super().perform(request)
+        now = self._machine.monotonic()
+        if isinstance(request, Get):
+            self._began.setdefault(request.key, now)
+            return super().perform(request)
+        reply = super().perform(request)
+        self._committed(request.key, self._began.setdefault(request.key, now), reply)
+        return reply
+
+    def _committed(self, key: str, began: float, reply: Reply) -> None:
+        tally = self.of(key.split("/")[1])
+        with self._guard:
+            if isinstance(reply, Written):
+                tally.commits += 1
+                tally.commit_ms.append((self._machine.monotonic() - began) * 1000)
+                self._own[reply.version] = key
+                self._began.pop(key, None)
+            elif isinstance(reply, Refused):
+                tally.conflicts += 1
+
+    def hearing(self, queue: str, tell: OnHead) -> OnHead:
+        """Listens to the heads of one shard on their way to ``tell``."""
+        before: State | None = None
+
+        def heard(state: State, version: str) -> None:
+            nonlocal before
+            if self._own.pop(version, None) is not None:
+                tally = self.of(queue)
+                tally.combined += max(0, state.load - 1)
+                if before is not None and before.epoch == state.epoch:
+                    tally.expired += state.counters.stalled - before.counters.stalled
+            before = state
+            tell(state, version)
+
+        return heard
+
+
+# ── Emission ─────────────────────────────────────────────────────────────────
+def tell(found: tuple[dict[str, Tally], int | None]) -> None:
+    """Print what was counted, one line for each queue; nothing where nothing was."""
+    tallies, passes = found
+    for queue, tally in tallies.items():
+        emitter = EphemeralMetrics()
+        for metric, value in _values(tally):
+            emitter.add_metric(metric.name, metric.unit, value)
+        emitter.add_dimensions(service=emitter.service or "osqueue", queue=queue)
+        emitter.flush_metrics()
+    if passes is not None:
+        emitter = EphemeralMetrics()
+        emitter.add_metric(metrics.PASSES.name, metrics.PASSES.unit, passes)
+        emitter.flush_metrics()
+
+
+def _values(tally: Tally) -> list[tuple[Metric, float]]:
+    counted: list[tuple[Metric, float]] = [
+        (metrics.COMMITS, tally.commits),
+        (metrics.CONFLICTS, tally.conflicts),
+        (metrics.COMBINED, tally.combined),
+        (metrics.EXPIRED, tally.expired),
+    ]
+    found = [(metric, value) for metric, value in counted if value]
+    found += [(metrics.COMMIT_MS, round(ms, 1)) for ms in tally.commit_ms[:100]]
+    return [*found, *tally.gauges.items()]

@@ -1,0 +1,49 @@
+"""Calls that nobody waits for longer than they want to.
+
+A store may hold on to a request for longer than a function lives. The call goes on on its thread, which is left to
+itself; between calls the thread sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class Patience(Generic[R]):
+    """Makes one call at a time. The calls raise nothing."""
+
+    def __init__(self) -> None:
+        self._line: _Line[R] | None = None
+
+    def call(self, function: Callable[[], R], seconds: float) -> R | None:
+        """The call's answer; None when there is none in time."""
+        line = self._line
+        if line is None or line.process != os.getpid():  # a fork has none of its parent's threads
+            line = self._line = _Line()
+        line.calls.put(function)
+        try:
+            return line.answers.get(timeout=seconds)
+        except Empty:
+            line.calls.put(None)  # the thread ends when the call does
+            self._line = None
+            return None
+
+
+class _Line(Generic[R]):
+    """A thread, what it has to call, and what came of it."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.calls: SimpleQueue[Callable[[], R] | None] = SimpleQueue()
+        self.answers: SimpleQueue[R] = SimpleQueue()
+        threading.Thread(target=self._run, name="osqueue-call", daemon=True).start()
+
+    def _run(self) -> None:
+        while (function := self.calls.get()) is not None:
+            self.answers.put(function())

@@ -1,0 +1,85 @@
+"""What the schedule asks of the reaper: one pass over every queue of the store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..api import metrics
+from ..api.asked import Asked, Warm
+from ..api.routes import BY_NAME
+from ..api.server import Api
+from ..clock import Machine
+from ..commit.driver import BlockingDriver
+from ..errors import OsqueueError
+from ..shards import registered
+from .metrics import Meter
+from .telling import Log
+
+QUEUE_S_MIN = 5.0  # left, or the pass ends here
+QUEUE_S_MAX = 120.0  # of one queue, while others wait
+
+
+def upkeep(api: Api, meter: Meter, log: Log, left_s: float) -> dict[str, int]:
+    """Reap one queue after the other until all are done or time runs out. The trouble of one stops no other."""
+    until = api.machine.monotonic() + left_s
+    done = troubles = 0
+    try:
+        names = shuffled(BlockingDriver(api.store, api.machine).run(registered()), api.machine)
+    except OsqueueError as error:
+        log.trouble("", error.code, error.message)
+        names, troubles = [], 1
+    for name in names:
+        left = until - api.machine.monotonic()
+        if left < QUEUE_S_MIN:
+            break
+        troubles += not _upkeep_of(api, meter, log, name, min(left, QUEUE_S_MAX))
+        done += 1
+    if done < len(names):
+        log.late(len(names) - done)
+    meter.passes = int(not troubles and done == len(names))
+    return {"queues": done, "troubles": troubles, "left": len(names) - done}
+
+
+def shuffled(names: list[str], machine: Machine) -> list[str]:
+    """In an order of its own each time, so that no queue is always the last."""
+    return [name for _, name in sorted((machine.uniform(), name) for name in names)]
+
+
+def _upkeep_of(api: Api, meter: Meter, log: Log, name: str, seconds: float) -> bool:
+    try:
+        queue = api.queue(name)
+        asked = _asked(api, queue, seconds)
+        report = asked.run(queue.steering.reap())
+        found = {field: value for field, value in msgspec.structs.asdict(report).items() if value}
+        if found:
+            log.pass_over(name, found)
+    except OsqueueError as error:
+        log.trouble(name, error.code, error.message)
+        _measure(api, meter, log, name)
+        return False
+    except Exception:  # a defect of ours in one queue is no reason to leave the others
+        log.logger.exception("upkeep failed", extra={"queue": name, "code": "internal"})
+        return False
+    return _measure(api, meter, log, name)
+
+
+def _measure(api: Api, meter: Meter, log: Log, name: str) -> bool:
+    """How the queue stands, trouble or not."""
+    try:
+        queue = api.queue(name)
+        stats = _asked(api, queue, QUEUE_S_MIN).run(queue.steering.stats())
+    except OsqueueError as error:
+        log.trouble(name, error.code, error.message)
+        return False
+    gauges = meter.of(name).gauges
+    gauges[metrics.DEPTH] = stats["queued"]
+    gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
+    gauges[metrics.DEAD] = stats["failed"]
+    return True
+
+
+def _asked(api: Api, queue: Warm, seconds: float) -> Asked:
+    until = api.machine.monotonic() + seconds
+    return Asked(
+        BY_NAME["reap"], {"queue": queue.name}, (), b"", api.machine, api.store, until, api.queue, {}
+    )

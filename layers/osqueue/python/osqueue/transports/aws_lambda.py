@@ -1,0 +1,241 @@
+"""Calls as direct invocations of the functions, by boto3: for callers inside AWS. No gateway stands in between."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..api.faults import TooLarge
+from ..api.functions import BY_NAME, deployed_name
+from ..clock import MACHINE, Machine
+from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable
+from .base import (
+    CALL_SECONDS_DEFAULT,
+    CALLS_AT_ONCE_MAX,
+    CONNECT_SECONDS_MAX,
+    Answer,
+    Call,
+    Lost,
+    Reply,
+    Transport,
+    path_of,
+)
+from .credentials import not_installed
+
+# A client's time-out is fixed when it is made, so a call takes the client of the next step.
+TIMEOUT_STEPS_S = (2, 5, 10, 20, 30, max(each.timeout_s for each in BY_NAME.values()) + 5)
+ERROR_TYPE_CHARS_MAX = 80
+
+_BUSY = (
+    "TooManyRequestsException",
+    "ThrottlingException",
+    "EC2ThrottledException",
+    "SnapStartNotReadyException",
+)
+_FORBIDDEN = (
+    *("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"),
+    *("ExpiredTokenException", "MissingAuthenticationTokenException", "IncompleteSignatureException"),
+)
+
+
+class Event(Struct, frozen=True):
+    """What a function is invoked with."""
+
+    method: str
+    path: str
+    query: dict[str, str | list[str]] | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+
+
+class _Given(Struct, frozen=True):
+    """What it answers."""
+
+    status: int
+    body: Raw | UnsetType = UNSET
+
+
+class LambdaTransport(Transport):
+    """The functions whose names begin with ``prefix``."""
+
+    def __init__(
+        self,
+        prefix: str,
+        region: str | None = None,
+        endpoint: str | None = None,
+        machine: Machine = MACHINE,
+    ) -> None:
+        super().__init__(machine)
+        self.prefix = prefix
+        self.region = region
+        self.endpoint = endpoint
+        self._process = 0  # whose connections these are
+        self._session: Any = None  # of boto3
+        self._clients: dict[float, Any] = {}  # by how long they wait
+
+    @property
+    def place(self) -> object:
+        return ("lambda", self.endpoint, self.region, self.prefix)
+
+    def send(self, call: Call) -> Reply:
+        """One invocation and its answer."""
+        name = deployed_name(self.prefix, call.route.function)
+        event = Event(call.route.method, path_of(call), _query(call), Raw(call.body) if call.body else UNSET)
+        client = self._client(call.timeout or CALL_SECONDS_DEFAULT)
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            given = client.invoke(
+                FunctionName=name, InvocationType="RequestResponse", Payload=msgspec.json.encode(event)
+            )
+            data = given["Payload"].read()
+        except ClientError as error:
+            return _refused(error.response, name)
+        except BotoCoreError as error:
+            return _lost(error)
+        if given.get("FunctionError"):
+            return Lost(
+                Unavailable(f"function {name} failed{_why(data)} before it answered. Its log tells more.")
+            )
+        try:
+            answer = msgspec.json.decode(data, type=_Given)
+        except msgspec.DecodeError:
+            return Lost(
+                Unavailable(
+                    f"function {name} answered something that is not osqueue's. Check the prefix in the address.",
+                    permanent=True,
+                )
+            )
+        return Answer(answer.status, b"" if answer.body is UNSET else bytes(answer.body))
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        if self._process == self._machine.process():
+            for client in clients.values():
+                client.close()
+
+    def _client(self, seconds: float) -> Any:
+        step = next((each for each in TIMEOUT_STEPS_S if each >= seconds), TIMEOUT_STEPS_S[-1])
+        process = self._machine.process()
+        with self._lock:  # making a client is not safe beside another, and a fork's child makes its own
+            if self._process != process:
+                self._process, self._session, self._clients = process, None, {}
+            if step not in self._clients:
+                self._clients[step] = self._made(step)
+            return self._clients[step]
+
+    def _made(self, seconds: float) -> Any:
+        try:
+            import boto3
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError, NoRegionError
+        except ImportError:
+            raise not_installed("lambda:// addresses", "boto3") from None
+        config = Config(
+            connect_timeout=min(seconds, CONNECT_SECONDS_MAX),
+            read_timeout=seconds,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            max_pool_connections=CALLS_AT_ONCE_MAX,
+        )
+        try:
+            if self._session is None:
+                self._session = boto3.session.Session(botocore_session=_session())
+            return self._session.client(
+                "lambda", region_name=self.region, endpoint_url=self.endpoint, config=config
+            )
+        except NoRegionError:
+            raise Rejected(
+                "the address does not tell the region: write ?region=eu-west-1, or set AWS_REGION",
+                field="region",
+            ) from None
+        except BotoCoreError as error:  # a profile that is not there
+            raise Rejected(f"the credentials of AWS cannot be had ({type(error).__name__})") from None
+
+
+@functools.cache
+def _models() -> Any:
+    """What botocore knows of AWS: most of the time that a client takes to make, so read once for all of a process."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def _session() -> Any:
+    from botocore.session import get_session
+
+    session = get_session()
+    session.register_component("data_loader", _models())
+    return session
+
+
+def _query(call: Call) -> dict[str, str | list[str]] | UnsetType:
+    found: dict[str, str | list[str]] = {}
+    for name, value in call.query:
+        before = found.get(name)
+        if before is None:
+            found[name] = value
+        else:
+            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+    return found or UNSET
+
+
+def _refused(response: dict[str, Any], name: str) -> Lost:
+    """AWS answered in the function's place."""
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    error: OsqueueError
+    if code in _BUSY or status == 429:
+        error = Throttled(f"function {name} is busy: its concurrency limit is reached")
+        return Lost(error, sent=False)
+    if code == "ResourceNotFoundException":
+        error = Unavailable(
+            f"there is no function {name}. Check prefix and region in the address.", permanent=True
+        )
+        return Lost(error, sent=False)
+    if code in _FORBIDDEN or status in (401, 403):
+        error = Rejected(
+            f"AWS refuses to invoke {name} ({code or status}): check the credentials, their lambda:InvokeFunction, and"
+            " the region in the address.",
+            field="address",
+        )
+        return Lost(error, sent=False)
+    if code == "RequestTooLargeException" or status == 413:
+        return Lost(TooLarge("the request is larger than Lambda takes (6 MB). Send fewer items."), sent=False)
+    return Lost(Unavailable(f"AWS did not run {name} ({code or status})", permanent=400 <= status < 500))
+
+
+def _lost(error: Exception) -> Lost:
+    """What a failure on the way there or back tells."""
+    from botocore import exceptions as of
+
+    match error:
+        case of.NoCredentialsError() | of.PartialCredentialsError() | of.CredentialRetrievalError():
+            refusal = Rejected(
+                "a lambda address needs credentials of AWS and there are none: set AWS_ACCESS_KEY_ID and its kin or"
+                " AWS_PROFILE, or run where there is a role",
+                field="address",
+            )
+            return Lost(refusal, sent=False)
+        case of.EndpointConnectionError() | of.ConnectTimeoutError() | of.SSLError():
+            return Lost(Unavailable("Lambda's endpoint cannot be reached"), sent=False)
+        case of.ReadTimeoutError():
+            return Lost(Timeout("the function did not answer in time. The operation may still be applied."))
+        case _:
+            name = type(error).__name__
+            return Lost(Unavailable(f"the connection to Lambda broke ({name}) before the answer came"))
+
+
+def _why(data: bytes) -> str:
+    """The kind of error that ended a function; its message may hold anything."""
+    try:
+        kind = msgspec.json.decode(data, type=dict[str, Raw]).get("errorType")
+        text = "" if kind is None else msgspec.json.decode(kind, type=str)
+    except msgspec.DecodeError:
+        return ""
+    if not text or len(text) > ERROR_TYPE_CHARS_MAX or not text.replace(".", "").replace("_", "").isalnum():
+        return ""
+    return f" ({text})"

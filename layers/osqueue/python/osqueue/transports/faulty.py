@@ -1,0 +1,74 @@
+"""Transports that misbehave on purpose, around a real one: what ``latency_ms`` and its kin in an address ask for."""
+
+from __future__ import annotations
+
+from ..clock import MACHINE, Machine
+from ..errors import Timeout, Unavailable
+from ..stores.faulty import Luck
+from .base import Call, Lost, Reply, Transport
+
+
+class WrappedTransport(Transport):
+    """A transport around another."""
+
+    def __init__(self, inner: Transport, machine: Machine = MACHINE) -> None:
+        super().__init__(machine)
+        self.inner = inner
+
+    @property
+    def place(self) -> object:
+        return self.inner.place
+
+    def close(self) -> None:
+        super().close()
+        self.inner.close()
+
+
+class SlowTransport(WrappedTransport):
+    """Every call takes ``latency_ms`` more: half on the way there, half on the way back."""
+
+    def __init__(self, inner: Transport, latency_ms: float, machine: Machine = MACHINE) -> None:
+        super().__init__(inner, machine)
+        self._half_s = latency_ms / 2000
+
+    def send(self, call: Call) -> Reply:
+        self._machine.sleep(self._half_s)
+        reply = self.inner.perform(call)
+        self._machine.sleep(self._half_s)
+        return reply
+
+    async def send_async(self, call: Call) -> Reply:
+        import asyncio  # here, because blocking callers never need it
+
+        await asyncio.sleep(self._half_s)
+        reply = await self.inner.perform_async(call)
+        await asyncio.sleep(self._half_s)
+        return reply
+
+
+class FaultyTransport(WrappedTransport):
+    """Some calls fail before they have an effect, some lose their answer after it. Callers cannot tell which."""
+
+    def __init__(self, inner: Transport, luck: Luck, machine: Machine = MACHINE) -> None:
+        super().__init__(inner, machine)
+        self._luck = luck
+
+    def send(self, call: Call) -> Reply:
+        fails, loses = self._luck.draw()
+        if fails:
+            return _INJECTED_ERROR
+        reply = self.inner.perform(call)
+        return _LOST_ANSWER if loses else reply
+
+    async def send_async(self, call: Call) -> Reply:
+        fails, loses = self._luck.draw()
+        if fails:
+            return _INJECTED_ERROR
+        reply = await self.inner.perform_async(call)
+        return _LOST_ANSWER if loses else reply
+
+
+_INJECTED_ERROR = Lost(
+    Unavailable("injected error: the call had no effect (error_rate in the address)", retry_after=0.1)
+)
+_LOST_ANSWER = Lost(Timeout("injected loss: the call arrived, its answer did not (lost_reply_rate)"))

@@ -1,0 +1,119 @@
+"""Calls over HTTP, by urllib3: connections are kept and shared by threads, redirects not followed, nothing repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ..clock import MACHINE, Machine
+from ..errors import Timeout, Unavailable
+from .base import (
+    CALL_SECONDS_DEFAULT,
+    CALLS_AT_ONCE_MAX,
+    CONNECT_SECONDS_MAX,
+    Answer,
+    Call,
+    Lost,
+    Reply,
+    Transport,
+    path_of,
+)
+from .credentials import Credentials, not_installed
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024  # API Gateway gives up to 10 MB, Lambda 6 MB
+
+
+class HttpTransport(Transport):
+    """An API at a URL."""
+
+    def __init__(self, url: str, credentials: Credentials, machine: Machine = MACHINE) -> None:
+        super().__init__(machine)
+        self.url = url
+        self._credentials = credentials
+        self._pools: tuple[int, Any] | None = None  # with the process whose connections they are
+
+    @property
+    def place(self) -> object:
+        return self.url
+
+    def send(self, call: Call) -> Reply:
+        """One request and its response."""
+        try:
+            from urllib3 import Timeout as Limits
+            from urllib3.exceptions import HTTPError
+        except ImportError:
+            raise not_installed("http:// and https:// addresses", "urllib3") from None
+
+        url = self.url + path_of(call)
+        if call.query:
+            url += "?" + urlencode(call.query, quote_via=quote)
+        seconds = call.timeout or CALL_SECONDS_DEFAULT
+        plain = {"accept": "application/json", "user-agent": "osqueue"}
+        if call.body:
+            plain["content-type"] = "application/json"
+        headers = self._credentials.headers(call.route.method, url, plain, call.body)
+        try:
+            response = self._connections().request(
+                call.route.method,
+                url,
+                body=call.body or None,
+                headers=headers,
+                timeout=Limits(connect=min(seconds, CONNECT_SECONDS_MAX), read=seconds),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            with response:
+                data = response.read(ANSWER_BYTES_MAX + 1)
+        except HTTPError as error:
+            return _lost(error)
+        if len(data) > ANSWER_BYTES_MAX:
+            return Lost(
+                Unavailable(f"the API's answer is longer than {ANSWER_BYTES_MAX:,} bytes", permanent=True)
+            )
+        return Answer(response.status, data)
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            pools, self._pools = self._pools, None
+        if pools is not None and pools[0] == self._machine.process():
+            pools[1].clear()
+
+    def _connections(self) -> Any:
+        from urllib3 import PoolManager
+
+        process = self._machine.process()
+        with self._lock:
+            if self._pools is None or self._pools[0] != process:  # a fork's child opens its own
+                self._pools = (process, PoolManager(num_pools=1, maxsize=CALLS_AT_ONCE_MAX))
+            return self._pools[1]
+
+
+def _lost(error: Exception) -> Lost:
+    """What a failure of the connection tells. The address stays out of the message."""
+    from urllib3 import exceptions as of
+
+    match error:
+        case of.SSLError():
+            return Lost(
+                Unavailable(
+                    "the API's certificate, or its way of encrypting, is not accepted. Check the host in the address.",
+                    permanent=True,
+                ),
+                sent=False,
+            )
+        case of.NameResolutionError():
+            return Lost(Unavailable("the name of the API's host cannot be resolved"), sent=False)
+        case of.NewConnectionError():
+            return Lost(Unavailable("the API's host cannot be reached: no connection"), sent=False)
+        case of.ConnectTimeoutError():
+            return Lost(Unavailable("the API's host cannot be reached: the connection timed out"), sent=False)
+        case of.TimeoutError():
+            return Lost(Timeout("the API did not answer in time. The operation may still be applied."))
+        case _:
+            return Lost(
+                Unavailable(
+                    f"the connection to the API broke ({type(error).__name__}) before its answer came"
+                )
+            )

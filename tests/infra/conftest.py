@@ -1,0 +1,123 @@
+"""The app, synthesised once for each environment: templates as CloudFormation would get them."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTEXT = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+# On Node 20 jsii says on standard error that it is no longer supported. It works; the warning is for who deploys.
+os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
+
+
+class Synthesised(NamedTuple):
+    """What one environment becomes."""
+
+    config: Any
+    folder: Path
+    templates: dict[str, dict[str, Any]]  # by the stack's duty: "storage", "api", …
+
+    def resources(self, stack: str, kind: str) -> dict[str, dict[str, Any]]:
+        """The properties of a stack's resources of one type, by logical id."""
+        found = self.templates[stack]["Resources"].items()
+        return {name: each.get("Properties", {}) for name, each in found if each["Type"] == kind}
+
+    def only(self, stack: str, kind: str) -> dict[str, Any]:
+        """The properties of the one resource of this type."""
+        (properties,) = self.resources(stack, kind).values()
+        return properties
+
+
+Synthesise = Callable[..., Synthesised]
+
+
+@pytest.fixture(scope="session")
+def empty_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A zip file in the layer's place: templates name it, and do not look into it."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("python/nothing.py", "")
+    path = tmp_path_factory.mktemp("layer") / "layer.zip"
+    path.write_bytes(data.getvalue())
+    return path
+
+
+@pytest.fixture(scope="session")
+def synthesise(empty_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Synthesise:
+    """Synthesises an environment; the second argument is the map to take it from."""
+    from aws_cdk import App
+
+    from infra.app import add_stacks
+    from infra.config import load
+    from infra.environments import ENVIRONMENTS
+
+    def run(name: str, environments: dict[str, dict[str, Any]] = ENVIRONMENTS) -> Synthesised:
+        folder = tmp_path_factory.mktemp(name)
+        config = load(name, environments)
+        app = App(outdir=str(folder), context=CONTEXT)
+        add_stacks(app, config, empty_layer)
+        app.synth()  # ends with an error where cdk-nag finds what nobody has acknowledged
+        found = sorted(folder.glob("*.template.json"))
+        templates = {
+            path.name.removeprefix(f"{config.prefix}-").removesuffix(".template.json"): json.loads(
+                path.read_text(encoding="utf-8")
+            )
+            for path in found
+        }
+        return Synthesised(config, folder, templates)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def environments(synthesise: Synthesise) -> dict[str, Synthesised]:
+    """Every environment of the map."""
+    from infra.environments import ENVIRONMENTS
+
+    return {name: synthesise(name) for name in ENVIRONMENTS}
+
+
+@pytest.fixture
+def dev(environments: dict[str, Synthesised]) -> Synthesised:
+    return environments["dev"]
+
+
+@pytest.fixture
+def prod(environments: dict[str, Synthesised]) -> Synthesised:
+    return environments["prod"]
+
+
+@pytest.fixture(scope="session")
+def policies() -> ModuleType:
+    """``policies.py``, which stands beside this file and in no package."""
+    spec = importlib.util.spec_from_file_location("infra_policies", Path(__file__).with_name("policies.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def lint() -> Callable[[list[Path]], list[str]]:
+    """cfn-lint as `.cfnlintrc.yaml` sets it up; answers what it says."""
+
+    def run(paths: list[Path]) -> list[str]:
+        command = [str(Path(sys.executable).with_name("cfn-lint")), "--format", "parseable", *map(str, paths)]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ended.stderr == ""
+        return ended.stdout.splitlines()
+
+    return run

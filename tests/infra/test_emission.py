@@ -1,0 +1,111 @@
+"""Alarms look at what functions print: names, namespace and dimensions, told by functions that ran."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from osqueue.api.functions import FUNCTIONS
+from osqueue.clock import MACHINE
+from osqueue.stores.base import Put
+
+Emitted = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, metric, dimensions
+
+_stores = itertools.count(1)
+
+
+class Context:
+    """What Lambda gives a handler beside the event."""
+
+    aws_request_id = "a-request"
+    function_name = "osqueue-dev-test"
+    function_version = "$LATEST"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:osqueue-dev-test"
+    memory_limit_in_mb = 512
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 28_000
+
+
+@pytest.fixture
+def environment(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of the template, with a store in this process's memory in the bucket's place."""
+    found = dev.resources("functions", "AWS::Lambda::Function").values()
+    variables = {name: value for each in found for name, value in each["Environment"]["Variables"].items()}
+    variables = {name: value for name, value in variables.items() if isinstance(value, str)}
+    variables["OSQUEUE_STORE"] = f"memory://emission-{next(_stores)}"
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def emitted(printed: str) -> Iterator[Emitted]:
+    """Every metric that CloudWatch would make of what a function printed."""
+    for line in printed.splitlines():
+        if not line.startswith("{"):
+            continue
+        document = json.loads(line)
+        for directive in document.get("_aws", {}).get("CloudWatchMetrics", ()):
+            for names, metric in itertools.product(directive["Dimensions"], directive["Metrics"]):
+                dimensions = tuple(sorted((name, document[name]) for name in names))
+                yield directive["Namespace"], metric["Name"], dimensions
+
+
+def watched(made: Any) -> set[Emitted]:
+    """Every metric that an alarm looks at, those that Lambda counts by itself left out."""
+    found: set[Emitted] = set()
+    for alarm in made.resources("operations", "AWS::CloudWatch::Alarm").values():
+        single = [alarm] if "MetricName" in alarm else []
+        for each in [
+            *single,
+            *(one["MetricStat"]["Metric"] for one in alarm.get("Metrics", ()) if "MetricStat" in one),
+        ]:
+            dimensions = tuple(
+                sorted((one["Name"], one["Value"]) for one in each["Dimensions"] if "Value" in one)
+            )
+            if each["Namespace"] != "AWS/Lambda":
+                found.add((each["Namespace"], each["MetricName"], dimensions))
+    return found
+
+
+def test_what_alarms_look_at_is_what_functions_print(
+    dev: Any, environment: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from osqueue.serving import Function
+
+    enqueue, reaper = Function("enqueue", MACHINE), Function("reaper", MACHINE)
+    new = {"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}
+    assert enqueue(new, Context())["status"] == 200
+    # Somebody else's commit comes in between, so that the next one loses its race.
+    rival = Function("enqueue", MACHINE)
+    assert rival(new, Context())["status"] == 200
+    assert enqueue(new, Context())["status"] == 200
+    reaper({"source": "osqueue.schedule", "scheduled_at": "2030-01-01T00:00:00Z"}, Context())
+    found = set(emitted(capsys.readouterr().out))
+    assert watched(dev) - found == set()
+    assert len(watched(dev)) == 5
+
+
+def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from osqueue.serving import Function
+
+    enqueue, reaper = Function("enqueue", MACHINE), Function("reaper", MACHINE)
+    enqueue({"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}, Context())
+    from osqueue.shards import root_of
+
+    reaper.meter.perform(Put(f"{root_of('emails', 0)}head", b"no head"))
+    reaper({"source": "osqueue.schedule", "scheduled_at": "2030-01-01T00:00:00Z"}, Context())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    passes = [each["ReaperPasses"] for each in lines if "ReaperPasses" in each]
+    assert passes == [[0.0]]
+
+
+def test_every_function_of_the_table_has_its_folder() -> None:
+    from infra.functions import CODE
+
+    assert sorted(each.name for each in FUNCTIONS) == sorted(
+        path.parent.name for path in CODE.glob("*/handler.py")
+    )

@@ -1,0 +1,141 @@
+"""The layer: built without Docker, the same every time, small, and enough for every handler."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from infra import layers
+from osqueue.api.functions import FUNCTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTS_MAX_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> layers.Layer:
+    """The layer as it is deployed."""
+    return layers.build(tmp_path_factory.mktemp("layer") / "layer.zip")
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for this machine, unpacked as Lambda does it."""
+    folder = tmp_path_factory.mktemp("here")
+    built = layers.build(folder / "layer.zip", layers.HERE)
+    with zipfile.ZipFile(built.path) as archive:
+        archive.extractall(folder)
+    return folder / "python"
+
+
+def names_of(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+
+
+def test_building_twice_makes_the_same_bytes(layer: layers.Layer, tmp_path: Path) -> None:
+    again = layers.build(tmp_path / "again.zip")
+    assert again.digest == layer.digest
+    assert again.path.read_bytes() == layer.path.read_bytes()
+
+
+def test_a_caller_who_wants_colours_gets_the_same_bytes(
+    layer: layers.Layer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as the CDK's command line does
+    assert layers.build(tmp_path / "layer.zip").digest == layer.digest
+
+
+def test_the_order_in_which_files_are_found_does_not_matter() -> None:
+    files = {"b/c": b"1", "a": b"2", "b-c": b"3"}
+    assert layers.zipped(files) == layers.zipped(dict(reversed(files.items())))
+    assert layers.zipped(files) != layers.zipped({**files, "a": b"4"})
+
+
+def test_a_commit_path_s_layer_stays_under_its_limit(layer: layers.Layer) -> None:
+    with zipfile.ZipFile(layer.path) as archive:
+        assert sum(each.file_size for each in archive.infolist()) == layer.unzipped
+    assert layer.unzipped < 30 * 1024 * 1024
+
+
+def test_a_layer_that_is_too_large_is_refused_with_its_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "layer.zip"
+    with pytest.raises(layers.Unbuildable, match=r"(?s)18|19.*MB unzipped, 1 MB is its limit.*obstore"):
+        layers.build(path, bytes_max=1024 * 1024)
+    assert not path.exists()
+
+
+def test_it_holds_what_the_functions_load_and_no_more(layer: layers.Layer) -> None:
+    names = {name.partition(" ")[0] for name in layer.packages}
+    assert names == {
+        "osqueue",
+        "aws_lambda_powertools",
+        "jmespath",
+        "msgspec",
+        "obstore",
+        "typing_extensions",
+    }
+    within = names_of(layer.path)
+    assert all(name.startswith("python/") for name in within)
+    assert [name for name in within if re.search(r"\.pyc$|__pycache__|/tests?/|^python/bin/", name)] == []
+    left_out = tuple(f"python/osqueue/{name}" for name in layers.LEFT_OUT)
+    assert [name for name in within if name.startswith(left_out)] == []
+
+
+def test_what_is_compiled_is_compiled_for_lambda(layer: layers.Layer) -> None:
+    with zipfile.ZipFile(layer.path) as archive:
+        machines = {name: archive.read(name)[18:20] for name in archive.namelist() if name.endswith(".so")}
+    assert len(machines) >= 2
+    assert set(machines.values()) == {b"\xb7\x00"}  # ELF's number for AArch64
+    assert all("cpython-314" in name or "abi3" in name for name in machines)
+
+
+def test_files_are_readable_and_have_no_date_of_their_own(layer: layers.Layer) -> None:
+    with zipfile.ZipFile(layer.path) as archive:
+        about = {(each.date_time, each.external_attr >> 16) for each in archive.infolist()}
+    assert about == {((1980, 1, 1, 0, 0, 0), 0o100644)}
+
+
+@pytest.mark.parametrize("function", [each.name for each in FUNCTIONS])
+def test_a_handler_needs_nothing_but_its_folder_and_the_layer(
+    function: str, unpacked: Path, tmp_path: Path
+) -> None:
+    """In a Python without site-packages, as Lambda's is but for boto3."""
+    code = "import sys, handler; assert callable(handler.handler); assert 'boto3' not in sys.modules"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "functions" / function), str(unpacked)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OSQUEUE_STORE": f"file://{tmp_path}/jobs",
+        "POWERTOOLS_SERVICE_NAME": "osqueue-test",
+        "POWERTOOLS_METRICS_NAMESPACE": "osqueue",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=IMPORTS_MAX_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("module", layers.LEFT_OUT)
+def test_what_is_left_out_is_there_to_be_left_out(module: str) -> None:
+    assert (layers.LIBRARY / module).exists()
+
+
+def test_a_lock_file_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = layers._uv()
+    monkeypatch.setattr(layers, "_uv", lambda: uv)
+    monkeypatch.setattr(layers, "ROOT", tmp_path)
+    with pytest.raises(layers.Unbuildable, match="uv export"):
+        layers.build(tmp_path / "layer.zip")

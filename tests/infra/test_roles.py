@@ -1,0 +1,298 @@
+"""Each role is enough for its function, and nothing in it is more than that: shown by the requests functions make.
+
+Every function's part of the API runs against one store, each behind a gate that reads the function's role and the
+bucket's policy out of the templates, as S3 would. What a role refuses is a failed test, and so is a permission that
+nobody used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from infra.access import ACCESS
+from osqueue import ids, keys
+from osqueue.api.functions import FUNCTIONS
+from osqueue.api.routes import ROUTES
+from osqueue.api.server import Api, Request
+from osqueue.core.ops import Enqueue, New
+from osqueue.core.ops import Request as Announced
+from osqueue.core.wire import announced, decode_head, intent_body, intent_key
+from osqueue.errors import Unavailable
+from osqueue.limits import INLINE_BYTES_MAX
+from osqueue.shards import root_of
+from osqueue.stores import base
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
+from osqueue.testing import Clock
+
+HOUR, DAY = 3_600, 86_400
+LARGE = "x" * (2 * INLINE_BYTES_MAX)
+GHOSTS = 200  # so that some of them are looked at, in whichever hours the passes are
+BULK = 1_000  # jobs in one call: enough of these go into a segment
+
+Wanted = tuple[str, str, dict[str, str]]  # action, key ("" for the bucket), what conditions may ask about
+
+
+def wanted_of(request: base.Request) -> Iterator[Wanted]:
+    """What S3 checks before it carries out a request of the port."""
+    match request:
+        case base.Get(key=key):
+            yield "s3:GetObject", key, {}
+            yield "s3:ListBucket", "", {}  # else a missing object would be a forbidden one
+        case base.Put(key=key):
+            yield "s3:PutObject", key, {}
+        case base.PutIfAbsent(key=key):
+            yield "s3:PutObject", key, {"s3:if-none-match": "*"}
+        case base.PutIfMatch(key=key):
+            yield "s3:PutObject", key, {"s3:if-match": request.version}
+            yield "s3:GetObject", key, {}
+        case base.List(prefix=prefix):
+            yield "s3:ListBucket", "", {"s3:prefix": prefix}
+        case base.Delete(keys=keys):
+            for key in keys:
+                yield "s3:DeleteObject", key, {}
+        case base.DeleteIfMatch(key=key):
+            yield "s3:DeleteObject", key, {"s3:if-match": request.version}
+            yield "s3:GetObject", key, {}
+
+
+class Gate(WrappedStore):
+    """A store as a function's role shows it."""
+
+    def __init__(self, inner: base.Store, statements: list[dict[str, Any]], policies: Any) -> None:
+        super().__init__(inner)
+        self.refused: list[Wanted] = []
+        self.used: set[tuple[str, str]] = set()  # statement and resource pattern
+        self.rival: Callable[[], object] | None = (
+            None  # commits just before the next commit that goes through here
+        )
+        self._statements, self._policies = statements, policies
+
+    def clock_ms(self) -> int | None:
+        return None  # as on S3, whose clock has to be measured
+
+    def perform(self, request: base.Request) -> base.Reply:
+        for wanted in wanted_of(request):
+            if not self._passes(wanted):
+                self.refused.append(wanted)
+                return base.Failed(Unavailable(f"403 {wanted[0]} {wanted[1]}", permanent=True))
+        if isinstance(request, base.PutIfMatch) and request.key.endswith("/head") and self.rival is not None:
+            rival, self.rival = self.rival, None
+            rival()
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: base.Request) -> base.Reply:
+        return self.perform(request)
+
+    def _passes(self, wanted: Wanted) -> bool:
+        action, key, context = wanted
+        policies = self._policies
+        resource = f"{policies.BUCKET}/{key}" if key else policies.BUCKET
+        for each in self._statements:
+            if each["Effect"] == "Allow" and policies.applies(each, action, resource, context):
+                patterns = map(policies.plain, policies.listed(each["Resource"]))
+                self.used |= {(each["Sid"], one) for one in patterns if policies.matches(one, resource)}
+        return bool(policies.allowed(self._statements, action, resource, context))
+
+
+class Deployment:
+    """All functions over one bucket, each with its own role."""
+
+    def __init__(
+        self, roles: dict[str, list[dict[str, Any]]], bucket: list[dict[str, Any]], policies: Any
+    ) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore(self.clock)
+        self.gates = {name: Gate(self.store, [*role, *bucket], policies) for name, role in roles.items()}
+        self.apis = {
+            name: Api(gate, routes=[each for each in ROUTES if each.function == name], machine=self.clock)
+            for name, gate in self.gates.items()
+        }
+        self.rival = Api(self.store, machine=self.clock)
+        self.keys = keys.KeySource(self.clock)
+        self.writers = 0  # that died after they had announced a job
+
+    def ask(self, function: str, method: str, path: str, body: Any = None, **query: str) -> Any:
+        """One request, sent to a function; its answer's body."""
+        data = b"" if body is None else json.dumps(body).encode()
+        # A rival's commit comes in between, so that the function announces, combines and cleans up.
+        self.gates[function].rival = self._commit_first
+        answer = self.apis[function].answer(Request(method, f"/v1/queues{path}", tuple(query.items()), data))
+        self.gates[function].rival = None
+        assert answer.status < 500, (function, path, answer.body, self.gates[function].refused)
+        return json.loads(answer.body) if answer.body else None
+
+    def _commit_first(self) -> None:
+        self.rival.answer(Request("POST", "/v1/queues/emails/jobs", (), b'{"payload": 0, "priority": 9}'))
+        self._announce()
+
+    def _announce(self) -> None:
+        """A job that its writer announced, and died: whoever commits next takes it along."""
+        root = root_of("emails", 0)
+        found = self.store.perform(base.Get(root + "head"))
+        assert isinstance(found, base.Found)
+        head = decode_head(found.body)
+        self.writers += 1
+        (key,) = self.keys.draw(0)
+        ops = (Enqueue((New(key, b"0", "json", priority=9),)),)
+        request = Announced(f"{self.writers:016x}", 1, 7, head.seq, head.epoch, ops)
+        place = announced(root) + intent_key(request, 1024)
+        self.store.perform(base.Put(place, intent_body(request), durable=False))
+
+    def reap(self) -> None:
+        """What the schedule's pass does: all queues there are."""
+        for name in self.queues():
+            self.ask("reaper", "POST", f"/{name}/reap")
+
+    def queues(self) -> list[str]:
+        listed = self.gates["reaper"].perform(base.List("queues/"))
+        assert isinstance(listed, base.Listed)
+        return [key.removeprefix("queues/") for key in listed.keys]
+
+
+def statements_of(made: Any, role: str) -> list[dict[str, Any]]:
+    """The statements of a function's role that are about the bucket."""
+    found = made.resources("functions", "AWS::IAM::Policy").items()
+    (policy,) = [each for name, each in found if name.startswith(f"{role.capitalize()}Role")]
+    return [each for each in policy["PolicyDocument"]["Statement"] if "s3:" in json.dumps(each["Action"])]
+
+
+@pytest.fixture(scope="module")
+def lived(environments: Any, policies: Any) -> Deployment:
+    """A deployment after a life in which every route was asked, and a fortnight went by."""
+    made = environments["prod"]
+    bucket = made.only("storage", "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    roles = {each.name: statements_of(made, each.name) for each in FUNCTIONS}
+    deployment = Deployment(roles, bucket, policies)
+    live(deployment)
+    return deployment
+
+
+def live(at: Deployment) -> None:
+    """Everything that the API can do, with objects of every kind."""
+    old = at.ask("enqueue", "POST", "/emails/jobs", {"payload": LARGE, "id": "order-1"})["job_id"]
+    at.ask("enqueue", "POST", "/emails/jobs", {"payload": 2, "id": "order-1"})
+    for _ in range(12):
+        at.ask("enqueue", "POST", "/emails/jobs", {"jobs": [{"payload": {"n": n}} for n in range(BULK)]})
+    claimed = at.ask("claim", "POST", "/emails/claims", {"limit": 6})["jobs"]
+    at.ask("heartbeat", "POST", "/emails/heartbeats", {"leases": [_lease(each) for each in claimed]})
+    endings = [{**_lease(each), "result": LARGE} for each in claimed[:4]]
+    dead = [{**_lease(each), "error": "no", "retry": False} for each in claimed[4:]]
+    at.ask("complete", "POST", "/emails/completions", {"completions": [*endings, *dead]})
+    at.ask("jobs", "GET", "/emails/jobs", limit="5")
+    at.ask("jobs", "GET", f"/emails/jobs/{old}")
+    at.ask("jobs", "GET", "/emails/jobs/order-1")
+    at.ask("jobs", "GET", f"/emails/jobs/{old}/result")
+    at.ask("jobs", "PATCH", f"/emails/jobs/{old}", {"result_ttl": 60})
+    at.ask("jobs", "GET", f"/emails/jobs/{old}/story")
+    newest = at.ask("enqueue", "POST", "/emails/jobs", {"payload": 4})["job_id"]
+    at.ask("jobs", "DELETE", f"/emails/jobs/{newest}")
+    at.ask("queues", "GET", "")
+    at.ask("queues", "GET", "/emails")
+    at.ask("queues", "PATCH", "/emails", {"dead_ttl": 20 * DAY})
+    at.ask("queues", "GET", "/emails/dead")
+    at.ask("queues", "GET", "/emails/dead/groups")
+    at.ask("queues", "POST", "/emails/redrive", {"limit": 1})
+    at.ask("queues", "PATCH", "/fresh", {"paused": True})
+    at.ask("enqueue", "POST", "/letters/jobs", {"payload": 5})
+    (single,) = at.ask("claim", "POST", "/letters/claims")["jobs"]
+    at.ask("complete", "POST", "/letters/completions", {"completions": [_lease(single)]})
+    ghost = keys.key_of(newest)[:-2] + b"\x07\x00"  # of a job that nobody came to enqueue
+    for n in range(GHOSTS):
+        at.store.perform(base.PutIfAbsent(ids.place_of("emails", f"ghost-{n}"), ids.encode(ghost)))
+    for _ in range(4):
+        at.reap()
+        at.clock.advance(HOUR)
+    spare = at.ask("enqueue", "POST", "/emails/jobs", {"payload": LARGE, "id": "order-2"})["job_id"]
+    at.reap()
+    at.ask("queues", "GET", "/emails/history")
+    at.ask("queues", "POST", "/emails/purge", {"jobs": [claimed[1]["job_id"], "order-2", spare]})
+    at.ask(
+        "queues", "POST", "/letters/purge", {"jobs": [single["job_id"]]}
+    )  # all that its archive part tells of
+    for _ in range(10):
+        at.clock.advance(DAY)
+        at.reap()
+    at.ask("jobs", "GET", f"/emails/jobs/{claimed[0]['job_id']}/story")
+
+
+def _lease(job: dict[str, Any]) -> dict[str, str]:
+    return {"job_id": job["job_id"], "token": job["token"]}
+
+
+@pytest.mark.parametrize("function", [each.name for each in FUNCTIONS])
+def test_a_role_is_enough_for_what_its_function_asks(function: str, lived: Deployment) -> None:
+    assert lived.gates[function].refused == []
+
+
+@pytest.mark.parametrize("function", [each.name for each in FUNCTIONS])
+def test_a_role_allows_nothing_that_its_function_does_not_need(
+    function: str, lived: Deployment, environments: Any, policies: Any
+) -> None:
+    statements = statements_of(environments["prod"], function)
+    granted = {
+        (each["Sid"], policies.plain(one)) for each in statements for one in policies.listed(each["Resource"])
+    }
+    assert granted - lived.gates[function].used == set()
+
+
+def test_a_gate_refuses_what_a_role_does_not_say(environments: Any, policies: Any) -> None:
+    gate = Gate(MemoryStore(), statements_of(environments["prod"], "heartbeat"), policies)
+    assert isinstance(gate.perform(base.Get("3f9a/emails/0/head")), base.Missing)
+    for request in (
+        base.Get("archive/queue=emails/part"),
+        base.Put("ids/emails/00", b""),
+        base.Delete(("3f9a/emails/0/segments/1",)),
+        base.Delete(("3f9a/emails/0/head",)),
+    ):
+        assert isinstance(gate.perform(request), base.Failed)
+
+
+def test_every_function_has_its_line_in_the_table() -> None:
+    assert list(ACCESS) == [each.name for each in FUNCTIONS]
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+def test_no_role_has_a_wildcard_among_its_actions(name: str, environments: Any, policies: Any) -> None:
+    made = environments[name]
+    statements = [
+        each
+        for stack in ("functions", "schedule")
+        for policy in made.resources(stack, "AWS::IAM::Policy").values()
+        for each in policy["PolicyDocument"]["Statement"]
+    ]
+    actions = defaultdict(set)
+    for each in statements:
+        for action in policies.listed(each["Action"]):
+            actions[action] |= {policies.plain(one) for one in policies.listed(each["Resource"])}
+    assert set(actions) == {
+        "s3:ListBucket",
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:DeleteObject",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+        "events:PutEvents",
+        "lambda:InvokeFunction",
+    }
+    others = {one for action, found in actions.items() if not action.startswith("s3:") for one in found}
+    assert all("*" not in one for one in others)
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+def test_a_role_is_one_function_s_own(name: str, environments: Any) -> None:
+    made = environments[name]
+    used = [
+        each["Role"]["Fn::GetAtt"][0]
+        for each in made.resources("functions", "AWS::Lambda::Function").values()
+    ]
+    assert len(set(used)) == len(FUNCTIONS)
+    for each in made.resources("functions", "AWS::IAM::Role").values():
+        (statement,) = each["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Principal"] == {"Service": "lambda.amazonaws.com"}
+        assert "ManagedPolicyArns" not in each

@@ -1,0 +1,156 @@
+"""A call whose answer was lost is made again: the same jobs, once, wherever they are by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osqueue import Queue
+from osqueue.api.server import Api
+from osqueue.keys import key_of
+from osqueue.stores.memory import MemoryStore
+from tests.unit.caller import JOBS, QUEUE, Caller
+
+SHARDS = 4
+
+
+@pytest.fixture(params=[1, SHARDS])
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    store = MemoryStore()
+    Queue(store, "mail").configure(shards=request.param)
+    return store
+
+
+@pytest.fixture(params=[None, "order-7"], ids=["without an id", "with an id"])
+def client_id(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def body(caller: Caller, client_id: str | None, **more: Any) -> dict[str, Any]:
+    return {"payload": 1, "job_id": caller.key(), **({"id": client_id} if client_id else {}), **more}
+
+
+def everything(store: MemoryStore) -> int:
+    """How many jobs were ever accepted."""
+    return int(Queue(store, "mail").stats()["counters"]["enqueued"])
+
+
+def waits(caller: Caller) -> None:
+    """The job stays where it is."""
+
+
+def runs(caller: Caller) -> None:
+    caller.claim()
+
+
+def completes(caller: Caller) -> None:
+    caller.end(caller.claim()[0], result=1)
+
+
+def fails(caller: Caller) -> None:
+    caller.end(caller.claim()[0], error="boom", retry=False)
+
+
+def leaves_the_head(caller: Caller) -> None:
+    completes(caller)
+    assert caller.post(f"{QUEUE}/reap").body["archived"] == 1
+
+
+def is_pushed_into_a_segment(caller: Caller) -> None:
+    for _ in range(5):
+        caller.post(JOBS, {"jobs": [{"payload": "x" * 500}] * 200})
+
+
+def is_cancelled(caller: Caller) -> None:
+    caller.ask("DELETE", f"{JOBS}/{caller.get(JOBS).body['jobs'][0]['job_id']}")
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [waits, runs, completes, fails, leaves_the_head, is_pushed_into_a_segment, is_cancelled],
+    ids=lambda each: each.__name__,
+)
+def test_a_repeated_call_is_the_same_job_whatever_became_of_it(
+    store: MemoryStore, client_id: str | None, meanwhile: Callable[[Caller], None]
+) -> None:
+    first = Caller(Api(store))
+    asked = body(first, client_id)
+    done = first.post(JOBS, asked).body
+    meanwhile(first)
+    before = everything(store)
+    for caller in (first, Caller(Api(store))):  # the same function process, and another
+        again = caller.post(JOBS, asked)
+        assert (again.status, again.body["status"], again.body["job_id"]) == (200, "queued", done["job_id"])
+    assert everything(store) == before
+
+
+def test_a_repeat_tells_how_the_job_stands(store: MemoryStore, client_id: str | None) -> None:
+    caller = Caller(Api(store))
+    asked = body(caller, client_id)
+    caller.post(JOBS, asked)
+    completes(caller)
+    assert caller.post(JOBS, asked).body["state"] == "completed"
+
+
+def test_a_repeated_batch_is_the_same_jobs_in_the_same_shard(
+    store: MemoryStore, client_id: str | None
+) -> None:
+    caller = Caller(Api(store))
+    named = [{"id": f"{client_id}-{n}"} if client_id else {} for n in range(50)]
+    items = [{"payload": n, "job_id": caller.key(), **more} for n, more in enumerate(named)]
+    first = caller.post(JOBS, {"jobs": items[:30]}).body["jobs"]
+    again = Caller(Api(store)).post(JOBS, {"jobs": items}).body["jobs"]
+    assert [each["job_id"] for each in again[:30]] == [each["job_id"] for each in first]
+    assert {each["status"] for each in again} == {"queued"}
+    assert len({key_of(each["job_id"])[15] for each in again}) == 1
+    assert everything(store) == 50
+
+
+def test_calls_are_spread_over_the_shards(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    shards = Queue(store, "mail").stats()["shards"]
+    used = {key_of(caller.enqueue(1, job_id=caller.key()))[15] for _ in range(60)}
+    assert used == set(range(shards))
+
+
+def test_two_at_once_and_one_commit_for_both_are_one_job(store: MemoryStore, client_id: str | None) -> None:
+    import threading
+
+    callers = [Caller(Api(store)) for _ in range(4)]
+    asked = body(callers[0], client_id)
+    together = threading.Barrier(4)
+    answers: list[Any] = []
+
+    def call(caller: Caller) -> None:
+        together.wait()
+        answers.append(caller.post(JOBS, asked).body)
+
+    threads = [threading.Thread(target=call, args=(each,)) for each in callers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {(each["status"], each["job_id"]) for each in answers} == {("queued", answers[0]["job_id"])}
+    assert everything(store) == 1
+
+
+def test_another_call_under_the_same_id_is_a_duplicate_as_ever(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    first = caller.post(JOBS, body(caller, "order-7")).body
+    other = caller.post(JOBS, body(caller, "order-7", payload=2)).body
+    assert (other["status"], other["job_id"]) == ("duplicate", first["job_id"])
+
+
+def test_one_key_twice_in_a_request_is_refused_the_second_time(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    item = {"payload": 1, "job_id": caller.key()}
+    one, two = caller.post(JOBS, {"jobs": [item, item]}).body["jobs"]
+    assert (one["status"], two["status"], two["error"]["field"]) == ("queued", "rejected", "job_id")
+
+
+@pytest.mark.parametrize("key", ["x", "", "0197A3C5-7C4E-7000-8D2F-5B6C9E1F2A00", "0" * 36, "\u0660" * 36])
+def test_a_key_of_another_form_is_refused(store: MemoryStore, key: str) -> None:
+    refused = Caller(Api(store)).post(JOBS, {"payload": 1, "job_id": key})
+    assert (refused.status, refused.field) == (422, "job_id")
