@@ -76,7 +76,7 @@ $(UV): Makefile
 demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way
 	@$(RUN) -m demo $(ARGS)
 
-test: lint types unit ## Run every check: lint, types, tests
+test: check-node lint types unit ## Run every check: lint, types, tests
 
 lint: setup ## Check style, banned names and formatting
 	@.venv/bin/ruff check $(CODE)
@@ -109,10 +109,10 @@ $(CDK): package.json package-lock.json
 layers: setup ## Build the Lambda layer and say how large it is
 	@$(RUN) -m infra.layers $(ARGS)
 
-synth: setup $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out
+synth: setup check-node $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out
 	@$(CDK) synth --quiet -c env=$(ENV) $(ARGS)
 
-deploy: setup $(CDK) ## Deploy ENV (dev) to AWS, with your credentials
+deploy: setup check-node $(CDK) ## Deploy ENV (dev) to AWS, with your credentials
 	@$(CDK) deploy --all -c env=$(ENV) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made

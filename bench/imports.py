@@ -50,6 +50,7 @@ def cpu_s(code: str) -> float:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     environment = os.environ | credentials | {"PYTHONPATH": str(ROOT / "layers/osqueue/python")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or ours would be compiled every time, and boto3 never
     command = [sys.executable, "-c", TIMED.format(code=code)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     return float(answer.stdout)

@@ -76,7 +76,7 @@ class Alarms(_Part, frozen=True, kw_only=True):
 
     oldest_s: Positive = 900  # a job has been claimable for so long
     dead: Positive = 1  # dead letters that one queue holds
-    errors: Positive = 5  # failed invocations of one function within five minutes
+    errors: Positive = 5  # failed invocations of one function, or answers of 5xx, within five minutes
     conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
     emails: tuple[Annotated[str, Meta(pattern="^[^@ ]+@[^@ ]+$")], ...] = ()  # told by the topic
 

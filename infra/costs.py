@@ -45,27 +45,52 @@ LAMBDA_REQUEST = 0.20  # a million
 LAMBDA_GB_SECOND = 13.3334  # a million, arm64
 HTTP_API_REQUEST = 1.00  # a million
 SCHEDULER_INVOCATION = 1.00  # a million
+EVENT = 1.00  # a million, put on a bus of one's own
 LOGS_GIGABYTE = 0.50  # ingested
+METRIC_MONTH = 0.30  # a name with its dimensions, counted by the hour in which it is emitted
+ALARM_MONTH = 0.10  # for each metric that an alarm looks at
+DASHBOARD_MONTH = 3.00
 
 MEMORY_GB = 0.5
 REAPER_MEMORY_GB = 1.0
-CALL_SECONDS = 0.06  # billed for a call that commits: mostly the wait for one or two PUTs of S3
-EMPTY_CALL_SECONDS = 0.03  # one conditional GET
+LOOK_SECONDS = 0.03  # billed for one GET of S3
+COMMIT_SECONDS = 0.06  # for one PUT
 PASS_SECONDS = 0.4  # a reaper pass over an idle queue
-LOG_BYTES_A_CALL = 1_200  # Lambda's own lines, ours, and the metrics
+TELL_SECONDS = 0.02  # a request to the bus, made before the call is answered
 HEAD_BYTES = 20_000  # a head under steady work; each commit writes one
 ARCHIVE_BYTES_A_JOB = 35
 
-# Requests to the store. A commit is one PUT; its answer tells the new version, so the next needs no GET.
+# Requests to the store. A commit is one PUT; its answer tells the new version, so who commits next, and nobody else did
+# in between, needs no GET. Of the deployed functions each has processes of its own, and somebody else always did.
 COMMITS_A_LIFE = 3  # enqueue, claim, complete
+GET_A_CALL = 1.0  # of a function that commits
+LIST_A_CALL = 1 / 9  # for what others have announced: where such calls follow each other within a second
 JOBS_A_SHELF = (
     60  # finished jobs leave the head together, at least this many or as many as finish in one call
 )
 PUT_A_NAMED_JOB = 1.0  # the entry of the client's id, which no batch shares
 GET_A_RESULT = 2.0  # the head, and the entry of the client's id or the table the job lies in
 GET_AN_EMPTY_CLAIM = 1.0  # conditional
-GET_A_PASS, LIST_A_PASS = 5.0, 1.0  # the reaper, of one idle queue
+GET_A_PASS, LIST_A_PASS = 7.0, 1.0  # the reaper, of one idle queue; with the look that the metrics take
 LIST_A_TICK = 1.0  # the reaper, for the names of the queues
+CLOCK_MINUTES = 10  # after which a process asks for S3's time again: one PUT, one GET
+BACKUP_MINUTES = 60  # between copies of a head: one PUT, one LIST, one GET
+
+EVENTS_A_LIFE = 3  # queued, processing, completed
+EVENTS_A_REQUEST = 10
+
+# What is written to logs, in bytes, with the 26 that CloudWatch adds to each line.
+LAMBDA_LOG_BYTES = 450  # START, END and REPORT of an invocation
+CALL_LOG_BYTES = 700  # of a call that commits: its line, and its metrics
+PASS_LOG_BYTES = 400  # of a pass over one queue: its metrics
+TICK_LOG_BYTES = 260  # of a tick: the metric that tells of it
+ACCESS_LOG_BYTES = 600  # the gateway's line
+
+# Metrics that are emitted all month: of the whole deployment, and of each queue.
+PASS_METRICS = 3  # by the reaper: jobs that wait, their age, dead letters
+TICK_METRICS = 1  # by the reaper, of the deployment alone
+COMMIT_METRICS = 5  # by functions that commit, where anybody calls
+ALARM_METRICS = 20  # that alarms look at
 
 
 class Load(Struct, frozen=True):
@@ -79,6 +104,7 @@ class Load(Struct, frozen=True):
     queues: int = 1
     reap_minutes: int = 1
     way: str = "http"  # "http", "lambda" or "embedded"
+    events: bool = True  # are functions to tell the bus?
 
 
 class Used(Struct, frozen=True):
@@ -90,32 +116,64 @@ class Used(Struct, frozen=True):
     seconds: float  # they run, in all
     passes: float  # of the reaper, over single queues
     ticks: float  # of the schedule
+    events: float
+    metrics: float
+    logged_gb: float
     written_gb: float
     kept_gb: float
 
 
 def used(load: Load) -> Used:
     """The requests of a load, as the protocol makes them when nobody collides."""
+    deployed = load.way != "embedded"
     commits = COMMITS_A_LIFE * load.jobs / load.batch
-    reads = load.results * load.jobs
+    looks = load.results * load.jobs + load.empty_claims
     ticks = MINUTES_A_MONTH / load.reap_minutes
     passes = ticks * load.queues
-    shelved = load.jobs / max(JOBS_A_SHELF, load.batch)
-    put = commits + shelved + PUT_A_NAMED_JOB * load.named * load.jobs
-    lists = LIST_A_PASS * passes + LIST_A_TICK * ticks
-    get = GET_A_RESULT * reads + GET_AN_EMPTY_CLAIM * load.empty_claims + GET_A_PASS * passes
-    embedded = load.way == "embedded"
-    calls = 0.0 if embedded else commits + reads + load.empty_claims
-    seconds = 0.0 if embedded else commits * CALL_SECONDS + (reads + load.empty_claims) * EMPTY_CALL_SECONDS
+    clocks = passes / max(1, CLOCK_MINUTES / load.reap_minutes)
+    backups = passes / max(1, BACKUP_MINUTES / load.reap_minutes)
+    put = (
+        commits
+        + load.jobs / max(JOBS_A_SHELF, load.batch)
+        + PUT_A_NAMED_JOB * load.named * load.jobs
+        + LIST_A_PASS * passes
+        + LIST_A_TICK * ticks
+        + clocks
+        + 2 * backups
+        + (LIST_A_CALL * commits if deployed else 0.0)
+    )
+    get = (
+        GET_A_RESULT * load.results * load.jobs
+        + GET_AN_EMPTY_CLAIM * load.empty_claims
+        + GET_A_PASS * passes
+        + clocks
+        + backups
+        + (GET_A_CALL * commits if deployed else 0.0)
+    )
+    calls = commits + looks if deployed else 0.0
+    events = float(EVENTS_A_LIFE * load.jobs) if deployed and load.events else 0.0
+    tellings = events / min(EVENTS_A_REQUEST, load.batch)
+    working = commits * (LOOK_SECONDS + COMMIT_SECONDS) + looks * LOOK_SECONDS + tellings * TELL_SECONDS
+    logged = (
+        (calls + ticks) * LAMBDA_LOG_BYTES
+        + (commits * CALL_LOG_BYTES if deployed else 0.0)
+        + (calls * ACCESS_LOG_BYTES if load.way == "http" else 0.0)
+        + passes * PASS_LOG_BYTES
+        + ticks * TICK_LOG_BYTES
+    )
+    metrics = PASS_METRICS + (COMMIT_METRICS if deployed and load.jobs else 0)
     return Used(
-        put + lists,
-        get,
-        calls,
-        seconds,
-        passes,
-        ticks,
-        commits * HEAD_BYTES / 1e9,
-        load.jobs * ARCHIVE_BYTES_A_JOB / 1e9,
+        put=put,
+        get=get,
+        calls=calls,
+        seconds=working if deployed else 0.0,
+        passes=passes,
+        ticks=ticks,
+        events=events,
+        metrics=metrics * (1.0 + load.queues) + TICK_METRICS,
+        logged_gb=logged / 1e9,
+        written_gb=commits * HEAD_BYTES / 1e9,
+        kept_gb=load.jobs * ARCHIVE_BYTES_A_JOB / 1e9,
     )
 
 
@@ -134,20 +192,22 @@ def bill(load: Load, prices: S3Prices = STANDARD) -> list[Line]:
     passing = found.passes * PASS_SECONDS * REAPER_MEMORY_GB
     gb_seconds = found.seconds * MEMORY_GB + passing
     invocations = found.calls + found.ticks
-    lines = [
+    gateway = found.calls if load.way == "http" else 0.0
+    return [
         Line("S3 PUT and LIST", found.put, "requests", found.put * prices.put / MILLION),
         Line("S3 GET", found.get, "requests", found.get * prices.get / MILLION),
         Line("S3 bytes written", found.written_gb, "GB", found.written_gb * prices.gigabyte_written),
         Line("S3 storage", found.kept_gb, "GB", found.kept_gb * prices.gigabyte_month),
         Line("Lambda requests", invocations, "requests", invocations * LAMBDA_REQUEST / MILLION),
         Line("Lambda time", gb_seconds, "GB-seconds", gb_seconds * LAMBDA_GB_SECOND / MILLION),
+        Line("HTTP API", gateway, "requests", gateway * HTTP_API_REQUEST / MILLION),
         Line("Scheduler", found.ticks, "invocations", found.ticks * SCHEDULER_INVOCATION / MILLION),
+        Line("Events", found.events, "events", found.events * EVENT / MILLION),
+        Line("Logs", found.logged_gb, "GB", found.logged_gb * LOGS_GIGABYTE),
+        Line("Metrics", found.metrics, "metrics", found.metrics * METRIC_MONTH),
+        Line("Alarms", ALARM_METRICS, "metrics", ALARM_METRICS * ALARM_MONTH),
+        Line("Dashboard", 1, "dashboard", DASHBOARD_MONTH),
     ]
-    if load.way == "http":
-        lines.append(Line("HTTP API", found.calls, "requests", found.calls * HTTP_API_REQUEST / MILLION))
-    logged = invocations * LOG_BYTES_A_CALL / 1e9
-    lines.append(Line("Logs", logged, "GB", logged * LOGS_GIGABYTE))
-    return lines
 
 
 def total(load: Load, prices: S3Prices = STANDARD) -> float:
@@ -155,19 +215,20 @@ def total(load: Load, prices: S3Prices = STANDARD) -> float:
     return sum(line.dollars for line in bill(load, prices))
 
 
-IDLE = Load(jobs=0)
+def beyond_idle(load: Load) -> float:
+    """Dollars a month, beyond what the same deployment costs when nobody calls."""
+    idle = Load(0, queues=load.queues, reap_minutes=load.reap_minutes)
+    return total(load) - total(idle)
 
 
 def by_batch(jobs: int = MILLION) -> Iterator[str]:
     """The table of the documentation: dollars for that many jobs a month, beyond what idling costs."""
-    yield "| jobs in one call | embedded | direct invocation | HTTP |"
-    yield "| ---: | ---: | ---: | ---: |"
+    yield "| jobs in one call | embedded | direct invocation | HTTP | HTTP, without events |"
+    yield "| ---: | ---: | ---: | ---: | ---: |"
     for batch in (1, 10, 100, 1000):
-        cells = [
-            total(Load(jobs, batch, way=way)) - total(Load(0, way=way))
-            for way in ("embedded", "lambda", "http")
-        ]
-        yield f"| {batch:,} | " + " | ".join(f"${cell:,.2f}" for cell in cells) + " |"
+        ways = [Load(jobs, batch, way=way) for way in ("embedded", "lambda", "http")]
+        ways.append(Load(jobs, batch, events=False))
+        yield f"| {batch:,} | " + " | ".join(f"${beyond_idle(each):,.2f}" for each in ways) + " |"
 
 
 def main() -> None:
@@ -183,6 +244,7 @@ def main() -> None:
     options.add_argument("--queues", type=int, default=1, help="how many queues (1)")
     options.add_argument("--reap-minutes", type=int, default=1, help="minutes between reaper passes (1)")
     options.add_argument("--way", choices=("http", "lambda", "embedded"), default="http")
+    options.add_argument("--no-events", dest="events", action="store_false", help="the bus is switched off")
     options.add_argument("--table", action="store_true", help="the table by batch size instead")
     asked = vars(options.parse_args())
     if asked.pop("table"):

@@ -45,6 +45,7 @@ class OperationsStack(Stack):
             self._dead(),
             self._not_reaped(),
             self._conflicts(),
+            self._faults(),
             *(self._errors(name, each) for name, each in functions.items()),
             *(self._throttles(name, each) for name, each in functions.items()),
         ]
@@ -137,6 +138,14 @@ class OperationsStack(Stack):
             periods=2,
         )
 
+    def _faults(self) -> watch.Alarm:
+        return self._alarm(
+            "faults",
+            "Requests are answered with 500 or 503: the bucket refuses, does not answer, or a function has a defect.",
+            self._count(metrics.FAULTS, "Sum"),
+            self._config.alarms.errors,
+        )
+
     def _errors(self, name: str, function: lambda_.Function) -> watch.Alarm:
         return self._alarm(
             f"errors-{name}",
@@ -201,7 +210,10 @@ class OperationsStack(Stack):
             ],
             [
                 _graph("Invocations", [one.metric_invocations(period=PERIOD) for one in each]),
-                _graph("Errors", [one.metric_errors(period=PERIOD) for one in each]),
+                _graph(
+                    "Errors, and requests answered with 500 or 503",
+                    [self._count(metrics.FAULTS, "Sum"), *(one.metric_errors(period=PERIOD) for one in each)],
+                ),
                 _graph(
                     "Duration, p99", [one.metric_duration(period=PERIOD, statistic="p99") for one in each]
                 ),

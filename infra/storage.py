@@ -64,7 +64,7 @@ class StorageStack(Stack):
             "HeadsChangeByCompareAndSwapOnly",
             [
                 "s3:PutObject"
-            ],  # also the right to copy, and to begin a multipart upload: neither has a condition
+            ],  # also the right to copy, and to begin a multipart upload, which has no condition
             heads,
             {"Null": {"s3:if-match": "true", "s3:if-none-match": "true"}},
         )

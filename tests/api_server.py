@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from awslambdaric.lambda_runtime_marshaller import to_json
+
 from osqueue.api.functions import BY_NAME, deployed_name
 from osqueue.api.reading import pairs_of
 from osqueue.api.routes import ROUTES
@@ -49,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         request = request_of(event, REQUEST_TIMEOUT_S)
         done = request if isinstance(request, Response) else self.server.apis[function].answer(request)
-        return Response(200, json.dumps(answer_of(done)).encode(), {"x-amz-executed-version": "$LATEST"})
+        return Response(200, to_json(answer_of(done)).encode(), {"x-amz-executed-version": "$LATEST"})
 
     def _send(self, response: Response) -> None:
         self.send_response(response.status)

@@ -109,7 +109,9 @@ def test_after_a_restore_every_job_of_the_backup_runs_once_or_is_archived(ward: 
             held[0].complete()
         epoch, enqueued = ward.head().epoch, ward.head().counters.enqueued
         writer = stalled._writers[0]
-        writer.head = replace(writer.head, seen=ward.clock.monotonic() + 60)  # it thinks it has only just looked
+        writer.head = replace(
+            writer.head, seen=ward.clock.monotonic() + 60
+        )  # it thinks it has only just looked
         with pytest.raises(Unknown):
             stalled.enqueue("by a writer of the old life")
         assert (ward.head().epoch, ward.head().counters.enqueued) == (epoch, enqueued)

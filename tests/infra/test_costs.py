@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.costs import EXPRESS, MINUTES_A_MONTH, STANDARD, Load, bill, by_batch, total, used
+from infra import costs
+from infra.costs import (
+    EXPRESS,
+    MINUTES_A_MONTH,
+    STANDARD,
+    Load,
+    beyond_idle,
+    bill,
+    by_batch,
+    total,
+    used,
+)
 from osqueue import Queue
+from osqueue.api.functions import FUNCTIONS
+from osqueue.stores.memory import MemoryStore
+from osqueue.testing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 PAYLOAD = {"to": "ada@example.com", "template": "welcome", "n": 12345}
 TOLERANCE = 0.05  # of the requests: tables of finished jobs are written when they are full
+HOUR_MINUTES, DAY_MINUTES = 60, 24 * 60
+LINE_BYTES = 26  # that CloudWatch adds
+
+_names = itertools.count(1)
 
 
 @pytest.fixture
@@ -44,7 +67,7 @@ def asked(q: Queue[Any], work: Any) -> dict[str, int]:
 
 def of_work(load: Load) -> tuple[float, float]:
     """PUT and GET of a load alone, without the reaper."""
-    whole, idle = used(load), used(Load(0))
+    whole, idle = used(load), used(Load(0, way=load.way))
     return whole.put - idle.put, whole.get - idle.get
 
 
@@ -52,7 +75,7 @@ def of_work(load: Load) -> tuple[float, float]:
 def test_the_requests_of_plain_jobs_are_those_that_are_counted(queue: Queue[Any], batch: int) -> None:
     jobs = 1000
     count = asked(queue, lambda: live(queue, jobs, batch))
-    put, get = of_work(Load(jobs, batch))
+    put, get = of_work(Load(jobs, batch, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == get == 0
 
@@ -62,36 +85,189 @@ def test_the_requests_of_jobs_with_ids_whose_results_are_read_are_those_that_are
 ) -> None:
     jobs = 300
     count = asked(queue, lambda: live(queue, jobs, 1, named=True, read=True))
-    put, get = of_work(Load(jobs, 1, named=1.0, results=1.0))
+    put, get = of_work(Load(jobs, 1, named=1.0, results=1.0, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == get
 
 
 def test_an_empty_claim_costs_what_is_counted(queue: Queue[Any]) -> None:
     count = asked(queue, lambda: [queue.claim() for _ in range(10)])
-    put, get = of_work(Load(0, empty_claims=10))
+    put, get = of_work(Load(0, empty_claims=10, way="embedded"))
     assert count["put"] + count["list"] == put == 0
     assert count["get"] == get
 
 
-def test_a_pass_over_an_idle_queue_costs_what_is_counted(queue: Queue[Any]) -> None:
-    queue.reap()
-    count = asked(queue, queue.reap)
-    two, one = used(Load(0, queues=2)), used(Load(0))
-    assert count["get"] == (two.get - one.get) / MINUTES_A_MONTH
-    assert count["put"] + count["list"] == (two.put - one.put) / MINUTES_A_MONTH
+# ── The deployed functions ───────────────────────────────────────────────────
+class Context:
+    """What Lambda gives a handler beside the event."""
+
+    aws_request_id = "8c7a5b9e-1234-4c1d-9f1e-3a1b2c3d4e5f"
+    function_name = "osqueue-dev-enqueue"
+    function_version = "$LATEST"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:osqueue-dev-enqueue"
+    memory_limit_in_mb = 512
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 28_000
 
 
+class Deployment:
+    """The functions, each in a process of its own as far as the store can tell, and what they asked and printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.clock = Clock()
+        self._capsys = capsys
+
+    @cached_property
+    def functions(self) -> dict[str, Any]:
+        """Made by the test itself: a logger goes on printing to where it printed first."""
+        from osqueue.serving import Function
+
+        return {each.name: Function(each.name, self.clock) for each in FUNCTIONS}
+
+    def ask(self, function: str, method: str, path: str, body: Any = None) -> Any:
+        self.clock.advance(0.05)
+        event = {"method": method, "path": f"/v1/queues/emails/{path}", "body": body}
+        answer = self.functions[function](event, Context())
+        assert answer["status"] == 200, answer
+        return answer["body"]
+
+    def live(self, jobs: int) -> None:
+        """One call for each step of these jobs' lives."""
+        self.ask("enqueue", "POST", "jobs", {"jobs": [{"payload": PAYLOAD} for _ in range(jobs)]})
+        leased = self.ask("claim", "POST", "claims", {"limit": jobs})["jobs"]
+        done = [{"job_id": each["job_id"], "token": each["token"], "result": 1} for each in leased]
+        self.ask("complete", "POST", "completions", {"completions": done})
+
+    def tick(self, times: int = 1) -> None:
+        """A minute, or several, and what the schedule does in it."""
+        for _ in range(times):
+            self.clock.advance(60)
+            self.functions["reaper"]({"source": "osqueue.schedule"}, Context())
+
+    def used(self, work: Callable[[], Any]) -> tuple[Counter[str], list[str]]:
+        """What some work asks of the store, and the lines it prints."""
+        self._capsys.readouterr()
+        before = self._asked()
+        work()
+        lines = [line for line in self._capsys.readouterr().out.splitlines() if line.startswith("{")]
+        return self._asked() - before, lines
+
+    def _asked(self) -> Counter[str]:
+        return sum((Counter(each.meter.requests) for each in self.functions.values()), Counter())
+
+
+@pytest.fixture
+def deployed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """A deployment on a store without a clock to be read, as S3 is."""
+    monkeypatch.setattr(MemoryStore, "clock_ms", lambda self: None)
+    name = f"costs-{next(_names)}"  # a logger is kept by its name, and with it where it prints
+    monkeypatch.setenv("OSQUEUE_STORE", f"memory://{name}")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", name)
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "osqueue")
+    return Deployment(capsys)
+
+
+def size_of(lines: list[str]) -> int:
+    return sum(len(line) + LINE_BYTES for line in lines)
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_the_requests_of_deployed_functions_are_those_that_are_counted(
+    deployed: Deployment, batch: int
+) -> None:
+    times = 100
+    for _ in range(3):
+        deployed.live(batch)  # so that all are warm
+    count, _ = deployed.used(lambda: [deployed.live(batch) for _ in range(times)])
+    put, get = of_work(Load(times * batch, batch, way="lambda"))
+    assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
+    assert count["get"] == pytest.approx(get, rel=TOLERANCE)
+
+
+def test_an_idle_day_of_the_deployed_reaper_costs_what_is_counted(deployed: Deployment) -> None:
+    deployed.live(1)
+    deployed.tick(2 * DAY_MINUTES)  # until the results are forgotten
+    count, lines = deployed.used(lambda: deployed.tick(DAY_MINUTES))
+    idle = used(Load(0))
+    assert count["put"] + count["list"] == pytest.approx(
+        idle.put * DAY_MINUTES / MINUTES_A_MONTH, rel=TOLERANCE
+    )
+    assert count["get"] == pytest.approx(idle.get * DAY_MINUTES / MINUTES_A_MONTH, rel=TOLERANCE)
+    assert size_of(lines) == pytest.approx(
+        DAY_MINUTES * (costs.PASS_LOG_BYTES + costs.TICK_LOG_BYTES), rel=0.2
+    )
+
+
+def test_what_a_call_prints_is_what_is_counted(deployed: Deployment) -> None:
+    deployed.live(1)
+    _, lines = deployed.used(lambda: [deployed.live(1) for _ in range(20)])
+    assert size_of(lines) / 60 == pytest.approx(costs.CALL_LOG_BYTES, rel=0.2)
+
+
+def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Deployment) -> None:
+    def emitted(lines: list[str]) -> set[tuple[str, int]]:
+        found = [json.loads(line)["_aws"]["CloudWatchMetrics"][0] for line in lines if "_aws" in line]
+        return {
+            (metric["Name"], len(dimensions))
+            for each in found
+            for metric in each["Metrics"]
+            for dimensions in each["Dimensions"]
+        }
+
+    deployed.live(1)
+    deployed.tick()
+    _, lines = deployed.used(deployed.tick)
+    assert len(emitted(lines)) == used(Load(0)).metrics
+    counted = {"Commits", "Conflicts", "Combined", "CommitMs", "LeasesExpired"}
+    assert len(counted) * 2 == used(Load(1)).metrics - used(Load(0)).metrics
+    _, lines = deployed.used(lambda: deployed.live(1))
+    assert {name for name, _ in emitted(lines)} <= counted
+
+
+def test_the_alarms_that_are_paid_for_are_those_of_the_template(environments: Any) -> None:
+    alarms = environments["dev"].resources("operations", "AWS::CloudWatch::Alarm").values()
+    watched = [
+        1 if "MetricName" in each else sum("MetricStat" in one for one in each["Metrics"]) for each in alarms
+    ]
+    assert sum(watched) == costs.ALARM_METRICS
+
+
+def test_a_plain_job_is_told_of_as_often_as_is_counted() -> None:
+    told: list[Any] = []
+    q: Queue[Any] = Queue.connect("memory://", "emails")
+    q.on_event(told.append)
+    live(q, 20, 10)
+    assert len(told) == used(Load(20, 10)).events
+    assert used(Load(20, events=False)).events == used(Load(20, way="embedded")).events == 0
+
+
+# ── The bill ─────────────────────────────────────────────────────────────────
 def test_a_bill_is_the_sum_of_its_lines_and_grows_with_the_load() -> None:
     for prices in (STANDARD, EXPRESS):
-        small, large = Load(1_000_000, 100), Load(1_000_000, 1)
-        assert total(small, prices) == pytest.approx(sum(line.dollars for line in bill(small, prices)))
-        assert total(large, prices) > 10 * (total(small, prices) - total(Load(0), prices))
+        load = Load(1_000_000, 100)
+        assert total(load, prices) == pytest.approx(sum(line.dollars for line in bill(load, prices)))
+    assert beyond_idle(Load(1_000_000, 1)) > 4 * beyond_idle(Load(1_000_000, 100))
     assert total(Load(1000, way="embedded")) < total(Load(1000, way="lambda")) < total(Load(1000, way="http"))
 
 
-def test_the_documentation_prints_the_calculators_table() -> None:
-    text = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
-    for line in by_batch():
-        assert line in text
-    assert f"${total(Load(0)):.2f} a month" in text
+def test_the_documentation_prints_what_the_calculator_says() -> None:
+    text = " ".join((ROOT / "docs/costs.md").read_text(encoding="utf-8").split())
+    idle = total(Load(0))
+    lines = {line.what: line.dollars for line in bill(Load(0))}
+    polling = beyond_idle(Load(0, empty_claims=MINUTES_A_MONTH * 60))
+    watching = lines["Metrics"] + lines["Alarms"] + lines["Dashboard"]
+    for sentence in (
+        *by_batch(),
+        f"about **${idle:.2f} a month**",
+        f"${watching:.2f} of it for metrics, alarms and the dashboard",
+        f"${idle - watching:.2f} for the reaper",
+        f"every further queue adds ${total(Load(0, queues=2)) - idle:.2f}",
+        f"2.6 million times a month: ${polling:.2f}",
+    ):
+        assert sentence in text, sentence
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"about ${idle:.2f} a month, ${watching:.2f} of it for metrics, alarms and the dashboard" in readme
+    assert (
+        f"a million jobs over HTTP in batches of ten: ${beyond_idle(Load(costs.MILLION, 10)):.2f}" in readme
+    )

@@ -11,11 +11,23 @@ import pytest
 
 from osqueue.api.functions import FUNCTIONS
 from osqueue.clock import MACHINE
-from osqueue.stores.base import Put
+from osqueue.errors import Unavailable
+from osqueue.stores.base import Failed, Put, Reply, Request
+from osqueue.stores.wrapped import WrappedStore
 
 Emitted = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, metric, dimensions
 
 _stores = itertools.count(1)
+
+
+class Broken(WrappedStore):
+    """A bucket that refuses everything, as one whose policy was changed by hand."""
+
+    def perform(self, request: Request) -> Reply:
+        return Failed(Unavailable("403 AccessDenied", permanent=True))
+
+    async def perform_async(self, request: Request) -> Reply:
+        return self.perform(request)
 
 
 class Context:
@@ -84,9 +96,33 @@ def test_what_alarms_look_at_is_what_functions_print(
     assert rival(new, Context())["status"] == 200
     assert enqueue(new, Context())["status"] == 200
     reaper({"source": "osqueue.schedule", "scheduled_at": "2030-01-01T00:00:00Z"}, Context())
+    # And the bucket refuses everything.
+    rival.meter.inner = Broken(rival.meter.inner)
+    assert rival(new, Context())["status"] == 503
     found = set(emitted(capsys.readouterr().out))
     assert watched(dev) - found == set()
-    assert len(watched(dev)) == 5
+    assert len(watched(dev)) == 6
+
+
+@pytest.mark.filterwarnings("error")  # of Powertools, where there is nothing to tell
+def test_an_answer_that_the_function_is_to_blame_for_counts_as_a_fault_and_no_other_does(
+    environment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from osqueue.serving import Function
+
+    enqueue = Function("enqueue", MACHINE)
+    new = {"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}
+    assert enqueue(new, Context())["status"] == 200
+    assert enqueue({**new, "body": {"payload": 1, "priority": 99}}, Context())["status"] == 422
+    assert enqueue({**new, "path": "/v1/nothing"}, Context())["status"] == 404
+    assert "Faults" not in capsys.readouterr().out
+    enqueue = Function("enqueue", MACHINE)
+    enqueue.meter.inner = Broken(enqueue.meter.inner)
+    assert enqueue(new, Context())["status"] == 503
+    monkeypatch.setattr(enqueue.api, "queue", None)  # a defect of ours
+    assert enqueue(new, Context())["status"] == 500
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "Faults" in line]
+    assert [each["Faults"] for each in printed] == [[1.0], [1.0]]
 
 
 def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from infra import layers
-from infra.access import ACCESS
+from infra.access import ACCESS, ARCHIVE, BACKUPS, BODIES, HEADS, IDS, INTENTS, REGISTER, SEGMENTS, TABLES
 from infra.config import Config
+from osqueue import limits
+from osqueue.api import functions as table
+from osqueue.api.answers import ANSWER_BYTES_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,10 +40,44 @@ def test_the_table_of_roles_is_that_of_the_code() -> None:
     assert rows == wanted
 
 
+def test_every_place_of_the_bucket_is_described() -> None:
+    text = page("stores.md")
+    shards = {each.replace("????/*/*", "<hash>/<name>/<shard>") for each in (HEADS, SEGMENTS, BODIES, TABLES)}
+    folders = shards | {INTENTS, IDS, REGISTER, ARCHIVE, BACKUPS}
+    assert {each for each in folders if f"\n| `{each.removesuffix('*')}" not in text} == set()
+
+
 def test_every_key_of_the_configuration_is_described() -> None:
     rows = "\n".join(re.findall(r"^\| (`.*?) \|", page("deploy.md"), re.MULTILINE))
     names = {field.name for field in msgspec.structs.fields(Config)} - {"name"}
     assert {name for name in names if f"`{name}`" not in rows} == set()
+
+
+def test_every_command_of_the_cdk_names_an_environment() -> None:
+    """Without one the app ends with an error, also when it is only asked where to bootstrap."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    commands = re.findall(r"\bcdk (?:bootstrap|deploy|destroy|diff|synth)\b [^`\n]*", "\n".join(texts))
+    assert len(commands) >= 4
+    assert [each for each in commands if "-c env=" not in each] == []
+
+
+def test_the_limits_of_the_deployed_functions_are_those_of_the_code() -> None:
+    text = page("deploy.md")
+    for each in table.FUNCTIONS:
+        assert f"| {each.name} | {each.timeout_s} s | {each.memory_mb:,} MB |" in text
+    said = dict(re.findall(r"^\| ([a-z`][^|]*?) \| ([\d,.]+(?: \w+)?) \|", text, re.MULTILINE))
+    mb = limits.KB * limits.KB
+    wanted = {
+        "the gateway waits for an answer": f"{table.GATEWAY_TIMEOUT_S} s",
+        "a call is answered before its function is stopped": f"{table.DEADLINE_MARGIN_S:g} s",
+        "`wait` of a claim or an enqueue": f"{table.WAIT_S_MAX:g} s",
+        "body of a request": f"{table.BODY_BYTES_MAX / mb:.2f} MB",
+        "body of an answer": f"{ANSWER_BYTES_MAX / mb:.2f} MB",
+        "payload or result of one job": f"{table.PAYLOAD_BYTES_MAX // limits.KB} KB",
+        "jobs, completions or leases in one call": f"{limits.ITEMS_PER_REQUEST_MAX:,}",
+        "jobs in one claim": f"{limits.CLAIM_LIMIT_MAX:,}",
+    }
+    assert {name: value for name, value in said.items() if name in wanted} == wanted
 
 
 def test_every_alarm_has_its_section(prod: Any) -> None:

@@ -345,6 +345,7 @@ def test_there_is_an_alarm_for_everything_that_wants_somebody(name: str, environ
         "dead-letters",
         "reaper-not-run",
         "conflict-rate",
+        "faults",
         *each_function,
     }
     assert all(alarm["AlarmActions"] == alarm["OKActions"] != [] for alarm in alarms)

@@ -80,6 +80,13 @@ def test_settings_that_make_no_sense_are_refused_by_name(
     assert (refused.status, refused.code, refused.field) == (422, code, field)
 
 
+def test_what_is_no_queue_hides_none_from_the_list(store: MemoryStore, caller: Caller) -> None:
+    for name in ("A", "B", "z z"):
+        store.perform(Put(f"queues/{name}", b""))
+    caller.enqueue(1)
+    assert [each["queue"] for each in caller.get("/v1/queues", limit=1).body["queues"]] == ["mail"]
+
+
 def test_queues_are_listed_page_by_page(caller: Caller) -> None:
     names = [f"q{n}" for n in range(5)]
     for name in names:

@@ -108,11 +108,50 @@ def test_a_repeated_batch_is_the_same_jobs_in_the_same_shard(
     assert everything(store) == 50
 
 
+def test_a_process_that_slept_while_shards_were_added_spreads_calls_as_the_others_do(machine: Any) -> None:
+    store = MemoryStore(machine)
+    sleeper = Caller(Api(store, machine=machine))
+    sleeper.enqueue(1)
+    Queue(store, "mail", machine=machine).configure(shards=SHARDS)
+    machine.advance(600)
+    asked = [body(sleeper, None) for _ in range(SHARDS)]
+    first = [sleeper.post(JOBS, each).body["job_id"] for each in asked]
+    again = [Caller(Api(store, machine=machine)).post(JOBS, each).body["job_id"] for each in asked]
+    assert again == first
+
+
 def test_calls_are_spread_over_the_shards(store: MemoryStore) -> None:
     caller = Caller(Api(store))
     shards = Queue(store, "mail").stats()["shards"]
     used = {key_of(caller.enqueue(1, job_id=caller.key()))[15] for _ in range(60)}
     assert used == set(range(shards))
+
+
+@pytest.mark.parametrize("meanwhile", [waits, runs, completes, fails], ids=lambda each: each.__name__)
+def test_a_repeat_under_an_id_that_was_used_before_is_the_same_job(
+    store: MemoryStore, meanwhile: Callable[[Caller], None]
+) -> None:
+    caller = Caller(Api(store))
+    caller.post(JOBS, body(caller, "order-7"))
+    fails(caller)
+    asked = body(caller, "order-7", payload=2)
+    done = caller.post(JOBS, asked).body
+    meanwhile(caller)
+    for each in (caller, Caller(Api(store))):
+        again = each.post(JOBS, asked).body
+        assert (again["status"], again["job_id"]) == ("queued", done["job_id"])
+    assert everything(store) == 2
+
+
+def test_a_repeat_finds_its_job_though_the_id_stands_for_a_later_one(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    asked = [body(caller, "order-7", payload=n) for n in range(3)]
+    done = []
+    for each in asked:
+        done.append(caller.post(JOBS, each).body["job_id"])
+        fails(caller)
+    again = [Caller(Api(store)).post(JOBS, each).body["job_id"] for each in asked]
+    assert (again, everything(store)) == (done, 3)
 
 
 def test_two_at_once_and_one_commit_for_both_are_one_job(store: MemoryStore, client_id: str | None) -> None:
@@ -132,7 +171,11 @@ def test_two_at_once_and_one_commit_for_both_are_one_job(store: MemoryStore, cli
         thread.start()
     for thread in threads:
         thread.join()
-    assert {(each["status"], each["job_id"]) for each in answers} == {("queued", answers[0]["job_id"])}
+    assert {each["job_id"] for each in answers} == {answers[0]["job_id"]}
+    # Under an id, one cannot tell the same call from another that enqueued the job on its behalf while it ran.
+    assert (
+        "queued" in {each["status"] for each in answers} <= {"queued", "duplicate" if client_id else "queued"}
+    )
     assert everything(store) == 1
 
 

@@ -302,6 +302,34 @@ def test_a_commit_that_does_not_come_through_is_answered_before_the_deadline(mac
     assert machine.seconds - began <= 3.1
 
 
+class Slow(MemoryStore):
+    """A store with which time passes at the first request of one kind."""
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__(machine)
+        self.machine, self.slow = machine, ""
+
+    def perform(self, request: Any) -> Any:
+        """Answer, late."""
+        reply = super().perform(request)
+        if self.slow and f"{type(request).__name__} {request.key}".find(self.slow) >= 0:
+            self.slow = ""
+            self.machine.advance(25)
+        return reply
+
+
+@pytest.mark.parametrize("slow", ["/bodies/", "PutIfMatch"])
+def test_what_is_leased_too_late_to_be_answered_is_given_back(machine: Any, slow: str) -> None:
+    store = Slow(machine)
+    caller = Caller(Api(store, machine=machine), machine)
+    caller.enqueue("x" * 5_000)
+    store.slow = slow
+    assert caller.post(f"{QUEUE}/claims", {"lease": 40_000}).status == 503
+    stats = caller.get(QUEUE).body
+    assert (stats["queued"], stats["processing"]) == (1, 0)
+    assert caller.claim()[0]["attempt"] == 1
+
+
 def test_nobody_waits_beyond_the_deadline(machine: Any) -> None:
     caller = Caller(Api(MemoryStore(machine), machine=machine))
     began = machine.seconds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Throttled, Unknown
+from osqueue import Queue, Throttled, Unavailable, Unknown
 from osqueue import Timeout as StoreTimeout
 from osqueue.core.wire import announced, decode_head, parse_intent_key
 from osqueue.shards import root_of
@@ -305,3 +305,18 @@ def test_when_sessions_are_full_a_new_writer_is_throttled_and_nothing_is_written
         assert caught.value.retry_after
         assert state_of(store).seq == before
         assert writers[0].enqueue(3).status == "queued"
+
+
+def test_a_commit_that_the_store_forbids_is_told_at_once_and_did_not_happen(opened: Any) -> None:
+    def forbidden(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+        return Failed(Unavailable("403", permanent=True))
+
+    q = opened(*[forbidden] * 50)
+    store = script(q)
+    q.claim()  # it knows the head, and the head is one that may be replaced
+    before = len(store.seen)
+    with pytest.raises(Unavailable) as caught:
+        q.enqueue(1)
+    assert "may still" not in caught.value.message
+    assert len(store.seen) - before < 10
+    assert store.announced() == []

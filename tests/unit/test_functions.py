@@ -8,10 +8,18 @@ import threading
 from typing import Any
 
 import pytest
+from awslambdaric.lambda_runtime_marshaller import to_json
 
 from osqueue import Queue
 from osqueue.api import metrics
-from osqueue.api.functions import BODY_BYTES_MAX, EVENT_BUS, FUNCTIONS, METRICS_NAMESPACE, STORE
+from osqueue.api.functions import (
+    BODY_BYTES_MAX,
+    EVENT_BUS,
+    FUNCTIONS,
+    METRICS_NAMESPACE,
+    PAYLOAD_BYTES_MAX,
+    STORE,
+)
 from osqueue.api.routes import ROUTES
 from osqueue.clock import MACHINE
 from osqueue.errors import Rejected
@@ -157,6 +165,8 @@ def test_a_function_answers_its_own_routes_and_no_others(handlers: dict[str, Any
         {"method": "POST", "path": JOBS, "body": {"payload": "\ud800"}},
         {"method": "POST", "path": "\ud800", "body": {"payload": 1}},
         {"source": "aws.events"},
+        {"requestContext": 1},
+        {"requestContext": {"http": {}}},
     ],
     ids=repr,
 )
@@ -222,16 +232,36 @@ def test_a_large_answer_fits_into_what_lambda_gives(handlers: dict[str, Any], ad
     assert all(each["payload"] == '"' * 1_000_000 for each in [*leased, *answer["body"]["jobs"]])
 
 
-def test_numbers_no_float_can_hold_do_not_break_an_answer(handlers: dict[str, Any]) -> None:
-    simplejson = pytest.importorskip("simplejson")  # what the runtime client encodes answers with
-    from awslambdaric.lambda_runtime_marshaller import to_json
+NUMBERS = [
+    "1e400",
+    "-1E+9999999999999999999999",  # no decimal holds that either
+    "1.5",
+    "0.30000000000000000001",
+    "123456789012345678901234567890",
+    "1" * 5_000,  # Python refuses to read it as a whole number
+]
 
-    handlers["enqueue"](
-        http("POST", JOBS, '{"payload":[1e400,1.5,123456789012345678901234567890]}'), Context()
-    )
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda each: each[:20])
+def test_numbers_python_cannot_hold_come_out_as_they_went_in(handlers: dict[str, Any], number: str) -> None:
+    handlers["enqueue"](http("POST", JOBS, f'{{"payload":[{number}]}}'), Context())
     answer = handlers["claim"](direct("POST", CLAIMS, {}), Context())
-    assert "[1E+400, 1.5, 123456789012345678901234567890]" in to_json(answer)
-    assert simplejson
+    assert f"[{number}]" in to_json(answer)
+
+
+@pytest.mark.parametrize("item", ["1", "1e15", "9e-4", '"\\u0001"', '"\U0001f600"', "[]"])
+def test_whatever_the_payloads_an_answer_fits_into_what_lambda_gives(
+    handlers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, item: str
+) -> None:
+    monkeypatch.setenv("AWS_EXECUTION_ENV", "AWS_Lambda_python3.14")  # as the functions run
+    count = (PAYLOAD_BYTES_MAX - 2) // (len(item.encode()) + 1)
+    payload = f"[{','.join([item] * count)}]"
+    for _ in range(20):
+        handlers["enqueue"](http("POST", JOBS, f'{{"payload":{payload}}}'), Context())
+    claims = (direct("POST", CLAIMS, {"limit": 20}), http("POST", CLAIMS, '{"limit":20}'))
+    leased = [len(to_json(handlers["claim"](event, Context())).encode()) for event in claims]
+    assert max(leased) <= BODY_BYTES_MAX
+    assert leased[0] > BODY_BYTES_MAX / 2  # and is not small for that
 
 
 # ── Time ─────────────────────────────────────────────────────────────────────
@@ -329,6 +359,22 @@ def test_commits_are_counted_for_the_deployment_and_for_the_queue(
     assert blobs[2]["Conflicts"] == [1]  # this process had not seen the claim
 
 
+def test_commits_of_a_queue_named_head_are_counted_once(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers["enqueue"](direct("POST", "/v1/queues/head/jobs", {"payload": 1}), Context())
+    (blob,) = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
+    assert (blob["Commits"], len(blob["CommitMs"])) == ([1], 1)
+
+
+def test_a_log_line_is_short_whatever_the_path(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"/v1/queues/{'x' * 100_000}/jobs/{'y' * 100_000}"
+    assert handlers["jobs"](direct("GET", path), Context())["status"] == 422
+    assert len(capsys.readouterr().out) < 2_000
+
+
 def test_ended_leases_are_counted_by_whoever_notices(
     handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +463,31 @@ def test_a_pass_that_runs_out_of_time_says_what_it_left(
     printed = lines(capsys.readouterr().out)
     assert [line["queues_left"] for line in printed if "queues_left" in line] == [2]
     assert [line["ReaperPasses"] for line in printed if "ReaperPasses" in line] == [[0]]
+
+
+def test_a_pass_over_a_slow_store_ends_before_the_function_is_stopped(
+    handlers: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    machine: Any,
+) -> None:
+    fill(handlers, "a", "b")
+    reaper = handlers["reaper"]
+    perform = reaper.meter.inner.perform
+
+    def slow(request: Any) -> Any:
+        machine.advance(1.0)
+        return perform(request)
+
+    for holder in (reaper, reaper.api):
+        monkeypatch.setattr(holder, "machine", machine)
+    monkeypatch.setattr(reaper.meter.inner, "perform", slow)
+    for seconds in range(8, 20):
+        began = machine.monotonic()
+        capsys.readouterr()
+        reaper(SCHEDULE, Context(seconds))
+        assert machine.monotonic() - began < seconds
+        assert "ReaperPasses" in capsys.readouterr().out
 
 
 def test_the_order_of_queues_changes_from_pass_to_pass(machine: Any) -> None:

@@ -8,15 +8,19 @@ import sys
 
 import pytest
 
-# Whoever only enqueues, claims and completes must not pay for these: SDKs, terminals, Spark, the event loop.
+# Whoever only enqueues, claims and completes must not pay for these: SDKs, terminals, Spark, the event loop, threads,
+# and what only an API needs.
 HEAVY = {
     "asyncio",
     "boto3",
     "botocore",
     "click",
+    "concurrent.futures",
     "http.client",
     "multiprocessing",
     "obstore",
+    "osqueue.api",
+    "osqueue.remote",
     "pyspark",
     "rich",
     "urllib.request",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from tests.unit.tiny_functions import (
     Lines,
     function,
     is_alive,
+    is_stopped,
     lay_out,
     stat_of,
     tiny_stack,
@@ -142,7 +144,7 @@ def test_a_function_knows_its_name_its_memory_and_how_long_it_may_run(stack: Sta
 # ── Instances ────────────────────────────────────────────────────────────────
 def test_between_requests_a_process_is_frozen_and_uses_no_processor(stack: Stack) -> None:
     pid = value_of(stack.invoke("queues", {"do": "spin"}))["pid"]  # a thread of it counts on, if it may
-    wait_until(lambda: stat_of(pid)[0] == "T", "it is not frozen")
+    wait_until(lambda: is_stopped(pid), "it is not frozen")
     before = stat_of(pid)
     for _ in range(20):  # time passes
         value_of(stack.invoke("jobs", {}))
@@ -201,12 +203,13 @@ def test_a_request_for_which_no_instance_becomes_free_is_throttled(
 
 
 # ── What goes wrong ──────────────────────────────────────────────────────────
-def test_an_error_of_the_handler_is_a_function_error(http: urllib3.PoolManager, stack: Stack) -> None:
-    pid = value_of(stack.invoke("enqueue", {}))["pid"]
-    assert fault_of(stack.invoke("enqueue", {"do": "raise"})) == ("ValueError", "as asked")
-    found = post(http, stack, {"do": "raise"})
-    assert (found.status, found.json()) == (500, {"message": "Internal Server Error"})
-    assert value_of(stack.invoke("enqueue", {}))["pid"] == pid  # the process goes on
+def test_an_error_of_the_handler_is_a_function_error(tmp_path: Path, http: urllib3.PoolManager) -> None:
+    with tiny_stack(tmp_path, processes=1) as stack:
+        pid = value_of(stack.invoke("enqueue", {}))["pid"]
+        assert fault_of(stack.invoke("enqueue", {"do": "raise"})) == ("ValueError", "as asked")
+        found = post(http, stack, {"do": "raise"})
+        assert (found.status, found.json()) == (500, {"message": "Internal Server Error"})
+        assert value_of(stack.invoke("enqueue", {}))["pid"] == pid  # the process goes on
 
 
 def test_an_answer_that_is_none_of_http_is_an_error_of_the_server(
@@ -295,6 +298,27 @@ def test_an_answer_larger_than_lambda_gives_is_a_function_error(stack: Stack) ->
     assert str(limit) in text
 
 
+class Full:
+    """A log on a disk that is full, or whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "nobody reads it")
+
+    def flush(self) -> None:
+        """Nothing."""
+
+
+def test_a_log_that_cannot_be_written_holds_no_function_up(tmp_path: Path, http: urllib3.PoolManager) -> None:
+    source = "def handler(event, context):\n    print('x' * 200_000)\n    return 'done'\n"
+    functions = lay_out(tmp_path / "functions", source)
+    table = [function("enqueue", timeout_s=5)]
+    with tiny_stack(tmp_path, functions=functions, table=table, processes=1, log=Full()) as stack:
+        for _ in range(2):  # more than a pipe holds
+            assert post(http, stack, {}).status == 200
+        pid = stack.crash("enqueue").pid  # type: ignore[union-attr]
+        wait_until(lambda: pid not in [each.pid for each in stack.instances()], "its end is not noticed")
+
+
 # ── The gateway's own answers ────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("method", "path"),
@@ -324,6 +348,28 @@ def test_a_body_in_chunks_arrives_whole(http: urllib3.PoolManager, stack: Stack)
     headers = {"Content-Type": "application/json"}
     found = http.request("POST", stack.url + JOBS, body=body, headers=headers, chunked=True)
     assert json.loads(found.json()["event"]["body"]) == {"any": "thing"}
+
+
+def test_a_large_text_is_measured_as_it_is_sent(http: urllib3.PoolManager, stack: Stack) -> None:
+    body = (
+        '{"do": "answer", "value": "fits", "pad": "' + "é" * 1_500_000 + '"}'
+    )  # 3 MB; 9 MB if it were escaped
+    headers = {"Content-Type": "application/json"}
+    found = http.request("POST", stack.url + JOBS, headers=headers, body=body.encode())
+    assert (found.status, found.data) == (200, b"fits")
+
+
+def test_a_caller_who_waits_for_a_hundred_before_the_body_gets_it(stack: Stack) -> None:
+    host, _, port = stack.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as caller, caller.makefile("rb") as answers:
+        headers = (
+            f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
+        )
+        caller.sendall(f"POST {JOBS} HTTP/1.1\r\n{headers}\r\n".encode())
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        caller.sendall(b"{}")
+        assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(

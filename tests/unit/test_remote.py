@@ -113,8 +113,8 @@ def test_a_pause_that_is_longer_than_the_time_left_is_not_begun(opened: Any, mac
         (fault("internal", 500), OsqueueError),
         (Lost(Rejected("no credentials"), sent=False), Rejected),
         (Lost(Unavailable("no such host", permanent=True), sent=False), Unavailable),
-        (ok({"message": "Forbidden"}, 403), Rejected),
-        (ok({"message": "Unauthorized"}, 401), Rejected),
+        (ok({"message": "Forbidden"}, 403), Unavailable),
+        (ok({"message": "Unauthorized"}, 401), Unavailable),
         (ok({"message": "Not Found"}, 404), Unavailable),
         (Answer(413, b"<html>"), TooLarge),
         (Answer(302), Unavailable),
@@ -172,14 +172,26 @@ def test_what_may_be_done_twice_is_repeated_and_nothing_else(opened: Any, name: 
 
 
 @pytest.mark.parametrize("name", ONCE)
-@pytest.mark.parametrize(
-    "trouble", [REFUSED, fault("throttled", 429, retry_after=1.0), Answer(429)], ids=repr
-)
+@pytest.mark.parametrize("trouble", [REFUSED, Lost(Throttled("busy"), sent=False), Answer(429)], ids=repr)
 def test_what_certainly_had_no_effect_is_always_repeated(opened: Any, name: str, trouble: Reply) -> None:
     q = opened(trouble, fault("conflict", 409))
     with pytest.raises(OsqueueError, match="conflict"):
         ONCE[name](q)
     assert q.transport.routes == [name, name]
+
+
+def test_a_queue_that_was_too_busy_for_a_part_of_something_is_not_asked_for_the_whole_again(
+    opened: Any,
+) -> None:
+    busy = fault("throttled", 429, retry_after=1.0)
+    q = opened(busy, ok({"jobs": []}))
+    q.claim()  # one commit, which was not made
+    assert q.transport.routes == ["claim"] * 2
+    for name in ("redrive", "purge", "reap"):  # several, of which some may be
+        q = opened(busy)
+        with pytest.raises(Throttled):
+            ONCE[name](q)
+        assert q.transport.routes == [name]
 
 
 def test_a_coroutine_repeats_without_holding_up_its_loop(machine: Any) -> None:
@@ -386,7 +398,7 @@ def test_refusals_of_a_gateway_are_told_without_what_it_said(opened: Any) -> Non
         ("The request signature we calculated does not match; x-amz-security-token:SECRET", "region"),
         ("User is not authorized to perform: execute-api:Invoke", "execute-api:Invoke"),
     ):
-        with pytest.raises(Rejected, match=says) as caught:
+        with pytest.raises(Unavailable, match=says) as caught:
             opened(ok({"message": text + " SECRET"}, 403)).stats()
         assert "SECRET" not in caught.value.message
-        assert caught.value.field == "address"
+        assert caught.value.permanent

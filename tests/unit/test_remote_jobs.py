@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,14 @@ from osqueue import (
 )
 from osqueue.api.faults import TooLarge
 from osqueue.api.functions import PAYLOAD_BYTES_MAX
+from osqueue.clock import MACHINE
+from osqueue.local.gateway import Request, event_of
+from osqueue.local.invocation import EVENT_BYTES_MAX
 from osqueue.remote.calling import REQUEST_BYTES_MAX
+from osqueue.transports.base import Call, Reply
 from tests.unit.scripted import (
     KEY,
+    LATE,
     Say,
     Scripted,
     accepts,
@@ -78,11 +84,23 @@ def test_many_jobs_travel_a_thousand_at_a_time_in_order(opened: Any) -> None:
 
 def test_large_jobs_travel_in_calls_of_bounded_size(opened: Any) -> None:
     q = opened(accepts)
-    q.enqueue_many([{"payload": "x" * (PAYLOAD_BYTES_MAX - 2)}] * 40)
+    q.enqueue_many([{"payload": "x" * (PAYLOAD_BYTES_MAX - 2)}] * 50)
     sizes = [len(call.body) for call in q.transport.calls]
     assert len(sizes) == 3
     assert max(sizes) <= REQUEST_BYTES_MAX + 1_000
-    assert sum(len(body["jobs"]) for body in q.transport.bodies) == 40
+    assert sum(len(body["jobs"]) for body in q.transport.bodies) == 50
+
+
+@pytest.mark.parametrize("payload", [[{"a": "b"}] * 500, "\\" * 3_000, "é" * 3_000, ["\n"] * 1_000])
+def test_a_call_fits_into_an_event_whatever_is_in_its_jobs(opened: Any, payload: Any) -> None:
+    q = opened(accepts)
+    q.enqueue_many([{"payload": payload}] * 2_000)
+    headers = (("content-type", "application/json"),)
+    for call in q.transport.calls:
+        request = Request("POST", "/v1/queues/mail/jobs", headers, call.body)
+        event = event_of(request, call.route, {"queue": "mail"}, "127.0.0.1:8787")
+        assert event["body"] == call.body.decode()
+        assert len(json.dumps(event, ensure_ascii=False).encode()) < EVENT_BYTES_MAX
 
 
 def test_a_payload_at_the_limit_is_sent_and_one_past_it_is_not(opened: Any) -> None:
@@ -280,9 +298,40 @@ def test_a_heartbeat_extends_and_tells_of_a_cancel(opened: Any, machine: Any) ->
     assert (lease.seconds_left, lease.cancel_requested) == (60, True)
 
 
+def test_a_heartbeat_that_hangs_is_repeated_before_the_lease_ends(opened: Any, machine: Any) -> None:
+    def hangs(call: Call) -> Reply:
+        machine.sleep(call.timeout)
+        return LATE
+
+    q = opened(leased(lease=30.0), hangs, ok({"leases": [{"job_id": KEY, "ok": True}]}))
+    (lease,) = q.claim()
+    began = machine.monotonic()
+    lease.heartbeat()
+    assert machine.monotonic() - began < 30 / 3
+
+
 def test_a_result_that_is_too_large_fails_alone(opened: Any) -> None:
     q = opened(told())
     large = {"job_id": KEY, "token": "t", "result": "x" * PAYLOAD_BYTES_MAX}
     done = q.complete_many([large, {"job_id": KEY, "token": "t", "result": 1}])
     assert [each.code for each in done] == ["too_large", "ok"]
     assert isinstance(done[0].error, TooLarge)
+
+
+def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renewed() -> None:
+    given, refusals = iter([leased()]), iter([403, 401])
+
+    def say(call: Call) -> Reply:
+        if call.route.name == "claim":
+            return next(given, ok({"jobs": [], "reason": "empty"}))
+        refusal = next(refusals, None)
+        if refusal is not None:
+            return ok({"message": "The security token included in the request is expired"}, refusal)
+        return told()
+
+    q = Queue[Any](Scripted([say], MACHINE), "mail")
+    q.handler(lambda job: "sent")
+    tally = q.run(until_empty=True, poll=0.01, signals=False)
+    ended = [call for call in q.transport.bodies if "completions" in call]
+    assert [each["completions"][0].get("result") for each in ended] == ["sent"] * 3
+    assert (tally.completed, tally.lost) == (1, 0)

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from osqueue import NotInstalled, Queue, Rejected, Throttled, Timeout, Unavailable
 from osqueue.api.faults import TooLarge
@@ -19,6 +20,7 @@ from osqueue.transports.address import open_transport
 from osqueue.transports.aws_lambda import LambdaTransport
 from osqueue.transports.base import Answer, Call, Lost, Reply, call
 from osqueue.transports.credentials import Signed
+from osqueue.transports.http import HttpTransport
 from tests.unit.speaking import HANG_UP, Heard, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -148,6 +150,50 @@ def test_refreshed_credentials_are_used(aws_environment: None) -> None:
         assert "/eu-west-1/execute-api/" in headers["Authorization"]
 
 
+class Failing:
+    """A provider whose service or command fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def get_credentials(self) -> Failing:
+        return self
+
+    def get_frozen_credentials(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent"),
+    [
+        (ClientError({"Error": {"Code": "AccessDenied", "Message": "SECRET"}}, "AssumeRole"), True),
+        (EndpointConnectionError(endpoint_url="https://SECRET"), False),
+        (RuntimeError("Credentials were refreshed, but the refreshed credentials are still expired."), True),
+        (FileNotFoundError(2, "SECRET"), True),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_credentials_that_cannot_be_had_are_told_soberly_and_nothing_is_sent(
+    aws_environment: None, error: Exception, permanent: bool
+) -> None:
+    signed = Signed("execute-api", GATEWAY, None)
+    signed._session = Failing(error)
+    with speaking(OK) as speaker:
+        invoked = invoking(speaker)
+        invoked._client(20.0)
+        invoked._session = Failing(error)
+        replies = [
+            HttpTransport(f"http://127.0.0.1:{speaker.port}", signed).perform(STATS),
+            invoked.perform(STATS),
+        ]
+        assert speaker.heard == []
+    for reply in map(lost, replies):
+        assert isinstance(reply.error, Unavailable)
+        assert (reply.sent, reply.error.permanent) == (False, permanent)
+        assert type(error).__name__ in reply.error.message
+        assert "SECRET" not in reply.error.message
+
+
 def test_without_credentials_nothing_is_sent(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -157,15 +203,15 @@ def test_without_credentials_nothing_is_sent(aws_environment: None, monkeypatch:
             (f"http://127.0.0.1:{speaker.port}?auth=iam&region=eu-west-1", "AWS_ACCESS_KEY_ID"),
             (f"lambda://x?region=eu-west-1&endpoint=http://127.0.0.1:{speaker.port}", "AWS_ACCESS_KEY_ID"),
         ):
-            with pytest.raises(Rejected, match=remedy) as caught:
+            with pytest.raises(Unavailable, match=remedy) as caught:
                 Queue.connect(address, "mail").stats()
-            assert caught.value.field == "address"
+            assert caught.value.permanent
         monkeypatch.setenv("AWS_PROFILE", "nobody")
         for address in (
             f"http://127.0.0.1:{speaker.port}?auth=iam&region=eu-west-1",
             f"lambda://x?region=eu-west-1&endpoint=http://127.0.0.1:{speaker.port}",
         ):
-            with pytest.raises(Rejected, match="ProfileNotFound"):
+            with pytest.raises(Unavailable, match="ProfileNotFound"):
                 Queue.connect(address, "mail").stats()
         assert speaker.heard == []
 
@@ -258,8 +304,8 @@ STRANGE = response(
     [
         (refused(429, "TooManyRequestsException"), Throttled, False, False, "dev-enqueue is busy"),
         (refused(404, "ResourceNotFoundException"), Unavailable, False, True, "no function dev-enqueue"),
-        (refused(403, "AccessDeniedException"), Rejected, False, True, "lambda:InvokeFunction"),
-        (refused(403, "ExpiredTokenException"), Rejected, False, True, "credentials"),
+        (refused(403, "AccessDeniedException"), Unavailable, False, True, "lambda:InvokeFunction"),
+        (refused(403, "ExpiredTokenException"), Unavailable, False, True, "credentials"),
         (refused(413, "RequestTooLargeException"), TooLarge, False, True, "6 MB"),
         (refused(400, "InvalidRuntimeException"), Unavailable, True, True, "InvalidRuntimeException"),
         (refused(500, "ServiceException"), Unavailable, True, False, "ServiceException"),

@@ -150,5 +150,14 @@ def wait_until(condition: Callable[[], bool], why: str) -> None:
 
 def stat_of(pid: int) -> tuple[str, int]:
     """A process's state and the clock ticks it has used, from the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _stat(Path(f"/proc/{pid}"))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of it is: they do not stop at the same moment."""
+    return all(_stat(thread)[0] == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _stat(place: Path) -> tuple[str, int]:
+    fields = (place / "stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[11]) + int(fields[12])

@@ -157,7 +157,7 @@ def replace(queue: str, client_id: str, entry: Entry, key: bytes) -> Flow[Entry 
     place = place_of(queue, client_id)
     (reply,) = yield from _ask([PutIfMatch(place, encode(key), entry.version)])
     if isinstance(reply, Written):
-        return Entry(key, reply.version)
+        return Entry(key, reply.version, fresh=True)
     (now,) = yield from read(queue, [client_id])
     return now if now is not None and now.key == key else None
 

@@ -17,7 +17,7 @@ from ..queue import Queue
 from ..shards import Await, QueueFlow, Submit
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX
-from .flows import Flows
+from .flows import Flows, GiveBack
 from .functions import WAIT_S_MAX
 from .passing import Passing
 from .reading import Pairs, body_of, id_of, query_of
@@ -141,13 +141,13 @@ class Asked(Struct, frozen=True):
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             go_on, left = flow.send, self.left
-            if left <= 0:
+            if left <= 0 and not isinstance(effect, GiveBack):
                 go_on, reply = (
                     flow.throw,
                     Timeout("the request took too long. What it did so far may still hold."),
                 )
                 continue
-            if isinstance(effect, Submit):
+            if isinstance(effect, Submit) and left > 0:
                 effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
             elif isinstance(effect, Sleep):
                 effect = Sleep(min(left, effect.seconds))

@@ -15,14 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import finished, limits, segments, validation
+from ..commit.effects import Flow, Sleep
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import PROCESSING, Body, Lease, State, content_bytes
 from ..embedded import Embedded, Granted
+from ..embedded.identified import Anew, Wish
 from ..embedded.work import STALE_TRIES, done_of
 from ..errors import NotFound, OsqueueError, Rejected, Throttled
 from ..job import Done, Enqueued
-from ..keys import is_key, key_of
-from ..lookup import Sighting, seek
+from ..keys import is_key, job_id, key_of
+from ..lookup import Sighting, look, seek
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .bodies import NewJob
@@ -31,10 +33,16 @@ from .functions import PAYLOAD_BYTES_MAX
 from .passing import content_of, weight
 
 LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
+SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
 LEASED_BYTES = (
     2_000  # what a leased job takes in an answer beside its payload: an id of 256 characters and all
 )
+GIVE_BACK_S = 1.0  # how long one tries to give back what was leased and cannot be answered
 KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
+
+
+class GiveBack(Submit, frozen=True):
+    """A commit that nobody waits for. It is made even when the time of its request is over."""
 
 
 class Wished(Struct, frozen=True):
@@ -75,7 +83,10 @@ class Flows(Embedded):
 
         While the number of shards grows, a repeated job without an id of its client's may come to another shard.
         """
-        count = self.shards_seen() or (yield from self.shards())
+        head = self.writers[0].head
+        if head is not None and self.machine.monotonic() - head.seen > SHARDS_AGE_S:
+            yield Submit(0, ())
+        count = yield from self.shards()
         keys = [_drawn(each.job) for each in wished]
         first = next((key for key in keys if isinstance(key, bytes)), None)
         # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
@@ -122,6 +133,21 @@ class Flows(Embedded):
         if isinstance(payload, Body) and isinstance(mine, bytes):
             return (payload.length, payload.crc) == (len(mine), crc32(mine))
         return mine == payload
+
+    def key_anew(self, wish: Wish, anew: Anew) -> Flow[tuple[bytes, int]]:
+        """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
+        key, entry = wish.asked.key, wish.entry
+        used = wish.barred == key or (entry is not None and entry.key == key)
+        if wish.asked.seen < KEYED or used:
+            return (yield from super().key_anew(wish, anew))
+        state: State | None = anew.state
+        try:
+            sighting = yield from look(root_of(self.queue, key[15]), anew.state, key)
+        except NotFound:  # merged away since that state
+            state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
+        if sighting is not None:
+            wish.answer = Enqueued("queued", job_id(key), sighting.state)
+        return key, 0 if state is None else state.seq
 
     def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
         """As the library does it; but a key that its client drew is accepted once, wherever its job is by now.
@@ -172,23 +198,28 @@ class Flows(Embedded):
             if room < 0 and given:
                 break
             given.append(lease)
-        rest = tuple(Held(lease.job.key, lease.token) for lease in leases[len(given) :])
-        if rest:
-            yield from self._give_back(shard, rest)
+        yield from self._give_back(shard, leases[len(given) :])
         fitting = [lease for lease in given if not self._too_large(lease)]
-        read = iter(
-            (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
-        )
+        try:
+            read = iter(
+                (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
+            )
+            yield Sleep(0)  # is there time left to answer? Nobody would hear of these leases
+        except OsqueueError:
+            yield from self._give_back(shard, given)
+            raise
         payloads = [_too_large(lease) if self._too_large(lease) else next(read) for lease in given]
         return tuple(map(Granted, given, payloads, repeat(asked)))
 
     def _too_large(self, lease: Lease) -> bool:
         return LEASED_BYTES + _weight(lease) > self.answer_bytes
 
-    def _give_back(self, shard: int, held: tuple[Held, ...]) -> QueueFlow[None]:
-        # Trouble or not, what was leased is answered; the leases of the others end by themselves.
-        with suppress(OsqueueError):
-            yield Submit(shard, (Release(held),))
+    def _give_back(self, shard: int, leases: Sequence[Lease]) -> QueueFlow[None]:
+        # Trouble or not, the claim is answered; what cannot be given back ends by itself.
+        held = tuple(Held(lease.job.key, lease.token) for lease in leases)
+        if held:
+            with suppress(OsqueueError):
+                yield GiveBack(shard, (Release(held),), GIVE_BACK_S)
 
     # ── What workers say ─────────────────────────────────────────────────────
     def end(self, items: Sequence[Ending]) -> QueueFlow[list[Done]]:

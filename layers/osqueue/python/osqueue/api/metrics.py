@@ -32,7 +32,12 @@ DEPTH = Metric("Depth", "Count", "jobs that wait to be claimed")
 OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited")
 DEAD = Metric("DeadLetters", "Count", "dead letters that there are")
 
-# Of the deployment, by the reaper; with ``service`` alone.
+# Of the deployment; with ``service`` alone.
+FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
 PASSES = Metric("ReaperPasses", "Count", "passes over all queues that ended without trouble")
 
-METRICS: tuple[Metric, ...] = (COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED, DEPTH, OLDEST, DEAD, PASSES)
+METRICS: tuple[Metric, ...] = (
+    *(COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED),
+    *(DEPTH, OLDEST, DEAD),
+    *(FAULTS, PASSES),
+)

@@ -55,11 +55,17 @@ def list_queues(asked: Asked) -> Queues:
 
 
 def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
-    reply = yield List(REGISTER, after=REGISTER + (after or ""), limit=limit)
-    if not isinstance(reply, Listed):
-        raise unavailable(reply, "the list of queues")
-    names = [key.removeprefix(REGISTER) for key in reply.keys]
-    return [name for name in names if validation.is_queue_name(name)], reply.more
+    names: list[str] = []
+    place = REGISTER + (after or "")
+    while True:
+        reply = yield List(REGISTER, after=place, limit=limit - len(names))
+        if not isinstance(reply, Listed):
+            raise unavailable(reply, "the list of queues")
+        found = (key.removeprefix(REGISTER) for key in reply.keys)
+        names.extend(name for name in found if validation.is_queue_name(name))  # others are not ours
+        if not reply.more or len(names) == limit:
+            return names, reply.more
+        place = reply.keys[-1]
 
 
 def _stats_of(asked: Asked, name: str) -> Flow[dict[str, Any]]:

@@ -121,7 +121,8 @@ class Api:
         notes: dict[str, Any] = {}
         try:
             route, path = self._route(request)
-            notes.update({"operation": route.name, **path})
+            notes["operation"] = route.name
+            notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
             if len(request.body) > BODY_BYTES_MAX:
                 raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
             asked = Asked(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Machine
 from .effects import All, Performer, Sleep
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
 
@@ -31,6 +33,8 @@ class _Threads:
         """The pool of this process."""
         with self._lock:
             if self._pool is None or self._process != process:
+                from concurrent.futures import ThreadPoolExecutor  # where it is used: few callers need it
+
                 self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE_MAX, "osqueue-io")
                 self._process = process
             return self._pool

@@ -262,6 +262,7 @@ class _Commit:
     # ── Announced ────────────────────────────────────────────────────────────
     def announced(self, request: Request) -> Flow[Answer]:
         """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
+        self.in_time(0.0)
         writer = self.writer
         key = intent_key(request, writer.key_bytes_max)
         put = Put(announced(writer.root) + key, intent_body(request), durable=False)
@@ -421,15 +422,13 @@ class _Commit:
         """
         writer = self.writer
         if reduction.objects:
-            written = yield All(
-                tuple(Put(_place(writer, item.name), item.body) for item in reduction.objects)
-            )
+            written = yield All(tuple(Put(writer.root + item.name, item.body) for item in reduction.objects))
             if not all(isinstance(reply, Written) for reply in written):
                 for reply in written:
                     self.complain(reply)
                 return None
         body = encode_head(reduction.state)
-        self.sent = True
+        sent, self.sent = self.sent, True
         began = self.now()
         put = (
             PutIfAbsent(writer.root + HEAD, body)
@@ -445,6 +444,8 @@ class _Commit:
             self.unsure[reduction.state.commit] = reduction.events
             writer.shared = True
             self.complain(reply)
+            if isinstance(reply, Failed) and reply.error.permanent:
+                self.sent = sent  # refused for good: this one changed nothing
             return None
         writer.won(reduction.state, reply.version, began)
         return Answer(reduction.outcomes[request.identity], reduction.state.now_ms, reduction.events)
@@ -512,8 +513,3 @@ class _Commit:
 
     def now(self) -> float:
         return self.writer.machine.monotonic()
-
-
-def _place(writer: Writer, name: str) -> str:
-    """Archive parts lie outside the shard's prefix, so that the archive of all queues is one table."""
-    return name if name.startswith("archive/") else writer.root + name

@@ -72,9 +72,9 @@ class Wish:
 class Anew:
     """What it takes to begin anew under ids whose jobs are over."""
 
-    def __init__(self, draw: Callable[[], bytes], seen: int) -> None:
+    def __init__(self, draw: Callable[[], bytes], state: State) -> None:
         self.key = draw  # a key that nobody has used
-        self.seen = seen  # seq of a head from before any of those keys stands in an entry
+        self.state = state  # of its shard, from before any of those keys stands in an entry
 
 
 class Identifying(Asking):
@@ -91,6 +91,14 @@ class Identifying(Asking):
     def repeated(self, new: New, sighting: Sighting) -> bool:
         """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
         return False
+
+    def key_anew(self, wish: Wish, anew: Anew) -> Flow[tuple[bytes, int]]:
+        """The key under which a job begins anew, and the seq of a head in which it was nowhere.
+
+        May answer the wish instead.
+        """
+        yield from ()
+        return anew.key(), anew.state.seq
 
     def fulfil(self, news: Sequence[New], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
@@ -171,7 +179,7 @@ class Identifying(Asking):
             try:
                 state = yield from read_state(self.queue, where)
                 now = 0 if state is None else (yield from self.moment(where, state))
-                anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)).seq)
+                anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)))
                 # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
                 yield from together([self._settle_alone(wish, where, state, now, anew) for wish in group])
                 if any(wish.closing for wish in group):
@@ -231,7 +239,9 @@ class Identifying(Asking):
         known = _entry(wish)
         (entry,) = yield from ids.read(self.queue, [wish.new.client_id or ""])
         if entry is None:
-            yield from self._begin(wish, anew)
+            key, seen = yield from self.key_anew(wish, anew)
+            if wish.answer is None:
+                yield from self._begin(wish, key, seen)
         elif entry.key != known.key:
             wish.entry = entry
         elif not entry.closing:
@@ -244,20 +254,24 @@ class Identifying(Asking):
 
     def _take_over(self, wish: Wish, anew: Anew) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""
-        entry = yield from ids.replace(self.queue, wish.new.client_id or "", _entry(wish), anew.key())
+        key, seen = yield from self.key_anew(wish, anew)
+        if wish.answer is not None:
+            return
+        entry = yield from ids.replace(self.queue, wish.new.client_id or "", _entry(wish), key)
         if entry is not None:
-            wish.own(entry, anew.seen)
+            wish.first = entry.fresh
+            wish.own(entry, seen)
         else:  # somebody else was faster, or the id was freed meanwhile
-            yield from self._begin(wish, anew)
+            yield from self._begin(wish, key, seen)
 
-    def _begin(self, wish: Wish, anew: Anew) -> Flow[None]:
+    def _begin(self, wish: Wish, key: bytes, seen: int) -> Flow[None]:
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
-        key = anew.key()
         (entry,) = yield from ids.create(self.queue, [(wish.new.client_id or "", key)])
         if isinstance(entry, OsqueueError):
             raise entry
         if entry.key == key:
-            wish.own(entry, anew.seen)
+            wish.first = entry.fresh
+            wish.own(entry, seen)
         else:
             wish.entry = entry
 

@@ -83,7 +83,7 @@ class Gateway:
             return message(404, "Not Found")
         route, parameters = found
         event = event_of(request, route, parameters, self._host)
-        encoded = json.dumps(event).encode()
+        encoded = json.dumps(event, ensure_ascii=False).encode()
         if len(encoded) > EVENT_BYTES_MAX:
             return message(413, "Request Entity Too Large")
         invocation = Invocation(encoded)

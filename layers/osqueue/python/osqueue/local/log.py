@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TextIO
@@ -18,10 +19,13 @@ class Log:
         self._lock = threading.Lock()
 
     def write(self, who: str, line: str) -> None:
-        """Keep one line."""
+        """Keep one line. One that the stream does not take is lost: the threads that write have more to do."""
         with self._lock:
             if self._stream is not None:
-                self._stream.write(f"[{who}] {line}\n")
-                self._stream.flush()
+                with contextlib.suppress(
+                    OSError, ValueError
+                ):  # its disk is full, its reader gone, it is closed
+                    self._stream.write(f"[{who}] {line}\n")
+                    self._stream.flush()
             if self._on_line is not None:
                 self._on_line(who, line)

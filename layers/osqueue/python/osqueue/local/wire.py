@@ -23,6 +23,12 @@ class Speaker(BaseHTTPRequestHandler):
     wbufsize = -1  # an answer leaves in one piece
     disable_nagle_algorithm = True
 
+    def handle_expect_100(self) -> bool:
+        """Ask for the body, at once: its sender may wait for that."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def read_body(self, bytes_max: int) -> bytes:
         """The request's body; raises BadRequest or TooLarge, after which the connection is of no more use."""
         coding = self.headers.get("Transfer-Encoding", "").strip().lower()

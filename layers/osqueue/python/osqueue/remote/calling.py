@@ -2,7 +2,8 @@
 
 This is the one layer that repeats anything. A call is tried again until the queue's ``timeout`` is over,
 
-    at any time    when it certainly had no effect: no connection, 429 from the gateway or the queue
+    at any time    when it certainly had no effect: no connection, 429 from the gateway or the queue (of a queue's
+                   operation in ``PARTS`` some may be done by then, so it raises)
     if it is safe  when nobody knows: the connection broke, no answer in time, 500 to 504. Jobs are enqueued under keys
                    that this client drew, endings carry their lease's token, so these may be repeated; what is in
                    ``ONCE`` may not, and raises
@@ -23,19 +24,18 @@ from ..api.bodies import Failure
 from ..api.faults import TooLarge, error_of
 from ..clock import Machine
 from ..commit.effects import Sleep
-from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout
+from ..errors import OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
 from ..serde import Codec
 from ..transports.base import Answer, Call, Reply, call
 
 # Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
 # time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
-ONCE = frozenset({"claim", "redrive", "purge", "reap"})
+PARTS = frozenset({"redrive", "purge", "reap"})  # one commit after the other
+ONCE = frozenset({"claim", *PARTS})
 
 PAUSE_SECONDS_FIRST = 0.1  # before the second try, doubled for each further one up to …
 PAUSE_SECONDS_MAX = 5.0
-REQUEST_BYTES_MAX = (
-    4_500_000  # of the items in one call; Lambda takes 6 MB, a gateway's event is larger than its body
-)
+REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, as `weight` tells; Lambda takes 6 MB of an event
 NOT_TOLD = 500  # from this status on, one that is not the API's own leaves open what was done
 
 T = TypeVar("T")
@@ -46,7 +46,8 @@ class Trouble(Struct, frozen=True):
     """A call that brought no answer of use."""
 
     error: OsqueueError
-    harmless: bool = False  # it certainly had no effect
+    harmless: bool = False  # it certainly had no effect; of several commits, the last one had none
+    told: bool = False  # by the function, which had begun
     again: bool = True  # it may go better next time
     pause: float = 0.0  # seconds that the answer asks to wait
 
@@ -70,8 +71,12 @@ class Calling:
         body: Struct | None = None,
         seconds: float | None = None,
         tries: int | None = None,
+        patience: float = float("inf"),
     ) -> RemoteFlow[T]:
-        """The answer of a route as ``kind``, or the error that it tells; tried for ``seconds``, or ``tries`` times."""
+        """The answer of a route as ``kind``, or the error that it tells.
+
+        Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
+        """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
         given = tuple((name, _plain(value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
@@ -80,14 +85,17 @@ class Calling:
         pause = PAUSE_SECONDS_FIRST
         while True:
             left = until - self.machine.monotonic()
-            reply = yield msgspec.structs.replace(request, timeout=max(left, PAUSE_SECONDS_FIRST))
+            reply = yield msgspec.structs.replace(
+                request, timeout=max(min(left, patience), PAUSE_SECONDS_FIRST)
+            )
             answer = read(reply, kind)
             if not isinstance(answer, Trouble):
                 return answer  # type: ignore[no-any-return]
             wait = max(answer.pause, pause * (0.5 + self.machine.uniform() / 2))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
             tries = None if tries is None else tries - 1
-            stays = not answer.again or (route in ONCE and not answer.harmless)
+            done = (route in ONCE and not answer.harmless) or (route in PARTS and answer.told)  # perhaps
+            stays = done or not answer.again
             if stays or tries == 0 or self.machine.monotonic() + wait >= until:
                 raise answer.error
             yield Sleep(wait)
@@ -97,7 +105,7 @@ class Calling:
 def read(reply: Reply, kind: Any) -> Any:
     """An answer's body as ``kind``, or what is the trouble."""
     if not isinstance(reply, Answer):
-        return Trouble(reply.error, not reply.sent, _passes(reply.error))
+        return Trouble(reply.error, harmless=not reply.sent, again=_passes(reply.error))
     if reply.status >= 300 or reply.status == 202:
         return _failure(reply)
     if kind is None:
@@ -119,7 +127,7 @@ def _failure(answer: Answer) -> Trouble:
     except msgspec.DecodeError:
         return _of_gateway(answer)
     error = error_of(fault)
-    return Trouble(error, isinstance(error, Throttled), _passes(error), fault.retry_after or 0.0)
+    return Trouble(error, isinstance(error, Throttled), True, _passes(error), fault.retry_after or 0.0)
 
 
 def _passes(error: OsqueueError) -> bool:
@@ -140,8 +148,9 @@ def _of_gateway(answer: Answer) -> Trouble:
             why = "the credentials have expired, or this machine's clock is wrong."
         elif b"signature" in text:
             why = "the signature does not fit: check the region in the address, the secret key and the clock."
-        error = Rejected(f"address: the API's gateway refuses the call ({status}): {why}", field="address")
-        return Trouble(error, again=False)
+        # No fault of the call's: whoever has a result in hand keeps it until the credentials are put right.
+        error = Unavailable(f"the API's gateway refuses the call ({status}): {why}", permanent=True)
+        return Trouble(error, harmless=True, again=False)
     if status == 413:
         return Trouble(TooLarge("the request is larger than the API takes. Send fewer items."), again=False)
     if status == 429:
@@ -169,10 +178,16 @@ def batches(items: Sequence[bytes]) -> Iterator[tuple[int, list[Raw]]]:
     batch: list[Raw] = []
     start = size = 0
     for at, item in enumerate(items):
-        if batch and (len(batch) == limits.ITEMS_PER_REQUEST_MAX or size + len(item) > REQUEST_BYTES_MAX):
+        more = weight(item)
+        if batch and (len(batch) == limits.ITEMS_PER_REQUEST_MAX or size + more > REQUEST_BYTES_MAX):
             yield start, batch
             batch, start, size = [], at, 0
         batch.append(Raw(item))
-        size += len(item) + 1
+        size += more
     if batch:
         yield start, batch
+
+
+def weight(item: bytes) -> int:
+    """The bytes of an encoded item, and of a comma, in a gateway's event: there the body is a text of JSON in JSON."""
+    return len(item) + item.count(b'"') + item.count(b"\\") + 1

@@ -35,6 +35,7 @@ from .contents import content, encoded, fields
 
 POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
 POLL_SECONDS_MAX = 2.0  # so a claim that waits sends 6 calls in the first 3.1 s, then 30 a minute
+BEAT_SECONDS_MAX = 5.0  # for one try: a call that hangs must not take the leases along
 
 Holding = Sequence[tuple[bytes, str]]
 
@@ -138,8 +139,9 @@ class Working(Calling):
         held: list[Struct] = [Held(job_id=job_id(key), token=token) for key, token in items]
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in held]):
+            body = Beats(leases=batch, lease=length)
             answer: ToldBeats = yield from self.ask(
-                "heartbeat", ToldBeats, body=Beats(leases=batch, lease=length)
+                "heartbeat", ToldBeats, body=body, patience=BEAT_SECONDS_MAX
             )
             found.extend(map(_done, answer.leases))
         return found

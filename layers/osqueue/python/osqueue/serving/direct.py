@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from decimal import Decimal
 from typing import Any
 
 from ..api.bodies import Fault
 from ..api.server import Request, Response, failure
+
+DIGITS_MAX = 20  # of whole numbers that are read
 
 _FORM = '{"method": "POST", "path": "/v1/queues/emails/jobs", "query": {"wait": "5"}, "body": {...}}'
 
@@ -51,10 +52,33 @@ def answer_of(response: Response) -> dict[str, Any]:
     """What the invocation answers."""
     if not response.body:
         return {"status": response.status}
-    return {"status": response.status, "body": json.loads(response.body, parse_float=_number)}
+    return {
+        "status": response.status,
+        "body": json.loads(response.body, parse_float=_number, parse_int=_whole),
+    }
+
+
+class _Verbatim(Decimal):
+    """A number as it is written: the runtime's encoder puts the text of a decimal into the answer."""
+
+    text = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _verbatim(text: str) -> _Verbatim:
+    number = _Verbatim()
+    number.text = text
+    return number
 
 
 def _number(text: str) -> float | Decimal:
-    """What no float can hold stays as it is written: the runtime's encoder takes it."""
+    """What would be written in another way, or longer, or is too large for a float, stays as it is."""
     number = float(text)
-    return number if math.isfinite(number) else Decimal(text)
+    return number if repr(number) == text else _verbatim(text)
+
+
+def _whole(text: str) -> int | Decimal:
+    """Python neither reads nor writes thousands of digits."""
+    return int(text) if len(text) <= DIGITS_MAX else _verbatim(text)

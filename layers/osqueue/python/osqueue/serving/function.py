@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..api import functions, routes
+from ..api import functions, metrics, routes
 from ..api.bodies import Fault
 from ..api.functions import DEADLINE_MARGIN_S
 from ..api.server import Api, Request, Response, failure
@@ -15,7 +15,7 @@ from ..stores.address import open_store
 from . import direct
 from .metrics import Meter, tell
 from .patience import Patience
-from .telling import Log
+from .telling import FAULTS_OF_OURS, Log
 
 if TYPE_CHECKING:
     from .http import Http
@@ -61,7 +61,7 @@ class Function:
         left = context.get_remaining_time_in_millis() / 1000 - DEADLINE_MARGIN_S
         self.meter.begin()
         try:
-            if isinstance(event, dict) and "requestContext" in event:
+            if _is_gateways(event):
                 return self._gateway(event, context, left)
             if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
                 from .upkeep import upkeep  # only the reaper has a schedule
@@ -93,6 +93,8 @@ class Function:
         asked = Request(request.method, request.path, request.query, request.body, deadline_s)
         answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
         response = answer or failure(_SILENT)
+        if response.status >= FAULTS_OF_OURS:
+            self.meter.whole[metrics.FAULTS] = 1
         self._log.request(response, self.machine.monotonic() - began, self.meter.requests_since)
         return response
 
@@ -102,6 +104,13 @@ _SILENT = Fault(
     message="the store gave no answer in time. What was asked for may have been done, or may still be.",
     retry_after=1.0,
 )
+
+
+def _is_gateways(event: Any) -> bool:
+    """What merely looks like a request of the gateway is a direct invocation that makes no sense."""
+    context = event.get("requestContext") if isinstance(event, dict) else None
+    request = context.get("http") if isinstance(context, dict) else None
+    return isinstance(request, dict) and isinstance(request.get("method"), str)
 
 
 def _sinks() -> list[Any]:

@@ -18,7 +18,12 @@ from ..core.state import State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Reply, Request, Store, Written
 from ..stores.counting import CountingStore
 
-_HEAD = f"/{HEAD}"
+HEAD_PARTS = 4  # in the key of a head
+
+
+def _is_head(key: str) -> bool:
+    """``<hash>/<queue>/<shard>/head``; a queue may have that name, too."""
+    return key.endswith(f"/{HEAD}") and key.count("/") == HEAD_PARTS - 1
 
 
 class Tally:
@@ -44,19 +49,19 @@ class Meter(CountingStore):
         self._began: dict[str, float] = {}  # by head: when the commit under way first looked at it
         self._own: dict[str, str] = {}  # versions of heads written here, and not yet heard of
         self._tallies: dict[str, Tally] = {}
-        self.passes: int | None = None  # the reaper's: 1 when all went well
+        self.whole: dict[Metric, float] = {}  # of the deployment, whichever the queue
 
     def begin(self) -> None:
         """A new invocation."""
         with self._guard:
             self._since = self.requests
-            self._began, self._own, self._tallies, self.passes = {}, {}, {}, None
+            self._began, self._own, self._tallies, self.whole = {}, {}, {}, {}
 
-    def end(self) -> tuple[dict[str, Tally], int | None]:
+    def end(self) -> tuple[dict[str, Tally], dict[Metric, float]]:
         """What was counted since."""
         with self._guard:
             found, self._tallies = self._tallies, {}
-            return found, self.passes
+            return found, self.whole
 
     def requests_since(self) -> dict[str, int]:
         """Requests to the store in this invocation, by kind; those of which there were none left out."""
@@ -69,7 +74,7 @@ class Meter(CountingStore):
 
     def perform(self, request: Request) -> Reply:
         """Carry out a request, and look at it where it is about a head."""
-        if not isinstance(request, Get | PutIfMatch | PutIfAbsent) or not request.key.endswith(_HEAD):
+        if not isinstance(request, Get | PutIfMatch | PutIfAbsent) or not _is_head(request.key):
             return super().perform(request)
         now = self._machine.monotonic()
         if isinstance(request, Get):
@@ -108,18 +113,21 @@ class Meter(CountingStore):
 
 
 # ── Emission ─────────────────────────────────────────────────────────────────
-def tell(found: tuple[dict[str, Tally], int | None]) -> None:
-    """Print what was counted, one line for each queue; nothing where nothing was."""
-    tallies, passes = found
+def tell(found: tuple[dict[str, Tally], dict[Metric, float]]) -> None:
+    """Print what was counted, one line for each queue and one for all; nothing where nothing was."""
+    tallies, whole = found
     for queue, tally in tallies.items():
+        if not (values := _values(tally)):  # a commit that nobody answered
+            continue
         emitter = EphemeralMetrics()
-        for metric, value in _values(tally):
+        for metric, value in values:
             emitter.add_metric(metric.name, metric.unit, value)
         emitter.add_dimensions(service=emitter.service or "osqueue", queue=queue)
         emitter.flush_metrics()
-    if passes is not None:
+    if whole:
         emitter = EphemeralMetrics()
-        emitter.add_metric(metrics.PASSES.name, metrics.PASSES.unit, passes)
+        for metric, value in whole.items():
+            emitter.add_metric(metric.name, metric.unit, value)
         emitter.flush_metrics()
 
 

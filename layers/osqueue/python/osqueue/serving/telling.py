@@ -12,7 +12,7 @@ from ..api.server import Response
 from ..clock import Machine
 
 _IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
-_FAULTS_OF_OURS = 500
+FAULTS_OF_OURS = 500
 
 
 class Log:
@@ -34,7 +34,7 @@ class Log:
         """Tell of a request that was answered."""
         notes = response.notes
         level = logging.INFO
-        if response.status >= _FAULTS_OF_OURS:
+        if response.status >= FAULTS_OF_OURS:
             level = logging.ERROR if response.code == "internal" else logging.WARNING
         elif notes.get("operation") in _IDLE and not notes.get("job_count"):
             level = logging.DEBUG

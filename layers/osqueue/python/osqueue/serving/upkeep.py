@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from ..api import metrics
@@ -17,6 +19,7 @@ from .telling import Log
 
 QUEUE_S_MIN = 5.0  # left, or the pass ends here
 QUEUE_S_MAX = 120.0  # of one queue, while others wait
+MEASURE_S = 2.0  # of these, to see how the queue stands
 
 
 def upkeep(api: Api, meter: Meter, log: Log, left_s: float) -> dict[str, int]:
@@ -36,7 +39,7 @@ def upkeep(api: Api, meter: Meter, log: Log, left_s: float) -> dict[str, int]:
         done += 1
     if done < len(names):
         log.late(len(names) - done)
-    meter.passes = int(not troubles and done == len(names))
+    meter.whole[metrics.PASSES] = int(not troubles and done == len(names))
     return {"queues": done, "troubles": troubles, "left": len(names) - done}
 
 
@@ -46,36 +49,38 @@ def shuffled(names: list[str], machine: Machine) -> list[str]:
 
 
 def _upkeep_of(api: Api, meter: Meter, log: Log, name: str, seconds: float) -> bool:
+    """How the queue stands is measured, trouble or not."""
+    reaped = _tried(log, name, lambda: _reap(api, log, name, seconds - MEASURE_S))
+    return _tried(log, name, lambda: _measure(api, meter, name)) and reaped
+
+
+def _tried(log: Log, name: str, work: Callable[[], None]) -> bool:
     try:
-        queue = api.queue(name)
-        asked = _asked(api, queue, seconds)
-        report = asked.run(queue.steering.reap())
-        found = {field: value for field, value in msgspec.structs.asdict(report).items() if value}
-        if found:
-            log.pass_over(name, found)
+        work()
     except OsqueueError as error:
         log.trouble(name, error.code, error.message)
-        _measure(api, meter, log, name)
-        return False
     except Exception:  # a defect of ours in one queue is no reason to leave the others
         log.logger.exception("upkeep failed", extra={"queue": name, "code": "internal"})
-        return False
-    return _measure(api, meter, log, name)
+    else:
+        return True
+    return False
 
 
-def _measure(api: Api, meter: Meter, log: Log, name: str) -> bool:
-    """How the queue stands, trouble or not."""
-    try:
-        queue = api.queue(name)
-        stats = _asked(api, queue, QUEUE_S_MIN).run(queue.steering.stats())
-    except OsqueueError as error:
-        log.trouble(name, error.code, error.message)
-        return False
+def _reap(api: Api, log: Log, name: str, seconds: float) -> None:
+    queue = api.queue(name)
+    report = _asked(api, queue, seconds).run(queue.steering.reap())
+    found = {field: value for field, value in msgspec.structs.asdict(report).items() if value}
+    if found:
+        log.pass_over(name, found)
+
+
+def _measure(api: Api, meter: Meter, name: str) -> None:
+    queue = api.queue(name)
+    stats = _asked(api, queue, MEASURE_S).run(queue.steering.stats())
     gauges = meter.of(name).gauges
     gauges[metrics.DEPTH] = stats["queued"]
     gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
     gauges[metrics.DEAD] = stats["failed"]
-    return True
 
 
 def _asked(api: Api, queue: Warm, seconds: float) -> Asked:

@@ -23,7 +23,7 @@ from .base import (
     Transport,
     path_of,
 )
-from .credentials import not_installed
+from .credentials import NO_CREDENTIALS, frozen_of, not_installed, not_to_be_had
 
 # A client's time-out is fixed when it is made, so a call takes the client of the next step.
 TIMEOUT_STEPS_S = (2, 5, 10, 20, 30, max(each.timeout_s for each in BY_NAME.values()) + 5)
@@ -84,6 +84,8 @@ class LambdaTransport(Transport):
         name = deployed_name(self.prefix, call.route.function)
         event = Event(call.route.method, path_of(call), _query(call), Raw(call.body) if call.body else UNSET)
         client = self._client(call.timeout or CALL_SECONDS_DEFAULT)
+        if frozen_of(self._session) is None:
+            raise Unavailable(NO_CREDENTIALS, permanent=True)
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -153,7 +155,7 @@ class LambdaTransport(Transport):
                 field="region",
             ) from None
         except BotoCoreError as error:  # a profile that is not there
-            raise Rejected(f"the credentials of AWS cannot be had ({type(error).__name__})") from None
+            raise not_to_be_had(error) from None
 
 
 @functools.cache
@@ -197,10 +199,10 @@ def _refused(response: dict[str, Any], name: str) -> Lost:
         )
         return Lost(error, sent=False)
     if code in _FORBIDDEN or status in (401, 403):
-        error = Rejected(
+        error = Unavailable(
             f"AWS refuses to invoke {name} ({code or status}): check the credentials, their lambda:InvokeFunction, and"
             " the region in the address.",
-            field="address",
+            permanent=True,
         )
         return Lost(error, sent=False)
     if code == "RequestTooLargeException" or status == 413:
@@ -213,13 +215,6 @@ def _lost(error: Exception) -> Lost:
     from botocore import exceptions as of
 
     match error:
-        case of.NoCredentialsError() | of.PartialCredentialsError() | of.CredentialRetrievalError():
-            refusal = Rejected(
-                "a lambda address needs credentials of AWS and there are none: set AWS_ACCESS_KEY_ID and its kin or"
-                " AWS_PROFILE, or run where there is a role",
-                field="address",
-            )
-            return Lost(refusal, sent=False)
         case of.EndpointConnectionError() | of.ConnectTimeoutError() | of.SSLError():
             return Lost(Unavailable("Lambda's endpoint cannot be reached"), sent=False)
         case of.ReadTimeoutError():

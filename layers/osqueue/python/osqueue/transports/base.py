@@ -10,7 +10,6 @@ import base64
 import re
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -19,6 +18,8 @@ from ..clock import MACHINE, Machine
 from ..errors import OsqueueError
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from ..api.routes import Route
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
@@ -119,6 +120,10 @@ class Transport(ABC):
         process = self._machine.process()
         with self._lock:
             if self._threads is None or self._threads[0] != process:  # a fork's child has no threads
+                from concurrent.futures import (
+                    ThreadPoolExecutor,
+                )  # here, because blocking callers never need it
+
                 self._threads = (process, ThreadPoolExecutor(CALLS_AT_ONCE_MAX, "osqueue-call"))
             return self._threads[1]
 

@@ -10,10 +10,14 @@ import re
 import threading
 from typing import Any, Protocol
 
-from ..errors import NotInstalled, Rejected
+from ..errors import NotInstalled, Rejected, Unavailable
 
 TOKEN_VARIABLE = "OSQUEUE_TOKEN"  # noqa: S105 - the name of the variable that holds it
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+NO_CREDENTIALS = (
+    "this address needs credentials of AWS and there are none: set AWS_ACCESS_KEY_ID and its kin or AWS_PROFILE, run"
+    " where there is a role"
+)
 
 _HOST_REGION = re.compile(r"\.execute-api\.([a-z0-9-]+)\.amazonaws\.com")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -23,7 +27,7 @@ class Credentials(Protocol):
     """What a transport over HTTP asks who it is."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers to send. Raises Rejected when there are no credentials."""
+        """The headers to send. Raises Unavailable when there are no credentials, Rejected when nobody said which."""
         ...
 
 
@@ -64,20 +68,10 @@ class Signed:
             from botocore.awsrequest import AWSRequest
         except ImportError:
             raise not_installed("signed calls (auth=iam)", "botocore") from None
-        from botocore.exceptions import BotoCoreError
-
         session = self._opened()
-        try:
-            credentials = session.get_credentials()
-            frozen = None if credentials is None else credentials.get_frozen_credentials()
-        except BotoCoreError as error:  # a profile that is not there, a role that nobody may assume
-            raise Rejected(f"the credentials of AWS cannot be had ({type(error).__name__})") from None
+        frozen = frozen_of(session)
         if frozen is None:
-            raise Rejected(
-                "this address needs credentials of AWS and there are none: set AWS_ACCESS_KEY_ID and its kin or"
-                " AWS_PROFILE, run where there is a role, or write ?auth=none or ?auth=bearer",
-                field="address",
-            )
+            raise Unavailable(f"{NO_CREDENTIALS}, or write ?auth=none or ?auth=bearer", permanent=True)
         request = AWSRequest(method=method, url=url, headers=headers, data=body)
         SigV4Auth(frozen, self._service, self._region or _region_of(session)).add_auth(request)
         return dict(request.headers.items())
@@ -89,6 +83,25 @@ class Signed:
 
                 self._session = botocore.session.get_session()
             return self._session
+
+
+def frozen_of(session: Any) -> Any:
+    """The credentials of a session as they are now; None where there are none. Raises Unavailable."""
+    try:
+        credentials = session.get_credentials()
+        return None if credentials is None else credentials.get_frozen_credentials()
+    except Exception as error:  # noqa: BLE001 - a provider may run any command, or call any service
+        raise not_to_be_had(error) from None
+
+
+def not_to_be_had(error: Exception) -> Unavailable:
+    """The error for credentials that a provider failed to bring."""
+    from botocore import exceptions as of
+
+    return Unavailable(
+        f"the credentials of AWS cannot be had ({type(error).__name__}): check AWS_PROFILE and its like, or the role",
+        permanent=not isinstance(error, of.HTTPClientError | of.ConnectionError),
+    )
 
 
 def region_in(host: str) -> str | None:
