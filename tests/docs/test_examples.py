@@ -22,6 +22,8 @@ import pytest
 
 import osqueue
 from osqueue import errors, limits
+from osqueue.api.faults import STATUS
+from osqueue.api.routes import ROUTES
 from osqueue.lease import AsyncLease, Lease
 from osqueue.stores import address
 from osqueue.validation import FUTURE_FIELDS
@@ -259,3 +261,20 @@ def test_the_page_on_stores_names_every_option() -> None:
     text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
     options = {option for known in address._OPTIONS.values() for option in known} | {*address.FAULT_OPTIONS}
     assert [option for option in sorted(options) if f"`{option}" not in text] == []
+
+
+def test_the_page_on_http_names_every_code_beside_its_status() -> None:
+    page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if re.match(r"\| \d{3}", line)}
+    special = {"damaged", "newer_format", "not_installed"}  # told in the text below the table
+    assert [
+        code
+        for code, status in STATUS.items()
+        if code not in special and f"`{code}`" not in rows[str(status)]
+    ] == []
+
+
+def test_the_page_on_http_names_every_route() -> None:
+    page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
+    ends = {route.path.removeprefix("/v1/queues/{queue}") or route.path for route in ROUTES}
+    assert [end for end in ends if end.rpartition("/")[2].strip("{}") not in page] == []
