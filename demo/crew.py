@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -34,24 +34,31 @@ class Crew:
         """Start one of the replay's own programs."""
         self.run(name, module, str(self.plan_path), *arguments)
 
-    def run(self, name: str, module: str, *arguments: str) -> None:
-        """Start a process in a session of its own: the terminal's Ctrl-C is for the parent to act on."""
+    def run(
+        self, name: str, module: str, *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Start a process in a session of its own: the terminal's Ctrl-C is for the parent to act on.
+
+        ``variables`` are added to its environment.
+        """
         paths = [str(ROOT / "layers/osqueue/python"), os.environ.get("PYTHONPATH", "")]
         with self.plan.output(name).open("wb") as output:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(variables or {})},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
-    def serve(self, name: str, module: str, *arguments: str) -> None:
+    def serve(
+        self, name: str, module: str, *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Start a server: it ends when the others, which need it, have ended."""
         self.served.add(name)
-        self.run(name, module, *arguments)
+        self.run(name, module, *arguments, variables=variables)
 
     def check(self) -> None:
         """Raise Crashed when a process has failed that nobody killed."""

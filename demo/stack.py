@@ -7,7 +7,6 @@ and the schedule that calls the reaper.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -37,8 +36,8 @@ def start(crew: Crew, plan: Plan) -> str:
     """Start the stack over the replay's store and wait until it answers; its address."""
     where = ("--port", "0", "--store", plan.store_address, "--log-file", str(log_of(plan)), "--json")
     how = ("--processes", str(PROCESSES), "--schedule-seconds", str(REAP_S))
-    os.environ["POWERTOOLS_LOG_LEVEL"] = "DEBUG"  # every request, idle ones as well: they are counted
-    crew.serve(NAME, "osqueue", "dev", *where, *how)
+    verbose = {"POWERTOOLS_LOG_LEVEL": "DEBUG"}  # every request, idle ones as well: they are counted
+    crew.serve(NAME, "osqueue", "dev", *where, *how, variables=verbose)
     until = time.monotonic() + READY_S
     said = ""
     while time.monotonic() < until:

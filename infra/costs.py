@@ -1,6 +1,6 @@
 """What a month of a deployment costs: a calculator whose request counts the tests compare with counted ones.
 
-    python -m infra.costs --jobs 1000000 --batch 10
+    .venv/bin/python -m infra.costs --jobs 1000000 --batch 10
 
 Prices are those of us-east-1, list price in US dollars without the free tier, as published in 2026. They change: take
 them for the shape of the bill. ``--way`` says how callers come: over HTTP, by direct invocation, or ``embedded`` (the
@@ -10,7 +10,9 @@ library talks to the bucket itself, no Lambda in between).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -231,18 +233,38 @@ def by_batch(jobs: int = MILLION) -> Iterator[str]:
         yield f"| {batch:,} | " + " | ".join(f"${beyond_idle(each):,.2f}" for each in ways) + " |"
 
 
+def _checked(what: str, type: type[Any], least: float, most: float) -> Callable[[str], Any]:
+    """What reads an option, and refuses what is none."""
+
+    def read(text: str) -> Any:
+        try:
+            value = type(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not a {what}")
+        return value
+
+    return read
+
+
+_count = _checked("whole number from 0 on", int, 0, math.inf)
+_number = _checked("whole number from 1 on", int, 1, math.inf)
+_share = _checked("share, from 0 to 1", float, 0, 1)
+
+
 def main() -> None:
     """Print a bill."""
     options = argparse.ArgumentParser(
         description="What a month of a deployment costs (us-east-1, list prices)."
     )
-    options.add_argument("--jobs", type=int, default=MILLION, help="jobs a month (1,000,000)")
-    options.add_argument("--batch", type=int, default=1, help="jobs in one call (1)")
-    options.add_argument("--named", type=float, default=0.0, help="share of jobs with a client's id (0)")
-    options.add_argument("--results", type=float, default=0.0, help="share whose result is read (0)")
-    options.add_argument("--empty-claims", type=int, default=0, help="claims that find nothing (0)")
-    options.add_argument("--queues", type=int, default=1, help="how many queues (1)")
-    options.add_argument("--reap-minutes", type=int, default=1, help="minutes between reaper passes (1)")
+    options.add_argument("--jobs", type=_count, default=MILLION, help="jobs a month (1,000,000)")
+    options.add_argument("--batch", type=_number, default=1, help="jobs in one call (1)")
+    options.add_argument("--named", type=_share, default=0.0, help="share of jobs with a client's id (0)")
+    options.add_argument("--results", type=_share, default=0.0, help="share whose result is read (0)")
+    options.add_argument("--empty-claims", type=_count, default=0, help="claims that find nothing (0)")
+    options.add_argument("--queues", type=_count, default=1, help="how many queues (1)")
+    options.add_argument("--reap-minutes", type=_number, default=1, help="minutes between reaper passes (1)")
     options.add_argument("--way", choices=("http", "lambda", "embedded"), default="http")
     options.add_argument("--no-events", dest="events", action="store_false", help="the bus is switched off")
     options.add_argument("--table", action="store_true", help="the table by batch size instead")
@@ -252,7 +274,7 @@ def main() -> None:
         return
     load = Load(**asked)
     for prices in (STANDARD, EXPRESS):
-        print(f"{prices.name}:")
+        print(f"{prices.name}{'' if prices is STANDARD else ' (for comparison; refused by osqueue)'}:")
         for line in bill(load, prices):
             print(f"  {line.what:<18}{line.amount:>16,.1f} {line.unit:<12}{line.dollars:>10,.2f} $")
         print(f"  {'a month':<18}{'':>29}{total(load, prices):>10,.2f} $")

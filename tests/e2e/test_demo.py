@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from demo import stack
 from demo.accounting import Account, check
 from demo.books import Attempt, Books, Record
+from demo.crew import Crew
 from demo.journal import Answer, End, Entry, Journal, Sent, Start, Wait, read_journal
 from demo.measure import percentiles
-from demo.plan import Caller, load
+from demo.plan import Caller, Plan, load
 from demo.stock import recount
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -433,3 +436,16 @@ def test_percentiles_are_times_that_occurred() -> None:
     found = percentiles([*range(1, 101)])
     assert (found.p50_s, found.p95_s, found.p99_s) == (0.050, 0.095, 0.099)
     assert percentiles([]).p99_s == 0.0
+
+
+def test_what_a_child_is_told_by_its_environment_is_told_to_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POWERTOOLS_LOG_LEVEL", raising=False)
+    plan = Plan(str(tmp_path), jobs=1, workers=1)
+    plan.notes.mkdir()
+    with Crew(plan, tmp_path / "plan.json") as crew:
+        stack.start(crew, plan)
+        told = Path(f"/proc/{crew.pid(stack.NAME)}/environ").read_bytes().split(b"\0")
+    assert b"POWERTOOLS_LOG_LEVEL=DEBUG" in told
+    assert "POWERTOOLS_LOG_LEVEL" not in os.environ

@@ -251,6 +251,28 @@ def test_a_bill_is_the_sum_of_its_lines_and_grows_with_the_load() -> None:
     assert total(Load(1000, way="embedded")) < total(Load(1000, way="lambda")) < total(Load(1000, way="http"))
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--batch", "0"), ("--reap-minutes", "0"), ("--jobs", "-1"), ("--named", "1.5"), ("--results", "nan")],
+)
+def test_a_load_that_cannot_be_is_refused_by_its_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["costs", f"{option}={value}"])
+    with pytest.raises(SystemExit, match="2"):
+        costs.main()
+    assert f"argument {option}: {value} is not a" in capsys.readouterr().err
+
+
+def test_the_printed_bill_says_which_half_nobody_can_run_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["costs"])
+    costs.main()
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
+    assert titles == ["S3 Standard:", "S3 Express One Zone (for comparison; refused by osqueue):"]
+
+
 def test_the_documentation_prints_what_the_calculator_says() -> None:
     text = " ".join((ROOT / "docs/costs.md").read_text(encoding="utf-8").split())
     idle = total(Load(0))

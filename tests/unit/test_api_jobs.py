@@ -376,3 +376,9 @@ def test_a_payload_no_answer_can_hold_is_told_to_its_worker() -> None:
     assert caller.end(large, release=True)["ok"]
     (lease,) = q.claim()
     assert len(lease.payload) == 5_000_000
+
+
+def test_a_story_that_is_not_there_advises_nothing_that_an_api_refuses(caller: Caller) -> None:
+    message = caller.get(f"{JOBS}/nope/story").body["error"]["message"]
+    assert "archive cat" not in message
+    assert "GET /v1/queues/mail/history?since=TIME" in message

@@ -392,3 +392,40 @@ def test_a_function_answers_its_own_routes_alone() -> None:
     api = Api("memory://", routes=[BY_NAME["claim"]])
     assert api.answer(Request("POST", JOBS, (), b'{"payload":1}')).status == 404
     assert json.loads(api.answer(Request("POST", f"{QUEUE}/claims")).body) == {"jobs": [], "reason": "empty"}
+
+
+# ── What is unknown ──────────────────────────────────────────────────────────
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_a_parameter_that_a_route_does_not_take_is_refused(caller: Caller, route: Any) -> None:
+    path = route.path.replace("{queue}", "mail").replace("{id}", "x")
+    answer = caller.ask(
+        route.method, path, b"{}" if route.method in ("POST", "PATCH") else None, [("foo", "1")]
+    )
+    assert (answer.status, answer.code, answer.field) == (422, "rejected", "foo")
+    known = ", ".join(each.name for each in route.query)
+    assert (f"Known: {known}." if known else "takes none") in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "known"),
+    [
+        (JOBS, {"to": "ada"}, "to", "payload"),
+        (f"{QUEUE}/claims", {"count": 2}, "count", "worker, limit, wait, lease, kinds"),
+    ],
+)
+def test_an_unknown_field_is_answered_with_those_that_are_known(
+    caller: Caller, path: str, body: Any, field: str, known: str
+) -> None:
+    answer = caller.post(path, body)
+    assert (answer.status, answer.field) == (422, field)
+    message = answer.body["error"]["message"]
+    assert f"Known: {known}" in message
+    assert ("put your data under `payload`" in message) is (path == JOBS)
+
+
+def test_an_unknown_field_of_an_item_or_below_one_is_answered_in_the_same_way(caller: Caller) -> None:
+    (told,) = caller.post(JOBS, {"jobs": [{"to": "ada"}]}).body["jobs"]
+    assert "put your data under `payload`" in told["error"]["message"]
+    ending = {"job_id": caller.key(), "token": "t", "error": {"message": "no", "trace": "x"}}
+    (told,) = caller.post(f"{QUEUE}/completions", {"completions": [ending]}).body["completions"]
+    assert told["error"]["message"] == "error.trace: no such field. Known: message, type, traceback."

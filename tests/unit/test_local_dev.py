@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 import urllib3
 
 from tests.unit.tiny_functions import Gate, is_alive, lay_out, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(tmp_path: Path, *more: str) -> list[str]:
@@ -77,6 +80,8 @@ def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> Non
         call.start()
         wait_until(lambda: "holding" in Path(told["log"]).read_text(), "it does not run")
         process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "waiting up to 10 s for 1 request\n"
         gate.open()
         call.join()
         assert process.wait(60) == 0
@@ -110,6 +115,8 @@ def test_a_person_reads_one_line(tmp_path: Path) -> None:
     ("more", "code", "text"),
     [
         (("--store", "memory://x"), "rejected", "processes of their own"),
+        (("--store", "jobs"), "rejected", "use file://folder or s3://bucket/prefix."),
+        (("--store", "http://127.0.0.1:8787"), "rejected", "use file://folder or s3://bucket/prefix."),
         (("--functions", "nowhere"), "rejected", "nowhere has no enqueue/handler.py"),
         (("--schedule-seconds", "soon"), "usage", "neither a number of seconds nor off"),
         (("--processes", "0"), "rejected", "from 1 to 64"),
@@ -131,6 +138,11 @@ def test_what_cannot_be_is_one_line_of_error(
     error = json.loads(ended.stderr)["error"]
     assert error["code"] == code
     assert text in error["message"]
+
+
+def test_what_is_installed_for_it_connects_to_it_as_well() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras["dev"]) >= set(extras["http"])
 
 
 def test_functions_that_do_not_start_are_told_before_it_says_it_is_ready(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from osqueue.errors import Rejected
 from osqueue.local import Stack
-from tests.unit.tiny_functions import Gate, Lines, tiny_stack
+from tests.unit.tiny_functions import Gate, Lines, lay_out, tiny_stack
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +123,28 @@ def test_a_function_whose_instances_are_all_busy_is_throttled(tmp_path: Path) ->
         assert code_of(client, FunctionName="osqueue-dev-claim") == ("TooManyRequestsException", 429)
         gate.open()
         seen.wait("claim", "released")
+
+
+def test_a_function_that_is_none_is_rejected_with_those_that_there_are(stack: Stack) -> None:
+    for ask in (lambda: stack.crash("claims"), lambda: stack.invoke("reap", {})):
+        with pytest.raises(Rejected, match="enqueue, claim, complete") as caught:
+            ask()
+        assert caught.value.field == "function"
+
+
+def test_a_listener_that_raises_stops_neither_the_log_nor_the_functions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Lines()
+
+    def listener(who: str, line: str) -> None:
+        heard(who, line)
+        raise ValueError("of the listener's own")
+
+    functions = lay_out(tmp_path / "functions")
+    with Stack(f"file://{tmp_path}/store", functions=functions, schedule_seconds=0, on_line=listener) as mine:
+        for _ in range(2):
+            outcome = mine.invoke("claim", {"do": "exit", "code": 1})
+            assert b"Runtime.ExitError" in outcome.payload
+    assert heard.of("claim") == ["last words"] * 2
+    assert "of the listener's own" in caplog.text

@@ -78,6 +78,15 @@ def test_an_enqueue_is_repeated_with_the_same_keys(opened: Any, trouble: Reply) 
     assert done.job_id == q.transport.bodies[0]["jobs"][0]["job_id"]
 
 
+def test_what_this_machine_refuses_is_tried_for_a_second_and_no_longer(opened: Any, machine: Any) -> None:
+    q = opened(Lost(Unavailable("no connection"), sent=False, seconds=1.0), timeout=25)
+    began = machine.monotonic()
+    with pytest.raises(Unavailable, match="no connection"):
+        q.stats()
+    assert machine.monotonic() - began <= 1
+    assert len(q.transport.calls) > 2
+
+
 def test_pauses_grow_are_spread_and_end_with_the_queues_timeout(opened: Any, machine: Any) -> None:
     q = opened(BROKEN, timeout=10)
     began = machine.monotonic()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from osqueue import AsyncQueue, Fail, JobFailed, LeaseLost, Queue, Snooze, Unavailable
+from osqueue import AsyncQueue, Fail, JobFailed, LeaseLost, Queue, Rejected, Snooze, Unavailable
 from osqueue.cli.app import app
 from osqueue.stores.base import PutIfMatch, Refused
 from osqueue.stores.memory import MemoryStore
@@ -207,6 +207,15 @@ def test_an_api_that_comes_up_late_is_waited_for(api_server: Any, store: MemoryS
         with pytest.raises(Unavailable, match="no connection"):
             q.claim()
         assert q.requests["post"] > 1  # nothing was sent, so even a claim is tried again
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x\udfff"])
+def test_text_that_cannot_be_sent_is_rejected_by_name(address: str, name: str) -> None:
+    with Queue.connect(address, "mail") as q:
+        for ask in (lambda: q.jobs(cursor=name), lambda: q.dead_letters(cursor=name)):
+            with pytest.raises(Rejected) as caught:
+                ask()
+            assert caught.value.field == "cursor"
 
 
 # ── Many ─────────────────────────────────────────────────────────────────────

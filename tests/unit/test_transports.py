@@ -18,7 +18,7 @@ from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.faulty import Luck
 from osqueue.transports.address import open_transport
 from osqueue.transports.aws_lambda import LambdaTransport
-from osqueue.transports.base import Answer, Call, Lost, Reply, Transport, call, path_of
+from osqueue.transports.base import Answer, Call, Lost, Reply, Transport, call, path_of, unreached
 from osqueue.transports.credentials import Bearer, Open, Signed, region_in
 from osqueue.transports.faulty import FaultyTransport, SlowTransport
 from osqueue.transports.http import ANSWER_BYTES_MAX, HttpTransport
@@ -281,10 +281,33 @@ def test_silence_ends_with_the_calls_timeout() -> None:
 def test_where_nobody_listens_nothing_was_sent() -> None:
     with speaking(OK) as speaker:
         port = speaker.port
-    reply = lost(HttpTransport(f"http://127.0.0.1:{port}", Open()).perform(STATS))
+    reply = lost(HttpTransport(f"http://127.0.0.1:{port}/stage", Open()).perform(STATS))
     assert isinstance(reply.error, Unavailable)
-    assert "no connection" in reply.error.message
-    assert (reply.sent, reply.error.permanent) == (False, False)
+    assert reply.error.message == (
+        f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev' starts one."
+    )
+    assert (reply.sent, reply.error.permanent, reply.seconds) == (False, False, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "refused", "named", "seconds"),
+    [
+        ("http://localhost", True, "http://localhost:80", 1.0),
+        ("http://[::1]:8787/prod", True, "http://[::1]:8787", 1.0),
+        ("http://127.0.0.1:8787", False, "http://127.0.0.1:8787", None),
+        ("https://key:hunter2@jobs.example.com/prod", True, "https://jobs.example.com:443", None),
+    ],
+)
+def test_a_host_without_connection_is_named_and_only_this_machines_refusal_is_final_soon(
+    url: str, refused: bool, named: str, seconds: float | None
+) -> None:
+    error = OSError()
+    error.__cause__ = ConnectionRefusedError() if refused else TimeoutError()
+    reply = unreached(url, error)
+    assert reply.error.message.startswith(f"{named} cannot be reached: no connection. Does an API run there?")
+    assert "hunter2" not in reply.error.message
+    assert ("osqueue dev" in reply.error.message) is ("example" not in url)
+    assert (reply.seconds, reply.sent) == (seconds, False)
 
 
 def test_a_host_that_speaks_no_tls_is_told_as_such() -> None:

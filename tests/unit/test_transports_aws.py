@@ -341,10 +341,12 @@ def test_a_function_that_stays_silent_is_given_up_in_time(
 
 def test_where_no_endpoint_is_nothing_was_sent(aws_environment: None) -> None:
     with speaking(OK) as speaker:
-        transport = invoking(speaker)
+        transport, port = invoking(speaker), speaker.port
     reply = lost(transport.perform(STATS))
     assert isinstance(reply.error, Unavailable)
-    assert not reply.sent
+    assert (reply.sent, reply.seconds) == (False, 1.0)
+    told = f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev'"
+    assert reply.error.message.startswith(told)
 
 
 def test_a_forks_child_invokes_over_connections_of_its_own(aws_environment: None) -> None:

@@ -20,8 +20,8 @@ from .answers import ANSWER_BYTES_MAX
 from .flows import Flows, GiveBack
 from .functions import WAIT_S_MAX
 from .passing import Passing
-from .reading import Pairs, body_of, id_of, query_of
-from .routes import Route
+from .reading import body_of, id_of
+from .routes import QUEUES, Route
 
 if TYPE_CHECKING:
     from ..embedded.steering import Steering
@@ -60,7 +60,9 @@ class Warm(Queue[Any]):
         """The flows of operators."""
         from ..embedded.steering import Steering
 
-        return Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
+        flows = Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
+        flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"
+        return flows
 
 
 class Asked(Struct, frozen=True):
@@ -68,7 +70,7 @@ class Asked(Struct, frozen=True):
 
     route: Route
     path: dict[str, str]
-    pairs: Pairs
+    query: dict[str, Any]  # its parameters, checked
     body: bytes
     machine: Machine
     store: CountingStore
@@ -79,11 +81,6 @@ class Asked(Struct, frozen=True):
     def read(self, type: type[T]) -> T:
         """The body. Raises Malformed and Rejected."""
         return body_of(self.body, type)
-
-    @property
-    def query(self) -> dict[str, Any]:
-        """The query's parameters. Raises Rejected."""
-        return query_of(self.route, self.pairs)
 
     @property
     def name(self) -> str:

@@ -7,13 +7,14 @@ import re
 from base64 import urlsafe_b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from ..errors import NotSupported, Rejected, shown
 from ..validation import FUTURE_FIELDS, job_name
+from .bodies import NewJob
 from .faults import Malformed
 from .routes import Query, Route
 
@@ -35,7 +36,7 @@ def body_of(data: bytes, type: type[T]) -> T:
         data.decode()
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(str(error), type) from None
     except UnicodeDecodeError:
         raise Malformed("the body is not UTF-8.") from None
     except RecursionError:
@@ -49,13 +50,13 @@ def item_of(data: msgspec.Raw, type: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(str(error), type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(f"it cannot be read: {error}.") from None
 
 
-def _invalid(message: str) -> Rejected:
-    """What msgspec says of a field, in our words."""
+def _invalid(message: str, type: Any) -> Rejected:
+    """What msgspec says of a field of ``type``, in our words."""
     place = _AT.search(message)
     what = message[: place.start()] if place else message
     field = place[1].lstrip(".") if place else ""
@@ -68,10 +69,25 @@ def _invalid(message: str) -> Rejected:
         if name in NOT_YET:
             return NotSupported(f"{full}: not supported in this release.", field=full)
         told = shown(full)[1:-1]
-        return Rejected(f"{told}: no such field.", field=told)
+        return Rejected(f"{told}: no such field.{_known(type, field)}", field=told)
     if not field:
         return Malformed(f"the body is not of the form this request has: {what.lower().replace('`', '')}.")
     return Rejected(f"{field}: {what[:1].lower()}{what[1:].replace('`', '')}.", field=field)
+
+
+def _known(type: Any, place: str) -> str:
+    """Which fields there are instead, in a body or at a place below it."""
+    from msgspec.inspect import is_struct_type  # here, because few requests need it
+    from msgspec.structs import fields
+
+    for name in filter(None, place.split(".")):
+        types = {each.name: each.type for each in fields(type)}.get(name)
+        type = next((each for each in get_args(types) if is_struct_type(each)), types)
+        if not is_struct_type(type):
+            return ""
+    known = ", ".join(each.encode_name for each in fields(type))
+    hint = " A job's own data has no fields here: put your data under `payload`." if type is NewJob else ""
+    return f" Known: {known}.{hint}"
 
 
 # ── Paths ────────────────────────────────────────────────────────────────────
@@ -113,7 +129,7 @@ def query_of(route: Route, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     for name, text in pairs:
         query = known.get(name)
         if query is None:
-            hint = f"Known: {', '.join(known)}." if known else "This request has none."
+            hint = f"Known: {', '.join(known)}." if known else "This request takes none."
             told = shown(name)[1:-1]
             raise Rejected(f"{told}: no such parameter. {hint}", field=told)
         value = _parameter(query, text)

@@ -28,7 +28,7 @@ from .asked import Asked, Hearing, Warm
 from .bodies import Failure, Fault
 from .faults import STATUS, TooLarge, fault_of
 from .functions import BODY_BYTES_MAX
-from .reading import Pairs, segment
+from .reading import Pairs, query_of, segment
 from .routes import ROUTES, Route, pattern
 
 if TYPE_CHECKING:
@@ -125,8 +125,9 @@ class Api:
             notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
             if len(request.body) > BODY_BYTES_MAX:
                 raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
+            query = query_of(route, request.query)
             asked = Asked(
-                route, path, request.query, request.body, self.machine, self.store, until, self.queue, notes
+                route, path, query, request.body, self.machine, self.store, until, self.queue, notes
             )
             return _success(_operation(route)(asked), notes)
         except _NoRoute as none:

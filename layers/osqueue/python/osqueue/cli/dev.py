@@ -94,6 +94,7 @@ def dev(
     and the functions' processes end.
     """
     from ..local import Stack
+    from ..local.stack import DRAIN_S
 
     with _ended_by_signals() as ended, _log(logs, log_file) as log:
         stack = Stack(
@@ -115,6 +116,10 @@ def dev(
                     {"url": stack.url, "store": stack.store, "functions": stack.functions, "log": where}
                 )
             ended.wait()
+            open_still = stack.requests()
+            if open_still:
+                few = f"{open_still} request{'' if open_still == 1 else 's'}"
+                click.echo(f"waiting up to {DRAIN_S:g} s for {few}", err=True)
 
 
 def _check(stack: Stack) -> None:

@@ -262,7 +262,6 @@ class _Commit:
     # ── Announced ────────────────────────────────────────────────────────────
     def announced(self, request: Request) -> Flow[Answer]:
         """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
-        self.in_time(0.0)
         writer = self.writer
         key = intent_key(request, writer.key_bytes_max)
         put = Put(announced(writer.root) + key, intent_body(request), durable=False)
@@ -444,8 +443,8 @@ class _Commit:
             self.unsure[reduction.state.commit] = reduction.events
             writer.shared = True
             self.complain(reply)
-            if isinstance(reply, Failed) and reply.error.permanent:
-                self.sent = sent  # refused for good: this one changed nothing
+            if isinstance(reply, Failed) and reply.error.permanent and not sent:
+                raise reply.error  # refused for good, and nothing else was sent: it did not happen
             return None
         writer.won(reduction.state, reply.version, began)
         return Answer(reduction.outcomes[request.identity], reduction.state.now_ms, reduction.events)

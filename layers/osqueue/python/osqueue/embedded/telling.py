@@ -24,6 +24,8 @@ CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have
 class Telling(Asking):
     """The flow of people who ask what happened."""
 
+    search = "'osqueue archive cat ADDRESS {queue} --job {job} --since TIME'"  # what goes through the archive
+
     def story(self, text: str) -> QueueFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
         found = yield from self.locate(text)
@@ -59,7 +61,7 @@ class Telling(Asking):
                 return entry.key
         raise NotFound(
             f"job {text}: no such job in this queue, and the archive is sorted by time, not by clients' ids."
-            f" 'osqueue archive cat ADDRESS {self.queue} --job ID --since TIME' looks through it."
+            f" {self.search.format(queue=self.queue, job='ID')} looks through it."
         )
 
     def _recorded(self, key: bytes) -> QueueFlow[Record]:
@@ -83,7 +85,7 @@ class Telling(Asking):
             hour = last.rpartition("/")[0].partition("date=")[2].replace("/hour=", " ")
             raise NotFound(
                 f"job {text}: not in the queue, and not in the first {read:,} archive parts since its id was drawn (up"
-                f" to {hour} h UTC). 'osqueue archive cat ADDRESS {self.queue} --job {text} --since TIME' goes on."
+                f" to {hour} h UTC). {self.search.format(queue=self.queue, job=text)} goes on."
             )
         raise NotFound(
             f"job {text}: neither the queue nor its archive knows it. It never was, it was purged, or its archive"

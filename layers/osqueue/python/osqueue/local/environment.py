@@ -10,7 +10,7 @@ from pathlib import Path
 from ..api import functions
 from ..api.functions import Function, deployed_name
 from ..errors import NotInstalled, Rejected
-from ..stores.address import open_store
+from ..stores.address import is_remote, open_store
 from .gateway import ACCOUNT
 
 LIBRARY = Path(__file__).resolve().parents[2]  # the folder that holds the package
@@ -22,6 +22,7 @@ EXECUTION = "AWS_Lambda_python3.14"
 
 # What functions may see of the variables of who starts the stack; and those that begin with AWS_.
 PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+SHARED = ("file", "s3")  # stores that many processes may work on
 REGION = "us-east-1"  # where nothing names another
 
 
@@ -56,14 +57,15 @@ def functions_folder(given: str | Path | None, table: Sequence[Function]) -> Pat
 
 def store_address(address: str) -> str:
     """The address as the functions can use it, from any folder. Raises Rejected for one that they cannot share."""
+    scheme, _, rest = str(address).partition("://")
+    if scheme.lower() not in SHARED:
+        why = "the address names no store that processes can share"
+        if scheme.lower() == "memory":
+            why = "memory:// lives inside one process, and functions run in processes of their own"
+        elif is_remote(address):
+            why = f"{scheme}:// is an API, and the functions need a store"
+        raise Rejected(f"store: {why}; use file://folder or s3://bucket/prefix.", field="store")
     open_store(address)
-    scheme, _, rest = address.partition("://")
-    if scheme.lower() == "memory":
-        raise Rejected(
-            "store: memory:// lives inside one process, and functions run in processes of their own. Use"
-            " file://folder or s3://bucket/prefix.",
-            field="store",
-        )
     if scheme.lower() == "file":
         place, mark, options = rest.partition("?")
         return f"file://{Path(place).absolute()}{mark}{options}"

@@ -62,6 +62,12 @@ class Front(ThreadingHTTPServer):
         with self._idle:
             return self._idle.wait_for(lambda: not self._running, drain_s)
 
+    @property
+    def running(self) -> int:
+        """How many requests are being answered."""
+        with self._idle:
+            return self._running
+
     @contextlib.contextmanager
     def admitted(self) -> Iterator[bool]:
         """While a request is answered; False when the stack is stopping."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import TextIO
 
 OnLine = Callable[[str, str], None]  # called with who wrote it ("claim", "gateway", "stack") and the line
+
+log = logging.getLogger("osqueue.local")
 
 
 class Log:
@@ -28,4 +31,7 @@ class Log:
                     self._stream.write(f"[{who}] {line}\n")
                     self._stream.flush()
             if self._on_line is not None:
-                self._on_line(who, line)
+                try:
+                    self._on_line(who, line)
+                except Exception:  # whatever it is, the process that wrote the line goes on
+                    log.exception("on_line failed")

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..api.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
-from ..errors import Rejected, Unavailable
+from ..errors import Rejected, Unavailable, shown
 from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
 from .front import Front
 from .gateway import Answer, Gateway, Request, message
@@ -150,20 +150,38 @@ class Stack:
         return f"http://{self._front.authority}"
 
     def invoke(self, function: str, event: object, patience_s: float | None = None) -> Outcome:
-        """Invoke a function directly and wait for its outcome; raises NoInstance when all are busy for that long."""
+        """Invoke a function directly and wait for its outcome.
+
+        Raises Rejected for a function that is none, NoInstance when all are busy for that long.
+        """
         invocation = Invocation(json.dumps(event).encode())
-        self._pools[function].invoke(invocation, patience_s)
+        self._pool(function).invoke(invocation, patience_s)
         return invocation.wait()
 
     def crash(self, function: str) -> Seen | None:
-        """Kill one of a function's processes, in the middle of a request if one runs. None: there is none."""
-        return self._pools[function].crash()
+        """Kill one of a function's processes, in the middle of a request if one runs. None: there is none.
+
+        Raises Rejected for a function that is none.
+        """
+        return self._pool(function).crash()
+
+    def requests(self) -> int:
+        """How many requests are being answered."""
+        return 0 if self._front is None else self._front.running
 
     def instances(self) -> list[Seen]:
         """Every process there is."""
         return [seen for pool in self._pools.values() for seen in pool.instances()]
 
     # ── How it is put together ───────────────────────────────────────────────
+    def _pool(self, function: str) -> Pool:
+        if function not in self._pools:
+            raise Rejected(
+                f"function: there is no {shown(function)}; there are {', '.join(self._pools)}.",
+                field="function",
+            )
+        return self._pools[function]
+
     def _launch(self, function: Function) -> Launch:
         folder = self.functions / function.name
         environment = {**environment_of(function, NAME, self.store, folder), **self._variables}

@@ -24,7 +24,7 @@ from ..api.bodies import Failure
 from ..api.faults import TooLarge, error_of
 from ..clock import Machine
 from ..commit.effects import Sleep
-from ..errors import OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
+from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..serde import Codec
 from ..transports.base import Answer, Call, Reply, call
 
@@ -50,6 +50,7 @@ class Trouble(Struct, frozen=True):
     told: bool = False  # by the function, which had begun
     again: bool = True  # it may go better next time
     pause: float = 0.0  # seconds that the answer asks to wait
+    seconds: float | None = None  # after which trying again is pointless; None: the caller says
 
 
 class Calling:
@@ -78,10 +79,11 @@ class Calling:
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
-        given = tuple((name, _plain(value)) for name, value in query if value is not None)
+        given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
         request = call(route, path=path, query=given, body=data)
-        until = self.machine.monotonic() + (self.timeout if seconds is None else seconds)
+        began = self.machine.monotonic()
+        until = began + (self.timeout if seconds is None else seconds)
         pause = PAUSE_SECONDS_FIRST
         while True:
             left = until - self.machine.monotonic()
@@ -96,7 +98,8 @@ class Calling:
             tries = None if tries is None else tries - 1
             done = (route in ONCE and not answer.harmless) or (route in PARTS and answer.told)  # perhaps
             stays = done or not answer.again
-            if stays or tries == 0 or self.machine.monotonic() + wait >= until:
+            last = until if answer.seconds is None else min(until, began + answer.seconds)
+            if stays or tries == 0 or self.machine.monotonic() + wait >= last:
                 raise answer.error
             yield Sleep(wait)
 
@@ -105,7 +108,7 @@ class Calling:
 def read(reply: Reply, kind: Any) -> Any:
     """An answer's body as ``kind``, or what is the trouble."""
     if not isinstance(reply, Answer):
-        return Trouble(reply.error, harmless=not reply.sent, again=_passes(reply.error))
+        return Trouble(reply.error, not reply.sent, again=_passes(reply.error), seconds=reply.seconds)
     if reply.status >= 300 or reply.status == 202:
         return _failure(reply)
     if kind is None:
@@ -166,10 +169,13 @@ def _foreign(what: str) -> Trouble:
     return Trouble(Unavailable(f"{what} Check host and stage in the address.", permanent=True), again=False)
 
 
-def _plain(value: object) -> str:
+def _plain(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    text = str(value)
+    if not text.isascii() and text != text.encode(errors="replace").decode():  # half a surrogate pair
+        raise Rejected(f"{name}: {shown(text)} cannot be sent: it has no form in UTF-8.", field=name)
+    return text
 
 
 # ── Many items ───────────────────────────────────────────────────────────────

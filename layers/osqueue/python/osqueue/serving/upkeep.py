@@ -86,5 +86,5 @@ def _measure(api: Api, meter: Meter, name: str) -> None:
 def _asked(api: Api, queue: Warm, seconds: float) -> Asked:
     until = api.machine.monotonic() + seconds
     return Asked(
-        BY_NAME["reap"], {"queue": queue.name}, (), b"", api.machine, api.store, until, api.queue, {}
+        BY_NAME["reap"], {"queue": queue.name}, {}, b"", api.machine, api.store, until, api.queue, {}
     )

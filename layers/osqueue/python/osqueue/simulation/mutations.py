@@ -110,9 +110,7 @@ def spill_after_swap() -> AbstractContextManager[None]:
     ) -> Flow[protocol.Answer | None]:
         answer = yield from real(self, request, head, replace(reduction, objects=()), done)
         if answer is not None and reduction.objects:
-            yield All(
-                tuple(Put(protocol._place(self.writer, item.name), item.body) for item in reduction.objects)
-            )
+            yield All(tuple(Put(self.writer.root + item.name, item.body) for item in reduction.objects))
         return answer
 
     return _patched((protocol._Commit, "swap", swap))

@@ -16,6 +16,7 @@ benchmarks: ``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
@@ -35,6 +36,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }
 _NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
+_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = "memory://, file:///var/lib/jobs, s3://bucket/prefix"
 
 
@@ -58,6 +60,11 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     # Nothing below repeats the address in a message: people paste credentials into them.
     scheme, separator, rest = address.partition("://")
     scheme = scheme.lower()
+    if not separator and _HOST_AND_PORT.match(address):
+        raise Rejected(
+            "the address names no kind of store, but a host and a port: write http://HOST:PORT for the API there",
+            field="address",
+        )
     if not separator:
         raise Rejected(f"the address names no kind of store; write one like {_EXAMPLES}", field="address")
     if scheme in REMOTE:

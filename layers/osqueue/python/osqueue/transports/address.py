@@ -26,7 +26,7 @@ from ..clock import MACHINE, Machine
 from ..errors import Rejected
 from ..stores.address import fault_options, read_options
 from ..stores.faulty import Luck
-from .base import Transport
+from .base import Transport, is_loopback
 from .faulty import FaultyTransport, SlowTransport
 
 AUTHS = ("iam", "bearer", "none")
@@ -81,7 +81,7 @@ def _http(scheme: str, place: str, region: str | None, auth: str | None, machine
         raise Rejected(f"auth must be one of {', '.join(AUTHS)}", field="auth")
     url = f"{scheme}://{host}/{path.strip('/')}".rstrip("/")
     if wished == "bearer":
-        if scheme == "http" and (urlsplit(url).hostname or "") not in ("127.0.0.1", "localhost", "::1"):
+        if scheme == "http" and not is_loopback(urlsplit(url).hostname or ""):
             raise Rejected(
                 "auth=bearer would send its token in clear: use https:// with this host", field="auth"
             )

@@ -21,7 +21,9 @@ from .base import (
     Lost,
     Reply,
     Transport,
+    host_of,
     path_of,
+    unreached,
 )
 from .credentials import NO_CREDENTIALS, frozen_of, not_installed, not_to_be_had
 
@@ -96,7 +98,7 @@ class LambdaTransport(Transport):
         except ClientError as error:
             return _refused(error.response, name)
         except BotoCoreError as error:
-            return _lost(error)
+            return _lost(client.meta.endpoint_url, error)
         if given.get("FunctionError"):
             return Lost(
                 Unavailable(f"function {name} failed{_why(data)} before it answered. Its log tells more.")
@@ -210,13 +212,15 @@ def _refused(response: dict[str, Any], name: str) -> Lost:
     return Lost(Unavailable(f"AWS did not run {name} ({code or status})", permanent=400 <= status < 500))
 
 
-def _lost(error: Exception) -> Lost:
-    """What a failure on the way there or back tells."""
+def _lost(url: str, error: Exception) -> Lost:
+    """What a failure on the way to an endpoint or back tells."""
     from botocore import exceptions as of
 
     match error:
-        case of.EndpointConnectionError() | of.ConnectTimeoutError() | of.SSLError():
-            return Lost(Unavailable("Lambda's endpoint cannot be reached"), sent=False)
+        case of.EndpointConnectionError():
+            return unreached(url, error.kwargs.get("error") or error)
+        case of.ConnectTimeoutError() | of.SSLError():
+            return Lost(Unavailable(f"Lambda's endpoint {host_of(url)} cannot be reached"), sent=False)
         case of.ReadTimeoutError():
             return Lost(Timeout("the function did not answer in time. The operation may still be applied."))
         case _:

@@ -11,11 +11,12 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ..clock import MACHINE, Machine
-from ..errors import OsqueueError
+from ..errors import OsqueueError, Unavailable
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
 CONNECT_SECONDS_MAX = 5.0  # until a connection stands
+REFUSED_SECONDS_MAX = (
+    1.0  # for which this machine's own refusals are borne: what has just begun may not listen yet
+)
 CALL_SECONDS_DEFAULT = 30.0  # for a call that names no time of its own
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
@@ -51,6 +55,7 @@ class Lost(Struct, frozen=True):
 
     error: OsqueueError
     sent: bool = True  # it may have arrived, or may still do so; False: it certainly did not
+    seconds: float | None = None  # for how long it is worth trying again; None: as long as the caller likes
 
 
 Reply = Answer | Lost
@@ -145,3 +150,29 @@ def _segment(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.strip("."):
         return text
     return "~" + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def host_of(url: str) -> str:
+    """Scheme, host and port of a URL: all of it that a message may tell."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def unreached(url: str, error: BaseException) -> Lost:
+    """No connection to the API at ``url`` came about. What refuses on this very machine will hardly listen soon."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ConnectionRefusedError):
+        cause = cause.__cause__ or cause.__context__
+    local = is_loopback(urlsplit(url).hostname or "")
+    remedy = "'osqueue dev' starts one." if local else "Check the address."
+    told = f"{host_of(url)} cannot be reached: no connection. Does an API run there? {remedy}"
+    return Lost(
+        Unavailable(told), sent=False, seconds=REFUSED_SECONDS_MAX if cause is not None and local else None
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Is it this machine, as a URL names it?"""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None

@@ -16,7 +16,9 @@ from .base import (
     Lost,
     Reply,
     Transport,
+    host_of,
     path_of,
+    unreached,
 )
 from .credentials import Credentials, not_installed
 
@@ -66,7 +68,7 @@ class HttpTransport(Transport):
             with response:
                 data = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
-            return _lost(error)
+            return _lost(self.url, error)
         if len(data) > ANSWER_BYTES_MAX:
             return Lost(
                 Unavailable(f"the API's answer is longer than {ANSWER_BYTES_MAX:,} bytes", permanent=True)
@@ -90,8 +92,8 @@ class HttpTransport(Transport):
             return self._pools[1]
 
 
-def _lost(error: Exception) -> Lost:
-    """What a failure of the connection tells. The address stays out of the message."""
+def _lost(url: str, error: Exception) -> Lost:
+    """What a failure of the connection tells. Of the address it names the host and no more."""
     from urllib3 import exceptions as of
 
     match error:
@@ -104,11 +106,13 @@ def _lost(error: Exception) -> Lost:
                 sent=False,
             )
         case of.NameResolutionError():
-            return Lost(Unavailable("the name of the API's host cannot be resolved"), sent=False)
+            told = f"{host_of(url)} cannot be reached: the name of the host cannot be resolved. Check the address."
+            return Lost(Unavailable(told), sent=False)
         case of.NewConnectionError():
-            return Lost(Unavailable("the API's host cannot be reached: no connection"), sent=False)
+            return unreached(url, error)
         case of.ConnectTimeoutError():
-            return Lost(Unavailable("the API's host cannot be reached: the connection timed out"), sent=False)
+            told = f"{host_of(url)} cannot be reached: the connection timed out. Check the address."
+            return Lost(Unavailable(told), sent=False)
         case of.TimeoutError():
             return Lost(Timeout("the API did not answer in time. The operation may still be applied."))
         case _:
