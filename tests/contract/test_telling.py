@@ -53,7 +53,7 @@ def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     story = q.story(done.job_id)
     assert (story.source, story.state, story.id) == ("archive", "completed", "order-7")
     assert "only the archive tells of it" in story.next
-    with pytest.raises(NotFound, match="--job"):
+    with pytest.raises(NotFound, match="looks through it"):
         q.why("order-7")
 
 

@@ -59,11 +59,13 @@ def test_it_tells_its_address_answers_and_ends_in_order(tmp_path: Path, number: 
     with running(tmp_path) as (process, told):
         assert get(told["url"] + "/healthz").status == 200
         assert told["store"] == f"file://{tmp_path}/.osqueue-dev/store"
-        pids = [each["pid"] for each in get(told["url"] + "/_dev/instances").json()["instances"]]
+        instances = get(told["url"] + "/_dev/instances").json()["instances"]
+        pids = [each["pid"] for each in instances if each["pid"] is not None]  # one may be about to start
         assert pids
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (0, "", "")
+        assert (process.returncode, out) == (0, "")
+        assert err in ("", "waiting up to 10 s for 1 request\n")  # the last one may still be on its way out
         assert [is_alive(pid) for pid in pids] == [False] * len(pids)
         assert "[gateway] GET '/healthz' 200" in Path(told["log"]).read_text()
 
