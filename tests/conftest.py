@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,15 @@ from types import ModuleType
 import pytest
 
 _buckets = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _library_logs_as_before() -> Iterator[None]:
+    """A Lambda function takes the library's logger over for its process: here there are other tests in it."""
+    logger = logging.getLogger("osqueue")
+    before = (logger.handlers, logger.level, logger.propagate)
+    yield
+    logger.handlers, logger.level, logger.propagate = before
 
 
 def _beside(name: str) -> ModuleType:
