@@ -21,14 +21,14 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := layers functions infra bench demo tests
+CODE := layers functions infra pipeline bench demo tests
 
 CDK := node_modules/.bin/cdk
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: help setup check-tools check-node demo test lint types unit format soak bench lock layers synth deploy clean
+.PHONY: help setup check-tools check-node demo test lint types unit pipeline-test format soak bench lock layers synth deploy clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -69,7 +69,7 @@ $(UV): Makefile
 
 .venv/.ready: pyproject.toml uv.lock $(UV)
 	@[ -x $(RUN) ] && $(RUN) -c '' 2>/dev/null || { rm -rf .venv; "$(PYTHON)" -m venv --without-pip .venv; }
-	@$(UV) sync --quiet --frozen --all-extras || { \
+	@$(UV) sync --quiet --frozen --extra all || { \
 	  echo "set-up stopped: uv could not install what uv.lock names. Is the network up? Then run it again." >&2; exit 1; }
 	@touch .venv/.ready
 
@@ -84,6 +84,17 @@ lint: setup ## Check style, banned names and formatting
 
 types: setup ## Check types, strictly
 	@.venv/bin/mypy
+
+PIPELINE := .venv-pipeline/.ready
+
+$(PIPELINE): pyproject.toml uv.lock $(UV)
+	@command -v java >/dev/null || { echo "missing: Java 17, on which Spark runs (Debian: apt install openjdk-17-jre-headless)" >&2; exit 1; }
+	@[ -x .venv-pipeline/bin/python ] || "$(PYTHON)" -m venv --without-pip .venv-pipeline
+	@UV_PROJECT_ENVIRONMENT=.venv-pipeline $(UV) sync --quiet --frozen --extra all --extra pipeline
+	@touch $(PIPELINE)
+
+pipeline-test: $(PIPELINE) ## Run the tests of the Spark pipeline, in an environment of its own (.venv-pipeline)
+	@.venv-pipeline/bin/python -m pytest -q tests/pipeline $(ARGS)
 
 unit: setup check-node ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
@@ -116,5 +127,5 @@ deploy: setup check-node $(CDK) ## Deploy ENV (dev) to AWS, with your credential
 	@$(CDK) deploy --all -c env=$(ENV) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer .venv-pipeline node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,6 +24,8 @@ NAMES = (
     "archive",
     "lookup",
     "stack",
+    "compaction",
+    "source",
 )
 
 

@@ -18,6 +18,7 @@ from .enqueue import enqueue
 from .exits import ended
 from .job import job
 from .output import Output
+from .pipeline import pipeline
 from .queues import queue
 from .reap import reap
 from .why import why
@@ -28,7 +29,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Queues": (queue, dlq, archive, reap, doctor),
     "Workers": (worker,),
     "Local stack": (dev,),
-    "Measure": (bench,),
+    "Measure": (pipeline, bench),
 }
 
 FORESEEN = (OsqueueError, click.ClickException, KeyboardInterrupt)

@@ -197,6 +197,11 @@ class Draft:
             rope = self.lanes[(job_priority, kind)] = Rope(Backlog())
         return rope
 
+    def has_room_for(self, places: set[tuple[int, str]]) -> bool:
+        """Could all of these priorities and kinds have their lane?"""
+        held = {place for place, rope in self.lanes.items() if rope}
+        return len(held | places) <= limits.LANES_MAX or places <= self.lanes.keys()
+
     def _drop_empty_lanes(self) -> None:
         for place in [place for place, rope in self.lanes.items() if not rope]:
             del self.lanes[place]

@@ -111,6 +111,12 @@ class Attach(Operation, frozen=True, tag="attach"):
     delayed: bool = False
 
 
+class AttachAll(Operation, frozen=True, tag="attach_all"):
+    """Accept several bulks at once: all of them, or none."""
+
+    parts: tuple[Attach, ...]  # each of a lane of its own; at most one is of delayed jobs
+
+
 class Claim(Operation, frozen=True, tag="claim"):
     """Lease up to ``limit`` jobs to a worker."""
 
@@ -255,6 +261,7 @@ LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue u
 Op = (
     Enqueue
     | Attach
+    | AttachAll
     | Claim
     | Heartbeat
     | Complete

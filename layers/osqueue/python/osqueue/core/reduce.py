@@ -27,6 +27,7 @@ from .ops import (
     Abort,
     Amend,
     Attach,
+    AttachAll,
     Cancel,
     Claim,
     Code,
@@ -199,6 +200,21 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
         target, count = SCHEDULED if op.delayed else QUEUED, sum(span.count for span in op.spans)
         draft.events.append(Event(b"", draft.now, "", target, "enqueue", kind=op.kind, count=count))
     return outcome([Code.SCHEDULED if op.delayed else Code.QUEUED])
+
+
+def _attach_all(draft: Draft, op: AttachAll) -> Outcome:
+    """Several bulks join, or none of them does: what one would be refused for is looked for in all of them first."""
+    names = [span.name for part in op.parts for span in part.spans]
+    if any(born_of(name) < draft.gc_floor for name in names):
+        return outcome([Code.STALE])
+    delayed = sum(len(part.spans) for part in op.parts if part.delayed)
+    if delayed and len(draft.delayed_spans) + delayed > settle.DELAYED_SPANS_MAX:
+        return outcome([Code.DELAYED_LIMIT])
+    if not draft.has_room_for({(part.priority, part.kind) for part in op.parts if not part.delayed}):
+        return outcome([Code.LANES])
+    for part in op.parts:
+        _attach(draft, part)
+    return outcome([Code.QUEUED])
 
 
 # ── To the workers ───────────────────────────────────────────────────────────
@@ -381,6 +397,7 @@ def _release_each(draft: Draft, op: Release) -> Outcome:
 _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     Enqueue: _enqueue,
     Attach: _attach,
+    AttachAll: _attach_all,
     Claim: _claim,
     Heartbeat: lambda draft, op: outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held]),
     Complete: lambda draft, op: outcome([_complete(draft, item) for item in op.items]),

@@ -1,0 +1,1 @@
+"""The jobs of the pipeline: each has ``run(spark, config)``, and a ``main()`` that only parses."""

@@ -1,0 +1,269 @@
+"""Compaction: the archive's parts of a range of hours as the tables ``jobs`` and ``attempts``.
+
+    spark-submit pipeline/jobs/compact.py s3://bucket/prefix s3://bucket/tables --at 2026-01-05T10:05:00Z
+
+A run over the same hours changes nothing, so a scheduled run goes over the latest hours again and so finds parts that
+came late or were written anew. Each record stands in the hour in which it was archived first. A record that was
+archived twice is looked for as far back as the job's end, before which no record of it can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from osqueue.errors import OsqueueError, Rejected
+from osqueue.validation import queue_name
+from pipeline import archive, tables, transforms
+from pipeline.archive import HOUR_MS, Aside, Part
+from pipeline.folders import Folders, place
+from pipeline.session import session
+from pipeline.tables import ATTEMPTS, JOBS
+
+LOOK_BACK_HOURS = 3
+BATCH_PARTS = 1_000  # whole hours are done together up to this many parts
+BATCH_BYTES = 256 << 20  # or this many compressed bytes
+KEYS = (*transforms.KEY, "date", "hour", "part")
+
+Progress = Callable[[int, int], None]  # parts done, of how many
+
+
+class Compaction(Struct, frozen=True):
+    """What to compact."""
+
+    store: str  # address of the store, with archive/ in it
+    tables: str  # address of the folder of the tables
+    since: datetime | None = None  # from the hour of this moment on; None: from the first archived hour on
+    until: datetime | None = None  # up to the end of the hour before this moment; None: up to the last one
+    queues: tuple[str, ...] = ()  # none: all
+
+
+class Compacted(Struct, frozen=True):
+    """What a run did."""
+
+    hours: int = 0  # partitions that were replaced
+    emptied: int = 0  # of these, those that have no jobs now
+    parts: int = 0  # that were read
+    jobs: int = 0  # written
+    attempts: int = 0  # written
+    repeats: int = 0  # records that an earlier hour or part had
+    aside: tuple[Aside, ...] = ()  # parts that were left out, and why
+
+
+class _Batch(Struct, frozen=True):
+    parts: list[Part]
+    partitions: list[str]  # to be replaced
+
+
+def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[datetime, datetime]:
+    """The hours that a run scheduled for a moment goes over: the last so many that had ended by then."""
+    until = _hour(at, "at")
+    return until - timedelta(hours=look_back), until
+
+
+def run(spark: SparkSession, config: Compaction, progress: Progress = lambda done, total: None) -> Compacted:
+    """Replace the partitions of a range of hours in both tables."""
+    store, root = place(config.store, "store"), place(config.tables, "tables")
+    queues = tuple(map(queue_name, config.queues))
+    since = _ms(config.since, "since")
+    until = _ms(config.until, "until")
+    if since is not None and until is not None and since >= until:
+        raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
+    found = archive.parts(spark, store, queues, since, until)
+    total, done = Compacted(), 0
+    for batch in _batches(found, _there(spark, root, queues, found, since, until)):
+        with tables.staging(spark, root) as folder:
+            one = _compact(spark, store, root, folder, batch)
+        total = _sum(total, one)
+        done += len(batch.parts)
+        progress(done, len(found))
+    return total
+
+
+def _hour(at: datetime, field: str) -> datetime:
+    if at.tzinfo is None:
+        raise Rejected(
+            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
+        )
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _ms(at: datetime | None, field: str) -> int | None:
+    return None if at is None else round(_hour(at, field).timestamp() * 1000)
+
+
+def _sum(total: Compacted, one: Compacted) -> Compacted:
+    return replace(
+        total, **{name: getattr(total, name) + getattr(one, name) for name in total.__struct_fields__}
+    )
+
+
+def _there(
+    spark: SparkSession,
+    root: str,
+    queues: Sequence[str],
+    found: Sequence[Part],
+    since: int | None,
+    until: int | None,
+) -> list[str]:
+    """The partitions in the range that the tables have already: those without parts now are to be emptied.
+
+    A range without a beginning or an end is that of the archive's hours: what is older may have been purged there.
+    """
+    since = since if since is not None else min((each.at_ms for each in found), default=None)
+    until = until if until is not None else max((each.at_ms + HOUR_MS for each in found), default=None)
+    if since is None or until is None:
+        return []
+    there = {each for table in (JOBS, ATTEMPTS) for each in tables.partitions(spark, root, table)}
+
+    def wanted(partition: str) -> bool:
+        queue, at = archive.hour_of(partition)
+        return since <= at < until and (not queues or queue in queues)
+
+    return sorted(filter(wanted, there))
+
+
+def _batches(found: Sequence[Part], there: Sequence[str]) -> Iterator[_Batch]:
+    """Whole hours, the oldest first."""
+    hours: dict[int, tuple[list[Part], set[str]]] = {}
+    for part in found:
+        parts, names = hours.setdefault(part.at_ms, ([], set()))
+        parts.append(part)
+        names.add(part.partition)
+    for name in there:
+        hours.setdefault(archive.hour_of(name)[1], ([], set()))[1].add(name)
+    parts, names = [], set()
+    for _, (more, others) in sorted(hours.items()):
+        size = sum(each.size for each in [*parts, *more])
+        if parts and (len(parts) + len(more) > BATCH_PARTS or size > BATCH_BYTES):
+            yield _Batch(parts, sorted(names))
+            parts, names = [], set()
+        parts, names = [*parts, *more], names | others
+    if names:
+        yield _Batch(parts, sorted(names))
+
+
+def _compact(spark: SparkSession, store: str, root: str, folder: str, batch: _Batch) -> Compacted:
+    def write(records: DataFrame) -> None:
+        Folders(spark).delete(f"{folder}/{JOBS.name}")  # of an attempt that met damage
+        tables.stage(transforms.jobs(records), folder, JOBS)
+
+    _, aside = archive.undamaged(spark, store, batch.parts, write)
+    rows = tables.read(spark, folder, JOBS).count()
+    staged = _without_repeats(spark, store, folder, batch)
+    jobs = attempts = 0
+    leases = f"{folder}/leases"
+    if staged:
+        left = _staged(spark, staged)
+        tables.stage(transforms.attempts(left), leases, ATTEMPTS)
+        jobs, attempts = left.count(), tables.read(spark, leases, ATTEMPTS).count()
+    emptied = tables.publish(spark, root, staged, JOBS, batch.partitions)
+    held = dict.fromkeys(tables.partitions(spark, leases, ATTEMPTS), leases)
+    tables.publish(spark, root, held, ATTEMPTS, batch.partitions)
+    return Compacted(
+        hours=len(batch.partitions),
+        emptied=len(emptied),
+        parts=len(batch.parts) - len(aside),
+        jobs=jobs,
+        attempts=attempts,
+        repeats=rows - jobs,
+        aside=tuple(aside),
+    )
+
+
+def _staged(spark: SparkSession, staged: Mapping[str, str]) -> DataFrame:
+    """The rows of staged partitions of ``jobs``."""
+    frames = []
+    for folder in sorted(set(staged.values())):
+        base = f"{folder}/{JOBS.name}"
+        paths = [f"{base}/{each}" for each, where in staged.items() if where == folder]
+        frames.append(spark.read.schema(JOBS.schema).option("basePath", base).parquet(*paths))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _without_repeats(spark: SparkSession, store: str, folder: str, batch: _Batch) -> dict[str, str]:
+    """Where each partition lies once repeated records are out of it. Only partitions that had some are rewritten."""
+    whole = tables.read(spark, folder, JOBS)
+    staged = dict.fromkeys(tables.partitions(spark, folder, JOBS), folder)
+    own = whole.select(*KEYS)
+    everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, folder, whole, batch), own)
+    repeats = transforms.repeated(everywhere)
+    if repeats.isEmpty():
+        return staged
+    touched = [
+        archive.folder_of(row.queue, row.date, row.hour)
+        for row in own.join(repeats, [*transforms.KEY], "left_semi")
+        .select(*JOBS.partitions.names)
+        .distinct()
+        .collect()
+    ]
+    clean = f"{folder}/clean"
+    rows = _staged(spark, {each: staged.pop(each) for each in touched})
+    tables.stage(transforms.without_repeats(rows, repeats, everywhere), clean, JOBS)
+    return staged | dict.fromkeys(tables.partitions(spark, clean, JOBS), clean)
+
+
+def _earlier(
+    spark: SparkSession, store: str, folder: str, jobs: DataFrame, batch: _Batch
+) -> Iterator[DataFrame]:
+    """The keys in hours before the batch's, as far back as its jobs ended. Damaged parts are known there as well."""
+    ended = jobs.groupBy("queue").agg(F.unix_millis(F.min("finished_at")).alias("oldest_ms")).collect()
+    first = min((each.at_ms for each in batch.parts), default=0)
+    before: list[Part] = []
+    for row in ended:
+        since = row.oldest_ms // HOUR_MS * HOUR_MS
+        if since < first:
+            before += archive.parts(spark, store, [row.queue], since, first)
+    if before:
+        path = f"{folder}/earlier"
+
+        def write(records: DataFrame) -> None:
+            records.select(*KEYS).write.mode("overwrite").parquet(path)
+
+        archive.undamaged(spark, store, before, write)
+        yield spark.read.parquet(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("store", help="address of the store, with archive/ in it")
+    parser.add_argument("tables", help="address of the folder of the tables")
+    parser.add_argument(
+        "--since", type=datetime.fromisoformat, help="the first hour (the first archived one)"
+    )
+    parser.add_argument("--until", type=datetime.fromisoformat, help="the end (of the last archived hour)")
+    parser.add_argument(
+        "--at", type=datetime.fromisoformat, help="when the run was scheduled, for --look-back"
+    )
+    parser.add_argument(
+        "--look-back", type=int, default=LOOK_BACK_HOURS, help="hours that had ended by --at (3)"
+    )
+    parser.add_argument(
+        "--queue", action="append", default=[], help="only this one; may be given again (all)"
+    )
+    given = parser.parse_args(arguments)
+    if given.at is not None and (given.since is not None or given.until is not None):
+        parser.error("--at sets the hours by itself: leave out --since and --until")
+    try:
+        since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)
+        config = Compaction(given.store, given.tables, since, until, tuple(given.queue))
+        done = run(session("osqueue compact"), config)
+    except OsqueueError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    print(msgspec.json.encode(done).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

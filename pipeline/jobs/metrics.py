@@ -1,0 +1,185 @@
+"""Metrics: what each queue did, hour by hour and day by day, from the tables ``jobs`` and ``attempts``.
+
+    spark-submit pipeline/jobs/metrics.py s3://bucket/tables --since 2026-01-05 --until 2026-01-12
+
+Whole days are computed anew and replaced. A job becomes part of them once it has ended and is compacted: arrivals and
+depth of hours whose jobs have not all ended rise until they have, so go over the last days again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from osqueue.errors import OsqueueError, Rejected
+from osqueue.validation import queue_name
+from pipeline import figures, tables
+from pipeline.figures import DAY, Range
+from pipeline.folders import place
+from pipeline.session import session
+from pipeline.tables import (
+    ATTEMPTS,
+    JOBS,
+    METRICS_DAILY,
+    METRICS_ERRORS,
+    METRICS_HOURLY,
+    METRICS_WORKERS,
+    Table,
+)
+
+TABLES = (METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
+DAY_MS = 86_400_000
+TARGET_MS = 60_000
+LOOK_BACK_DAYS = 7
+
+Progress = Callable[[int, int], None]  # tables done, of how many
+
+
+class Metrics(Struct, frozen=True):
+    """What to compute."""
+
+    tables: str  # address of the folder of the tables
+    since: datetime | None = None  # from the day of this moment on, UTC; None: from the first job's on
+    until: datetime | None = (
+        None  # up to the day before this moment's, unless it is later than 0:00; None: the end
+    )
+    queues: tuple[str, ...] = ()  # none: all
+    target_ms: int = TARGET_MS  # the longest wait that is on target, milliseconds
+
+
+class Measured(Struct, frozen=True):
+    """What a run did."""
+
+    since: datetime | None = None  # the days it is about; None: there are no jobs
+    until: datetime | None = None
+    rows: dict[str, int] = {}  # of each table
+
+
+def run(spark: SparkSession, config: Metrics, progress: Progress = lambda done, total: None) -> Measured:
+    """Replace the metrics of a range of days."""
+    root = place(config.tables, "tables")
+    queues = tuple(map(queue_name, config.queues))
+    if config.target_ms < 0:
+        raise Rejected("target_ms: it is less than 0. Give milliseconds, such as 60000.", field="target_ms")
+    since, until = _day(config.since, "since"), _day(config.until, "until", up=True)
+    if since is not None and until is not None and since >= until:
+        raise Rejected("until: it is not after the day of since. Give a later moment.", field="until")
+    jobs, attempts = (_history(spark, root, table, since, queues) for table in (JOBS, ATTEMPTS))
+    ends = jobs.agg(
+        F.unix_millis(F.min("enqueued_at")).alias("first"), F.unix_millis(F.max("finished_at")).alias("last")
+    ).first()
+    assert ends is not None
+    first = since if since is not None else _floor(ends.first) if ends.first is not None else until
+    last = until if until is not None else _floor(ends.last) + DAY_MS if ends.last is not None else since
+    if first is None or last is None or first >= last:
+        return Measured()
+    jobs, attempts = jobs.select(*figures.OF_JOBS).persist(), attempts.select(*figures.OF_ATTEMPTS).persist()
+    made = _frames(jobs, attempts, first, last, config.target_ms) if ends.first is not None else {}
+    rows = dict.fromkeys((table.name for table in TABLES), 0)
+    with tables.staging(spark, root) as folder:
+        for done, table in enumerate(TABLES if made else (), start=1):
+            tables.stage(made[table.name], folder, table)
+            rows[table.name] = tables.read(spark, folder, table).count()
+            progress(done, len(TABLES))
+        for table in TABLES:
+            staged = dict.fromkeys(tables.partitions(spark, folder, table), folder)
+            there = tables.partitions(spark, root, table)
+            replaced = {*staged, *(each for each in there if _within(each, first, last, queues))}
+            tables.publish(spark, root, staged, table, replaced)
+    jobs.unpersist()
+    attempts.unpersist()
+    return Measured(_moment(first), _moment(last), rows)
+
+
+def _frames(
+    jobs: DataFrame, attempts: DataFrame, first: int, last: int, target_ms: int
+) -> dict[str, DataFrame]:
+    hours, days = Range(first, last), Range(first, last, DAY)
+    return {
+        METRICS_HOURLY.name: figures.metrics(jobs, attempts, hours, target_ms),
+        METRICS_DAILY.name: figures.metrics(jobs, attempts, days, target_ms),
+        METRICS_WORKERS.name: figures.workers(attempts, hours),
+        METRICS_ERRORS.name: figures.errors(attempts, hours),
+    }
+
+
+def _history(
+    spark: SparkSession, root: str, table: Table, since: int | None, queues: Sequence[str]
+) -> DataFrame:
+    """What may tell of the days from ``since`` on: a job is archived in the hour of its end or a later one."""
+    rows = tables.read(spark, root, table)
+    if since is not None:
+        rows = rows.filter(F.col("date") >= F.lit(_moment(since).date()))
+    return rows.filter(F.col("queue").isin(*queues)) if queues else rows
+
+
+def _day(at: datetime | None, field: str, up: bool = False) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise Rejected(
+            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T00:00Z.", field=field
+        )
+    ms = round(at.timestamp() * 1000)
+    return _floor(ms + DAY_MS - 1) if up else _floor(ms)
+
+
+def _floor(ms: int) -> int:
+    return ms // DAY_MS * DAY_MS
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _within(partition: str, first: int, last: int, queues: Sequence[str]) -> bool:
+    queue, day = (each.partition("=")[2] for each in partition.split("/"))
+    at = round(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1000)
+    return first <= at < last and (not queues or queue in queues)
+
+
+def days_before(at: datetime, look_back: int = LOOK_BACK_DAYS) -> tuple[datetime, datetime]:
+    """The days that a run scheduled for a moment goes over: the one it falls into and so many before."""
+    return at - timedelta(days=look_back), at
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tables", help="address of the folder of the tables")
+    parser.add_argument("--since", type=_aware, help="the first day, UTC (the first job's)")
+    parser.add_argument("--until", type=_aware, help="the end, UTC (of the last job's day)")
+    parser.add_argument("--at", type=_aware, help="when the run was scheduled, for --look-back")
+    parser.add_argument("--look-back", type=int, default=LOOK_BACK_DAYS, help="days before --at's (7)")
+    parser.add_argument(
+        "--queue", action="append", default=[], help="only this one; may be given again (all)"
+    )
+    parser.add_argument("--target-ms", type=int, default=TARGET_MS, help="the longest wait on target (60000)")
+    given = parser.parse_args(arguments)
+    if given.at is not None and (given.since is not None or given.until is not None):
+        parser.error("--at sets the days by itself: leave out --since and --until")
+    try:
+        since, until = days_before(given.at, given.look_back) if given.at else (given.since, given.until)
+        config = Metrics(given.tables, since, until, tuple(given.queue), given.target_ms)
+        done = run(session("osqueue metrics"), config)
+    except OsqueueError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    print(msgspec.json.encode(done).decode())
+    return 0
+
+
+def _aware(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""The operations review: from the tables to one HTML file.
+
+    spark-submit pipeline/jobs/report.py s3://bucket/tables s3://bucket/reports/week.html --since 2026-01-05T00:00Z
+
+Counts, errors, workers and depths are those of the metrics, so run these first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from osqueue.errors import NotFound, OsqueueError, Rejected, Unavailable
+from osqueue.validation import queue_name
+from pipeline.folders import place
+from pipeline.report.collect import collect
+from pipeline.report.history import History, history
+from pipeline.report.model import HOUR_MS, TITLE
+from pipeline.report.page import page
+from pipeline.session import session
+
+
+class Review(Struct, frozen=True):
+    """What to report."""
+
+    tables: str  # address of the folder of the tables
+    out: str  # the file to write: a path, file:// or, on EMR, s3://
+    since: datetime | None = None  # from the hour of this moment on; None: from the first thing that happened
+    until: datetime | None = None  # up to the hour of this moment; None: up to the last thing that happened
+    queues: tuple[str, ...] = ()  # none: all
+    target_ms: int | None = None  # how long a job may wait; None: as the metrics have it
+    title: str = TITLE
+
+
+class Reported(Struct, frozen=True):
+    """What a run wrote."""
+
+    path: str
+    bytes: int
+    queues: int
+    jobs: int  # that arrived in the period
+    since: str
+    until: str
+
+
+def run(spark: SparkSession, config: Review) -> Reported:
+    """Write the report and say where it is."""
+    root, out = place(config.tables, "tables"), place(config.out, "out")
+    if config.target_ms is not None and config.target_ms < 0:
+        raise Rejected("target_ms: it is below zero. Give milliseconds, such as 60000.", field="target_ms")
+    told = history(spark, root, tuple(map(queue_name, config.queues)))
+    begins_ms, ends_ms = _period(told, config)
+    report = collect(told, begins_ms, ends_ms, config.target_ms, config.title)
+    if not report.queues and not told.jobs.filter(_ended_within(begins_ms, ends_ms)).isEmpty():
+        raise NotFound(
+            f"tables: {root} has jobs of this period, but no metrics. First run osqueue pipeline metrics."
+        )
+    text = page(report).encode()
+    _write(spark, out, text)
+    return Reported(
+        path=out.removeprefix("file://"),
+        bytes=len(text),
+        queues=len(report.queues) + report.queues_other,
+        jobs=report.totals.enqueued,
+        since=_iso(report.begins_ms),
+        until=_iso(report.ends_ms),
+    )
+
+
+def _period(told: History, config: Review) -> tuple[int, int]:
+    """The hours asked for; where none are, from the first arrival to the last end."""
+    since, until = _hour(config.since, "since"), _hour(config.until, "until")
+    if since is None or until is None:
+        ends = told.jobs.agg(
+            F.unix_millis(F.min("enqueued_at")).alias("first"),
+            F.unix_millis(F.max("finished_at")).alias("last"),
+        ).first()
+        if ends is None or ends["first"] is None:
+            raise NotFound(
+                f"tables: {told.root} has no jobs. Compact an archive first: osqueue pipeline compact."
+            )
+        since = ends["first"] if since is None else since
+        until = ends["last"] + 1 if until is None else until
+    if since >= until:
+        raise Rejected("until: the period ends before it begins. Give a later moment.", field="until")
+    return since, until
+
+
+def _ended_within(begins_ms: int, ends_ms: int) -> Column:
+    ended_ms = F.unix_millis("finished_at")
+    return (ended_ms >= begins_ms) & (ended_ms < ends_ms)
+
+
+def _hour(at: datetime | None, field: str) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise Rejected(
+            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
+        )
+    return round(at.timestamp() * 1000) // HOUR_MS * HOUR_MS
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _write(spark: SparkSession, out: str, text: bytes) -> None:
+    """Replace the file: whoever reads it sees the old one or the new one."""
+    if out.startswith("file://"):
+        path = Path(out.removeprefix("file://"))
+        draft = path.with_name(f".{path.name}.draft")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(text)
+            draft.replace(path)
+        except OSError as error:
+            raise Unavailable(
+                f"{path} could not be written: {error.strerror}. Name another file as out."
+            ) from error
+        return
+    where: Any = spark._jvm.org.apache.hadoop.fs.Path(out)  # type: ignore[union-attr]
+    stream = where.getFileSystem(spark._jsc.hadoopConfiguration()).create(where, True)
+    try:
+        stream.write(bytearray(text))
+    finally:
+        stream.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point for ``spark-submit``: prints what was written as one line of JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tables", help="address of the folder of the tables")
+    parser.add_argument("out", help="the HTML file to write")
+    parser.add_argument(
+        "--since", type=datetime.fromisoformat, help="the first hour (when the first job arrived)"
+    )
+    parser.add_argument("--until", type=datetime.fromisoformat, help="the end (when the last job ended)")
+    parser.add_argument(
+        "--queue", action="append", default=[], help="only this one; may be given again (all)"
+    )
+    parser.add_argument("--target-ms", type=int, help="how long a job may wait (as the metrics have it)")
+    parser.add_argument("--title", default=TITLE, help="the page's heading")
+    given = parser.parse_args(arguments)
+    config = Review(
+        given.tables, given.out, given.since, given.until, tuple(given.queue), given.target_ms, given.title
+    )
+    try:
+        done = run(session("osqueue report"), config)
+    except OsqueueError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    print(msgspec.json.encode(done).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

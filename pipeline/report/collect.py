@@ -1,0 +1,260 @@
+"""From the tables to a report's data. Everything is added up in Spark.
+
+What comes here is bounded by the numbers of queues, steps, workers and errors that are shown. Counts of whole hours are
+those of the metrics; what is finer than an hour is counted anew. Percentiles are always those of the jobs: the
+percentiles of hours cannot be added up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from osqueue.core.state import COMPLETED
+
+from .history import (
+    History,
+    Period,
+    as_quantiles,
+    completed_attempts,
+    of_queues,
+    quantiles,
+    since,
+    started,
+    waiting,
+)
+from .model import (
+    DAY_MS,
+    HOUR_MS,
+    TITLE,
+    Bin,
+    Error,
+    Load,
+    Queue,
+    Report,
+    Totals,
+    WeekHour,
+    Worker,
+    step_for,
+)
+from .steps import loads_of, points_of
+
+QUEUES_MAX = 20  # with a section of their own
+WORKERS_MAX = 12  # a queue's
+ERRORS_MAX = 10  # a queue's
+TARGET_MS = 60_000  # where neither the caller nor the metrics have one
+BINS_PER_DECADE = 6  # of a distribution; with more, whole milliseconds would leave holes
+
+_COUNTS = ("enqueued", "completed", "failed", "cancelled", "retried", "stalled")
+_LEASE_ENDS = ("completed", "failed", "stalled", "released", "cancelled")  # columns of the workers' metrics
+
+
+def collect(
+    told: History, begins_ms: int, ends_ms: int, target_ms: int | None = None, title: str = TITLE
+) -> Report:
+    """The report of a period."""
+    step_ms = step_for(ends_ms - begins_ms)
+    period = Period(begins_ms, ends_ms, step_ms, _target(told) if target_ms is None else target_ms)
+    told = since(told, period)
+    everything, totals = _totals(told, period)
+    names = sorted(totals, key=lambda name: (-totals[name].enqueued - totals[name].ended, name))
+    shown = names[:QUEUES_MAX]
+    told = of_queues(told, shown)
+    points, waits, runs = (
+        points_of(told, period),
+        _bins(started(told, period), "wait_ms"),
+        _runs(told, period),
+    )
+    errors, workers, week = _errors(told, period), _workers(told, period), _week(told, period)
+    queues = [
+        Queue(
+            name,
+            totals[name],
+            points.get(name, ()),
+            waits.get(name, ()),
+            runs.get(name, ()),
+            *errors.get(name, ((), 0)),
+            *workers.get(name, ((), 0)),
+            week.get(name, ()),
+        )
+        for name in shown
+    ]
+    return Report(
+        begins_ms,
+        ends_ms,
+        step_ms,
+        period.target_ms,
+        everything,
+        tuple(queues),
+        len(names) - len(shown),
+        title,
+    )
+
+
+def _target(told: History) -> int:
+    """The target that the latest metrics were made with."""
+    row = told.hours.agg(F.max_by("target_ms", "start").alias("target_ms")).first()
+    return TARGET_MS if row is None or row["target_ms"] is None else int(row["target_ms"])
+
+
+# ── Totals ───────────────────────────────────────────────────────────────────
+
+
+def _totals(told: History, period: Period) -> tuple[Totals, dict[str, Totals]]:
+    """Of all queues, and by queue."""
+    counts = _by_queue(told.hours, *(F.sum(name).cast("long").alias(name) for name in _COUNTS))
+    leases = sum((F.col(name) for name in _LEASE_ENDS), F.lit(0))
+    attempts = _by_queue(told.workers, F.sum(leases).cast("long").alias("attempts"))
+    waits = _by_queue(started(told, period), *waiting(period))
+    runs = _by_queue(completed_attempts(told, period), quantiles("run_ms"))
+    completed = told.jobs.filter((F.col("state") == COMPLETED) & F.col("total_ms").isNotNull())
+    wholes = _by_queue(completed.filter(period.has("finished_at")), quantiles("total_ms"))
+    totals = {
+        name: Totals(
+            **{each: int(row[each] or 0) for each in _COUNTS},
+            attempts=attempts[name]["attempts"] if name in attempts else 0,
+            started=waits[name]["started"] if name in waits else 0,
+            in_time=waits[name]["in_time"] if name in waits else 0,
+            wait=as_quantiles(waits.get(name)),
+            run=as_quantiles(runs.get(name)),
+            whole=as_quantiles(wholes.get(name)),
+        )
+        for name, row in counts.items()
+    }
+    everything = totals.pop(None, Totals())
+    return everything, {name: each for name, each in totals.items() if name is not None}
+
+
+def _by_queue(frame: DataFrame, *columns: Column) -> dict[str | None, Row]:
+    """One row for each queue; under None that of all queues."""
+    return {row["queue"]: row for row in frame.rollup("queue").agg(*columns).collect()}
+
+
+# ── Distributions, hours of the week ─────────────────────────────────────────
+
+
+def _runs(told: History, period: Period) -> dict[str, tuple[Bin, ...]]:
+    return _bins(completed_attempts(told, period), "run_ms")
+
+
+def _bins(frame: DataFrame, of: str) -> dict[str, tuple[Bin, ...]]:
+    """The distribution of a span, by queue."""
+    bins: dict[str, list[Bin]] = defaultdict(list)
+    for row in frame.groupBy("queue", _bin(of)).count().orderBy("queue", "bin").collect():
+        bins[row["queue"]].append(_as_bin(row["bin"], row["count"]))
+    return {queue: tuple(own) for queue, own in bins.items()}
+
+
+def _bin(of: str) -> Column:
+    """Which bar of a distribution a span belongs to; null is the one below a millisecond."""
+    return F.when(
+        F.col(of) >= 1, F.floor(F.log10(F.col(of).cast("double")) * BINS_PER_DECADE + F.lit(1e-9))
+    ).alias("bin")
+
+
+def _as_bin(index: int | None, count: int) -> Bin:
+    if index is None:
+        return Bin(0.0, 1.0, count)
+    return Bin(10 ** (index / BINS_PER_DECADE), 10 ** ((index + 1) / BINS_PER_DECADE), count)
+
+
+def _week(told: History, period: Period) -> dict[str, tuple[WeekHour, ...]]:
+    """The hours of the week, by queue; those of the period in which nothing happened, too."""
+    hours = Counter((at_ms // DAY_MS + 3) % 7 * 24 + at_ms // HOUR_MS % 24 for at_ms in period.hours)
+
+    def of_week(moment: str) -> Column:
+        return (F.weekday(moment) * 24 + F.hour(moment)).alias("of_week")
+
+    arrived = told.hours.groupBy("queue", of_week("start")).agg(F.sum("enqueued").alias("enqueued")).collect()
+    begun = started(told, period).groupBy("queue", of_week("started_at")).agg(*waiting(period)[:2]).collect()
+    counts: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in (*arrived, *begun):
+        counts[row["queue"]][row["of_week"]] |= {
+            name: int(value or 0) for name, value in row.asDict().items() if name not in ("queue", "of_week")
+        }
+    return {
+        queue: tuple(
+            WeekHour(
+                of_week // 24,
+                of_week % 24,
+                number,
+                own[of_week].get("enqueued", 0),
+                own[of_week].get("started", 0),
+                own[of_week].get("in_time", 0),
+            )
+            for of_week, number in sorted(hours.items())
+        )
+        for queue, own in counts.items()
+    }
+
+
+# ── Errors and workers ───────────────────────────────────────────────────────
+
+
+def _errors(told: History, period: Period) -> dict[str, tuple[tuple[Error, ...], int]]:
+    """The most frequent errors by queue, and how many more there were."""
+    kinds = told.errors.groupBy("queue", "fingerprint").agg(
+        F.max_by("error_type", "last_at").alias("kind"),
+        F.max_by("example", "last_at").alias("example"),
+        F.sum("attempts").alias("number"),
+        F.sum("deaths").alias("deaths"),
+        F.unix_millis(F.min("first_at")).alias("first_ms"),
+        F.unix_millis(F.max("last_at")).alias("last_ms"),
+    )
+    found: dict[str, tuple[tuple[Error, ...], int]] = {}
+    for row in _most(kinds, "number", "fingerprint", ERRORS_MAX):
+        own, rest = found.get(row["queue"], ((), row["everything"]))
+        error = Error(
+            row["fingerprint"],
+            row["kind"] or "",
+            row["example"] or "",
+            row["number"],
+            row["deaths"] or 0,
+            row["first_ms"],
+            row["last_ms"],
+        )
+        found[row["queue"]] = ((*own, error), rest - error.count)
+    return found
+
+
+def _workers(told: History, period: Period) -> dict[str, tuple[tuple[Worker, ...], int]]:
+    """The busiest workers by queue, and how many more there were."""
+    leases = sum((F.col(name) for name in _LEASE_ENDS), F.lit(0))
+    busy = told.workers.groupBy("queue", "worker").agg(
+        F.sum("held_ms").alias("held_ms"),
+        F.sum(leases).alias("attempts"),
+        F.sum(F.col("failed") + F.col("stalled")).alias("failed"),
+        (F.sum("utilisation") * HOUR_MS).alias("used_ms"),
+    )
+    rows = _most(busy, "held_ms", "worker", WORKERS_MAX)
+    loads: dict[tuple[str, str], list[Load]] = defaultdict(list)
+    names = sorted({row["worker"] for row in rows})
+    for row in loads_of(told, period, names).collect():
+        loads[row["queue"], row["worker"]].append(Load(row["at_ms"], row["held_ms"] / period.step_ms))
+    found: dict[str, tuple[tuple[Worker, ...], int]] = {}
+    for row in rows:
+        own, rest = found.get(row["queue"], ((), row["rows"]))
+        worker = Worker(
+            row["worker"],
+            row["attempts"],
+            row["failed"],
+            row["held_ms"],
+            min(1.0, row["used_ms"] / (period.ends_ms - period.begins_ms)),
+            tuple(loads[row["queue"], row["worker"]]),
+        )
+        found[row["queue"]] = ((*own, worker), rest - 1)
+    return found
+
+
+def _most(frame: DataFrame, by: str, then: str, most: int) -> list[Row]:
+    """The highest rows of each queue, the highest first, with the number of rows and the sum of all."""
+    queue = Window.partitionBy("queue")
+    ranked = frame.select(
+        "*",
+        F.row_number().over(queue.orderBy(F.desc(by), then)).alias("rank"),
+        F.count("*").over(queue).alias("rows"),
+        F.sum(by).over(queue).alias("everything"),
+    )
+    return ranked.filter(F.col("rank") <= most).orderBy("queue", "rank").collect()

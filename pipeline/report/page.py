@@ -1,0 +1,288 @@
+"""The page: the answer first, then all queues side by side, then each queue from what was promised to who did it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+
+from . import patterns, timeline, words
+from .figures import figure, table
+from .markup import Child, Markup, joined, tag
+from .model import HOUR_MS, Point, Quantiles, Queue, Report, Totals, filled, share, steps_of
+from .style import SCRIPT, STYLE
+
+HEADLINE_GOOD = 0.99  # of jobs in time: what the first sentence calls kept
+
+
+def page(report: Report) -> str:
+    """The whole file. It loads nothing, and its policy forbids that anything in it does."""
+    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    when = words.period(report.begins_ms, report.ends_ms)
+    steps = steps_of(report)
+    points = [filled(queue.points, steps) for queue in report.queues]
+    several = len(report.queues) > 1
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{report.title}, {when}"),
+        tag("style", Markup(STYLE)),
+    )
+    body = tag(
+        "body",
+        tag(
+            "header",
+            tag("p", f"{when}, UTC", class_="when"),
+            tag("h1", report.title),
+            answer(report, points),
+            tiles(report.totals, report),
+        ),
+        tag(
+            "main",
+            overview(report, points) if several else None,
+            [
+                section(queue, each, report, index)
+                for index, (queue, each) in enumerate(zip(report.queues, points, strict=True))
+            ],
+            tag(
+                "p",
+                f"{words.whole(report.queues_other)} smaller queues are counted above only.",
+                class_="nothing",
+            )
+            if report.queues_other
+            else None,
+        ),
+        tag("footer", tag("p", _method(report))),
+        tag("script", Markup(SCRIPT)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+# ── The answer ───────────────────────────────────────────────────────────────
+
+
+def answer(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
+    """Three sentences: was the promise kept, did the workers keep up, what failed."""
+    totals = report.totals
+    if not totals.enqueued + totals.started + totals.ended:
+        return tag("p", "No jobs arrived, started or ended in this period.", class_="answer")
+    sentences = [_promise(totals, report), _pace(report, points), _failures(report)]
+    return tag("p", [joined(sentence, " ") for sentence in sentences if sentence], class_="answer")
+
+
+def _promise(totals: Totals, report: Report) -> Markup | None:
+    in_time = share(totals.in_time, totals.started)
+    if in_time is None or totals.wait is None:
+        return None
+    return joined(
+        tag("b", words.percent(in_time), class_="good" if in_time >= HEADLINE_GOOD else "bad"),
+        f" of {words.count(totals.started, 'job')} started within {words.span(report.target_ms)}; "
+        f"95 % within {words.span(totals.wait.p95_ms)}.",
+    )
+
+
+def _pace(report: Report, points: Sequence[Sequence[Point]]) -> Markup | None:
+    if not points:
+        return None
+    deepest = max(
+        (
+            (point.depth, -point.at_ms, queue.name)
+            for queue, each in zip(report.queues, points, strict=True)
+            for point in each
+        )
+    )
+    depth, at_ms, name = deepest
+    if not depth:
+        return joined("No job had to wait in line.")
+    where = joined(" in ", tag("bdi", name)) if len(report.queues) > 1 else None
+    return joined(
+        "The backlog was deepest",
+        where,
+        ": ",
+        tag("b", words.whole(depth)),
+        f" jobs, {words.when(-at_ms, report)}; {words.whole(sum(each[-1].depth for each in points))} in the "
+        f"last {words.step(report.step_ms)}.",
+    )
+
+
+def _failures(report: Report) -> Markup:
+    totals = report.totals
+    given_up = joined(tag("b", "No job failed for good", class_="good"))
+    if totals.failed:
+        number, jobs = words.count(totals.failed, "job").split(" ")
+        of_ended = words.percent(share(totals.failed, totals.ended))
+        given_up = joined(
+            tag("b", number, class_="bad"), f" {jobs} failed for good ({of_ended} of those that ended)"
+        )
+    first = max(
+        (error for queue in report.queues for error in queue.errors),
+        key=lambda error: error.count,
+        default=None,
+    )
+    if first is None:
+        return joined(given_up, ".")
+    kind = tag("bdi", patterns.clipped(first.kind) or "one without a type")
+    return joined(given_up, "; the most frequent error is ", kind, f", {words.count(first.count, 'time')}.")
+
+
+def tiles(totals: Totals, report: Report) -> Markup:
+    """The headline numbers."""
+    hours = max(report.ends_ms - report.begins_ms, 1) / HOUR_MS
+    attempts = f"{words.whole(totals.retried)} retried, {words.whole(totals.stalled)} stalled"
+    facts = (
+        ("arrived", words.whole(totals.enqueued), f"{words.short(totals.enqueued / hours)} an hour"),
+        ("completed", words.whole(totals.completed), f"{words.short(totals.completed / hours)} an hour"),
+        (
+            "failed",
+            words.whole(totals.failed),
+            (
+                f"{words.percent(share(totals.failed, totals.ended))} of those that ended"
+                if totals.ended
+                else ""
+            )
+            + (f"; {words.whole(totals.cancelled)} cancelled" if totals.cancelled else ""),
+        ),
+        (
+            f"started within {words.span(report.target_ms)}",
+            words.percent(share(totals.in_time, totals.started)),
+            f"{words.whole(totals.started - totals.in_time)} late",
+        ),
+        ("p95 wait", *_middle(totals.wait)),
+        ("p95 run", *_middle(totals.run)),
+        ("p95 end to end", *_middle(totals.whole)),
+        ("attempts", words.whole(totals.attempts), attempts),
+    )
+    return tag(
+        "dl",
+        [
+            tag("div", tag("dt", name), tag("dd", tag("b", value), tag("span", remark) if remark else None))
+            for name, value, remark in facts
+        ],
+        class_="tiles",
+    )
+
+
+def _middle(quantiles: Quantiles | None) -> tuple[str, str]:
+    """The 95th percentile, and those beside it."""
+    if quantiles is None:
+        return words.DASH, ""
+    return (
+        words.span(quantiles.p95_ms),
+        f"p50 {words.span(quantiles.p50_ms)}, p99 {words.span(quantiles.p99_ms)}",
+    )
+
+
+# ── Queues ───────────────────────────────────────────────────────────────────
+
+
+def overview(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
+    """All queues in one table, each with its depth over the period."""
+    rows = []
+    for index, (queue, each) in enumerate(zip(report.queues, points, strict=True)):
+        totals = queue.totals
+        depths = [point.depth for point in each]
+        rows.append(
+            (
+                tag("a", tag("bdi", queue.name), href=f"#q{index}"),
+                words.whole(totals.enqueued),
+                words.whole(totals.completed),
+                words.whole(totals.failed),
+                words.percent(share(totals.in_time, totals.started)),
+                words.span(totals.wait.p95_ms if totals.wait else None),
+                timeline.spark(depths, "depth", f"o{index}", f"Depth of {queue.name}"),
+                words.whole(max(depths, default=0)),
+            )
+        )
+    columns = ("queue", "arrived", "completed", "failed", "in time", "p95 wait", "depth", "deepest")
+    return tag(
+        "section",
+        tag("h2", "All queues"),
+        table(columns, rows, "All queues", class_="data queues"),
+        id="queues",
+    )
+
+
+def section(queue: Queue, points: Sequence[Point], report: Report, index: int) -> Markup:
+    """One queue."""
+    name = f"q{index}"
+    several = len(report.queues) > 1
+    long_enough = report.ends_ms - report.begins_ms >= 24 * HOUR_MS
+    return tag(
+        "section",
+        tag("h2", tag("bdi", queue.name)),
+        tiles(queue.totals, report) if several else None,
+        _part("Was it in time, did it keep up?"),
+        timeline.flow(points, report, f"{name}-flow"),
+        timeline.depth(points, report, f"{name}-depth"),
+        timeline.waits(points, report, f"{name}-waits"),
+        _pair(
+            patterns.spread(
+                "Waits", queue.waits, queue.totals.wait, f"{name}-wait", "jobs", report.target_ms
+            ),
+            patterns.spread("Run times", queue.runs, queue.totals.run, f"{name}-run", "attempts"),
+        ),
+        _part("What went wrong?"),
+        timeline.troubles(points, report, f"{name}-troubles"),
+        patterns.errors(queue, report),
+        _part("When and who?"),
+        worst_steps(points, report),
+        _pair(
+            patterns.busy_hours(queue.week, f"{name}-busy"),
+            patterns.late_hours(queue.week, report, f"{name}-late"),
+        )
+        if long_enough
+        else None,
+        patterns.workers(queue, report, f"{name}-worker"),
+        id=name,
+        class_="queue",
+    )
+
+
+def worst_steps(points: Sequence[Point], report: Report, most: int = 5) -> Markup | None:
+    """The steps to ask about: those in which most jobs were late or failed."""
+    worst = sorted(points, key=lambda point: (-(point.late + point.failed), point.at_ms))[:most]
+    rows = [
+        (
+            words.when(point.at_ms, report),
+            words.whole(point.late),
+            words.whole(point.failed),
+            words.whole(point.enqueued),
+            words.whole(point.depth),
+            words.span(point.wait.p95_ms if point.wait else None),
+        )
+        for point in worst
+        if point.late + point.failed
+    ]
+    if not rows:
+        return None
+    columns = ("from", "late", "failed", "arrived", "deepest", "p95 wait")
+    heading = (
+        f"Worst {words.step(report.step_ms)}s" if " " not in words.step(report.step_ms) else "Worst steps"
+    )
+    return figure(heading, "Most jobs late or failed.", (), table(columns, rows, heading))
+
+
+def _part(question: str) -> Markup:
+    return tag("h3", question)
+
+
+def _pair(*figures: Child) -> Markup:
+    return tag("div", figures, class_="pair")
+
+
+def _method(report: Report) -> str:
+    """How to read the numbers."""
+    step = words.step(report.step_ms)
+    return (
+        f"All times are UTC. One step of the time lines is {step if ' ' in step else f'one {step}'}. "
+        "A job waits from when it may be claimed to its first claim, and is in time within "
+        f"{words.span(report.target_ms)}. Run times are of attempts that completed, from claim to end; end to end is "
+        "from claimable to completed. Counted are jobs that have reached the archive."
+    )

@@ -1,0 +1,18 @@
+"""The Spark data source ``osqueue``: live jobs as a table, finished ones as a stream, bulks of jobs out of a DataFrame.
+
+    from pipeline.source import register
+
+    register(spark)
+    place = {"address": "s3://bucket/prefix", "queue": "emails"}
+    spark.read.format("osqueue").options(**place).load()
+    spark.readStream.format("osqueue").options(**place).load()
+    df.write.format("osqueue").options(**place, batch_id="2026-11-21").mode("append").save()
+
+Spark pickles these classes by reference: this package and ``osqueue`` have to be importable on every worker.
+"""
+
+from __future__ import annotations
+
+from .datasource import OsqueueDataSource, register
+
+__all__ = ["OsqueueDataSource", "register"]

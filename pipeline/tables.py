@@ -1,0 +1,273 @@
+"""The tables: what is in them, where they live, and how partitions of them are replaced.
+
+    <tables>/jobs/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/….parquet        by the hour of the archive, UTC
+    <tables>/attempts/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/….parquet    the same
+    <tables>/metrics_…/queue=<queue>/date=<YYYY-MM-DD>/….parquet            by the day of the event, UTC
+
+Plain Parquet, compressed with zstd. Read them with ``read``, which knows the type of every column; a reader that
+guesses takes a queue called ``2024`` for a number.
+
+A write never touches a table before all of it is there: it goes to ``<tables>/_staging/`` first, and then each
+partition that it is about, whether it has rows or not, is exchanged. No other partition is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from osqueue.clock import MACHINE, Machine
+from osqueue.errors import Conflict
+
+from .folders import Folders
+
+STAGING = "_staging"
+
+TEXT, INT, LONG, REAL = StringType(), IntegerType(), LongType(), DoubleType()
+FLAG, MOMENT, DAY = BooleanType(), TimestampType(), DateType()
+
+
+class Table(Struct, frozen=True):
+    """One table."""
+
+    name: str  # its folder's
+    columns: StructType  # without those it is partitioned by
+    partitions: StructType  # folders, in this order
+    spread: tuple[
+        str, ...
+    ] = ()  # columns whose values hardly repeat: a dictionary of them costs time and space
+
+    @property
+    def schema(self) -> StructType:
+        """All columns, as they are read."""
+        return StructType([*self.columns, *self.partitions])
+
+
+def _columns(*fields: tuple[str, DataType, str]) -> StructType:
+    return StructType([StructField(name, kind, True, {"comment": comment}) for name, kind, comment in fields])
+
+
+_QUEUE = ("queue", TEXT, "the queue's name")
+_BY_HOUR = _columns(
+    _QUEUE,
+    ("date", DAY, "the day on which the record was archived, UTC"),
+    ("hour", INT, "the hour in which it was, 0 to 23, UTC: its own or a later one than that of its end"),
+)
+_BY_DAY = _columns(_QUEUE, ("date", DAY, "the day, UTC"))
+
+# ── History ──────────────────────────────────────────────────────────────────
+_LEASE = _columns(
+    ("run", LONG, "which lease of the job it was, from 1; a redrive takes a number, too"),
+    ("worker", TEXT, "who held the lease"),
+    ("started_ms", LONG, "when the job was claimed, milliseconds since 1970"),
+    ("ended_ms", LONG, "when the lease ended, milliseconds since 1970"),
+    ("outcome", TEXT, "completed, failed, stalled, released or cancelled"),
+    ("error", TEXT, "what went wrong; null: nothing"),
+    ("error_type", TEXT, "the exception's class; null: there was none"),
+    ("beat_ms", LONG, "stalled: the last heartbeat, or the claim"),
+)
+
+JOBS = Table(
+    "jobs",
+    _columns(
+        ("job_id", TEXT, "the job's key"),
+        ("run", LONG, "leases ever granted, and redrives: (job_id, run) is unique"),
+        ("id", TEXT, "the client's own id"),
+        ("state", TEXT, "completed, failed or cancelled"),
+        ("kind", TEXT, "the sort of job; empty: none was given"),
+        ("priority", INT, "0 (first) to 9"),
+        ("enqueued_at", MOMENT, "when it was accepted"),
+        ("claimable_at", MOMENT, "when it could be claimed first: enqueued, or scheduled for"),
+        ("started_at", MOMENT, "its first lease since it was enqueued or redriven; null: none, or forgotten"),
+        ("finished_at", MOMENT, "when it ended"),
+        ("attempt", INT, "attempts used; a release gives one back, a redrive starts again"),
+        ("max_attempts", INT, "attempts allowed"),
+        ("redriven", FLAG, "this is what became of it after it had failed and was redriven"),
+        (
+            "wait_ms",
+            LONG,
+            "claimable to first claim, milliseconds; null: never claimed, redriven, or forgotten",
+        ),
+        ("total_ms", LONG, "claimable to end, milliseconds; null: redriven"),
+        ("why", TEXT, "cancelled: by whom, or why"),
+        ("payload_bytes", LONG, "its payload"),
+        ("result_bytes", LONG, "its result"),
+        ("result_ttl_ms", LONG, "how long its result was to be kept, milliseconds"),
+        ("codec", TEXT, "the serialiser of its payload"),
+        (
+            "attempts",
+            ArrayType(_LEASE),
+            "the latest eight leases since it was enqueued or redriven, as archived",
+        ),
+        ("part", TEXT, "the archive part it was read from"),
+    ),
+    _BY_HOUR,
+    (
+        *("job_id", "enqueued_at", "claimable_at", "started_at", "finished_at", "wait_ms", "total_ms"),
+        *("attempts.list.element.started_ms", "attempts.list.element.ended_ms"),
+    ),
+)
+ATTEMPTS = Table(
+    "attempts",
+    _columns(
+        ("job_id", TEXT, "the job's key; (job_id, run) is unique"),
+        ("run", LONG, "which lease of the job it was, from 1; a redrive takes a number, too"),
+        ("worker", TEXT, "who held the lease"),
+        ("started_at", MOMENT, "when the job was claimed"),
+        ("ended_at", MOMENT, "when the lease ended"),
+        ("outcome", TEXT, "completed, failed, stalled, released or cancelled"),
+        ("error_type", TEXT, "the exception's class; empty: there was none"),
+        ("error", TEXT, "what went wrong, its first 300 characters"),
+        ("heartbeat_at", MOMENT, "stalled: the last heartbeat, or the claim"),
+        ("run_ms", LONG, "from the claim to the end, milliseconds"),
+        ("kind", TEXT, "of the job"),
+        ("priority", INT, "of the job"),
+        ("job_run", LONG, "the run of the job's record that tells of it"),
+        ("final", FLAG, "the job ended with it"),
+    ),
+    _BY_HOUR,
+    ("job_id", "started_at", "ended_at", "run_ms"),
+)
+
+
+# ── Metrics ──────────────────────────────────────────────────────────────────
+def _percentiles(name: str, of: str) -> tuple[tuple[str, DataType, str], ...]:
+    return (
+        *((f"{name}_p{p}_ms", REAL, f"{of}: {p} % took no longer, milliseconds") for p in (50, 95, 99)),
+        (f"{name}_max_ms", LONG, f"{of}: the longest, milliseconds"),
+    )
+
+
+# What happened within the hour or day [start, start + 1); null where a figure has nothing to tell of.
+_METRICS = _columns(
+    ("start", MOMENT, "when the hour or day begins, UTC"),
+    ("enqueued", LONG, "jobs accepted"),
+    ("claimed", LONG, "leases that began"),
+    ("completed", LONG, "jobs that ended so"),
+    ("failed", LONG, "jobs that became dead letters"),
+    ("cancelled", LONG, "jobs that ended so"),
+    ("retried", LONG, "leases that ended in a failure with attempts left"),
+    ("stalled", LONG, "leases that ended without a word"),
+    ("released", LONG, "leases that were given back"),
+    ("growth", LONG, "arrivals less endings: enqueued - completed - failed - cancelled"),
+    *_percentiles("wait", "claimable to first claim, of jobs claimed first"),
+    *_percentiles("run", "claim to end, of leases that ended completed"),
+    *_percentiles("total", "claimable to end, of jobs completed"),
+    ("attempts_mean", REAL, "attempts used, of jobs completed or failed: the mean"),
+    ("attempts_max", INT, "and the most"),
+    ("depth_mean", REAL, "jobs waiting to be claimed, retries included: the mean over time"),
+    ("depth_max", LONG, "and the most at one moment"),
+    ("depth_end", LONG, "and at the end"),
+    ("running_mean", REAL, "leases held: the mean over time"),
+    ("running_max", LONG, "and the most at one moment"),
+    ("running_end", LONG, "and at the end"),
+    ("workers", LONG, "different workers that held a lease"),
+    ("target_ms", LONG, "the longest wait that is on target, milliseconds"),
+    ("on_target", LONG, "jobs claimed first that had waited no longer"),
+    ("on_target_share", REAL, "of all jobs claimed first whose wait is known, 0 to 1"),
+)
+METRICS_HOURLY = Table("metrics_hourly", _METRICS, _BY_DAY)
+METRICS_DAILY = Table("metrics_daily", _METRICS, _BY_DAY)
+METRICS_WORKERS = Table(
+    "metrics_workers",
+    _columns(
+        ("start", MOMENT, "when the hour begins, UTC"),
+        ("worker", TEXT, "its name"),
+        ("claimed", LONG, "leases that began"),
+        ("completed", LONG, "leases that ended so"),
+        ("failed", LONG, "leases that ended so, retried or not"),
+        ("stalled", LONG, "leases that ended without a word"),
+        ("released", LONG, "leases that were given back"),
+        ("cancelled", LONG, "leases that ended so"),
+        ("held_ms", LONG, "lease time within the hour, summed over its leases, milliseconds"),
+        ("held_mean", REAL, "leases held at once: the mean over the hour"),
+        ("held_max", LONG, "and the most at one moment"),
+        ("utilisation", REAL, "share of the hour in which it held at least one lease, 0 to 1"),
+    ),
+    _BY_DAY,
+)
+METRICS_ERRORS = Table(
+    "metrics_errors",
+    _columns(
+        ("start", MOMENT, "when the hour begins, UTC"),
+        ("fingerprint", TEXT, "of the error: as in osqueue dlq groups"),
+        ("error_type", TEXT, "the exception's class; stalled for leases that ran out"),
+        ("error", TEXT, "the message without what differs between occurrences"),
+        ("example", TEXT, "one message as it was"),
+        ("attempts", LONG, "leases that ended in it"),
+        ("jobs", LONG, "different jobs among them"),
+        ("deaths", LONG, "dead letters it made"),
+        ("first_at", MOMENT, "the first in the hour"),
+        ("last_at", MOMENT, "the last in the hour"),
+    ),
+    _BY_DAY,
+)
+TABLES = (JOBS, ATTEMPTS, METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
+
+
+# ── Reading and writing ──────────────────────────────────────────────────────
+def read(spark: SparkSession, root: str, table: Table) -> DataFrame:
+    """A table as it is; no rows where nobody has written it yet."""
+    path = f"{root}/{table.name}"
+    if not Folders(spark).exists(path):
+        return spark.createDataFrame([], table.schema)
+    return spark.read.schema(table.schema).parquet(path)
+
+
+def partitions(spark: SparkSession, root: str, table: Table) -> list[str]:
+    """The partitions that a table has, as the paths of their folders below its own."""
+    return Folders(spark).below(f"{root}/{table.name}", len(table.partitions))
+
+
+@contextmanager
+def staging(spark: SparkSession, root: str, machine: Machine = MACHINE) -> Iterator[str]:
+    """A folder of one run's own to write tables to before they are published. It is gone afterwards."""
+    folder = f"{root}/{STAGING}/{machine.bits(64):016x}"
+    try:
+        yield folder
+    finally:
+        Folders(spark).delete(folder)
+
+
+def stage(frame: DataFrame, folder: str, table: Table) -> None:
+    """Write rows below a staging folder, in the table's columns and partitions."""
+    columns = [frame[field.name].cast(field.dataType).alias(field.name) for field in table.schema]
+    plain = {f"parquet.enable.dictionary#{name}": "false" for name in table.spread}
+    written = frame.select(columns).write.mode("error").options(**plain).partitionBy(table.partitions.names)
+    written.parquet(f"{folder}/{table.name}")
+
+
+def publish(
+    spark: SparkSession, root: str, staged: Mapping[str, str], table: Table, replaced: Iterable[str]
+) -> list[str]:
+    """Exchange exactly these partitions of a table for the staged ones, and answer those that are empty now.
+
+    ``staged`` says in which staging folder each partition lies. A row that strayed into a partition which was not to
+    be replaced would take the place of all that is there: nothing is written then, and Conflict is raised.
+    """
+    wanted = sorted(set(replaced))
+    if strays := sorted(staged.keys() - set(wanted)):
+        raise Conflict(f"{table.name}: there are rows for {strays[0]}, which was not to be replaced.")
+    folders = Folders(spark)
+    for partition in wanted:
+        target = f"{root}/{table.name}/{partition}"
+        folders.delete(target)
+        if partition in staged:
+            folders.move(f"{staged[partition]}/{table.name}/{partition}", target)
+    return [partition for partition in wanted if partition not in staged]

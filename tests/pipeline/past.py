@@ -1,0 +1,72 @@
+"""Pasts of jobs in small archives, written with the library's own encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record, encode_part
+
+MIDNIGHT_MS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+def key(number: int) -> str:
+    """The id of a job that stands out in a failing test."""
+    return f"01890a5d-ac96-774b-bcce-{number:012x}"
+
+
+def at(hour: float) -> int:
+    """So many hours after midnight of the day of the tests, UTC, in milliseconds."""
+    return MIDNIGHT_MS + round(hour * HOUR_MS)
+
+
+def lease(run: int, start_ms: int, end_ms: int, outcome: str = "completed", **more: Any) -> AttemptRecord:
+    """A lease of worker ``w1`` unless another is given."""
+    return AttemptRecord(run, more.pop("worker", "w1"), start_ms, end_ms, outcome, **more)
+
+
+def done(number: int, enqueued_ms: int, *attempts: AttemptRecord, **more: Any) -> Record:
+    """The record of a job that ended with its last lease, as the library would write it."""
+    last = attempts[-1] if attempts else None
+    state = more.pop("state", last.outcome if last and last.outcome != "stalled" else "failed")
+    used = sum(each.outcome != "released" for each in attempts)
+    return Record(
+        RECORD_FORMAT,
+        key(number),
+        more.pop("run", last.run if last else 0),
+        state,
+        enqueued_ms,
+        more.pop("finished_ms", last.ended_ms if last else enqueued_ms),
+        more.pop("attempt", used),
+        more.pop("payload_bytes", 100),
+        attempts=attempts,
+        **more,
+    )
+
+
+class Archive:
+    """A store's folder with an archive in it, and one for the tables beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "store"
+        self.tables = folder / "tables"
+        self.store.mkdir()
+
+    def path(self, hour: int, name: str, queue: str = "emails") -> Path:
+        """Where a part of an hour lies; hours after the 23rd are those of the next days."""
+        moment = datetime.fromtimestamp(at(hour) / 1000, UTC)
+        return self.store / f"archive/queue={queue}/{moment:date=%Y-%m-%d/hour=%H}/{name}.jsonl.gz"
+
+    def write(self, hour: int, name: str, records: Sequence[Record], queue: str = "emails") -> Path:
+        """A part, through the library's encoder."""
+        return self.put(hour, name, encode_part(records), queue)
+
+    def put(self, hour: int, name: str, data: bytes, queue: str = "emails") -> Path:
+        """A part of any bytes."""
+        path = self.path(hour, name, queue)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path

@@ -1,0 +1,427 @@
+"""Compaction over small archives: what a run writes, what it leaves alone, and what it does with damage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from osqueue.core.history import Record, encode_part
+from osqueue.errors import Conflict, NotSupported, Rejected
+from pipeline import archive as history
+from pipeline import tables
+from pipeline.folders import place
+from pipeline.jobs import compact
+from pipeline.jobs.compact import Compacted, Compaction
+from pipeline.tables import ATTEMPTS, JOBS
+from tests.pipeline.past import Archive, at, done, key, lease
+
+Kept = list[tuple[str, int, str, int]]
+
+
+def hour(number: int) -> datetime:
+    return datetime.fromtimestamp(at(number) / 1000, UTC)
+
+
+def job(number: int, start: float, **more: object) -> Record:
+    """One that ran for a second, at a time in hours after midnight."""
+    return done(number, at(start) - 500, lease(1, at(start), at(start) + 1000), **more)
+
+
+def run(
+    spark: SparkSession, archive: Archive, since: int | None = None, until: int | None = None
+) -> Compacted:
+    config = Compaction(
+        str(archive.store),
+        str(archive.tables),
+        None if since is None else hour(since),
+        None if until is None else hour(until),
+    )
+    return compact.run(spark, config)
+
+
+def jobs(spark: SparkSession, archive: Archive) -> Kept:
+    """The jobs in the table: number, run, queue and hour of the archive."""
+    rows = tables.read(spark, str(archive.tables), JOBS).collect()
+    return sorted(
+        (int(row.job_id[-12:], 16), row.run, row.queue, row.date.day * 24 - 120 + row.hour) for row in rows
+    )
+
+
+def everything(spark: SparkSession, archive: Archive) -> list[str]:
+    """All rows of both tables, as text."""
+    both = (tables.read(spark, str(archive.tables), table) for table in (JOBS, ATTEMPTS))
+    return sorted(str(row) for frame in both for row in frame.collect())
+
+
+def files(archive: Archive) -> dict[Path, int]:
+    return {path: path.stat().st_ino for path in archive.tables.rglob("*.parquet")}
+
+
+def test_parts_become_jobs_and_attempts_of_their_hours(spark: SparkSession, archive: Archive) -> None:
+    twice = done(3, at(9), lease(1, at(9), at(9) + 5, "failed", error="x"), lease(2, at(10), at(10) + 9))
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(10, "00-b", [job(2, 9.5), twice])
+    archive.write(10, "01-b", [job(4, 9.6)], queue="2024")
+    told = run(spark, archive)
+    assert told == Compacted(hours=3, parts=3, jobs=4, attempts=5)
+    assert jobs(spark, archive) == [
+        (1, 1, "emails", 9),
+        (2, 1, "emails", 10),
+        (3, 2, "emails", 10),
+        (4, 1, "2024", 10),
+    ]
+    leases = (
+        tables.read(spark, str(archive.tables), ATTEMPTS).filter("queue = 'emails' and hour = 10").collect()
+    )
+    assert sorted((row.job_id, row.run, row.outcome, row.final) for row in leases) == [
+        (key(2), 1, "completed", True),
+        (key(3), 1, "failed", False),
+        (key(3), 2, "completed", True),
+    ]
+    assert (archive.tables / "jobs/queue=emails/date=2026-01-05/hour=9").is_dir()
+    assert list((archive.tables / "_staging").iterdir()) == []
+
+
+def test_the_columns_read_back_have_their_types(spark: SparkSession, archive: Archive) -> None:
+    archive.write(10, "00-b", [job(1, 9.5)], queue="2024")
+    run(spark, archive)
+    for table in (JOBS, ATTEMPTS):
+        found = tables.read(spark, str(archive.tables), table)
+        assert found.dtypes == [(field.name, field.dataType.simpleString()) for field in table.schema]
+        assert found.first()["queue"] == "2024"
+
+
+def test_a_run_again_changes_nothing(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9)])
+    archive.write(10, "00-b", [job(2, 8.9), job(3, 9.9)])
+    first = run(spark, archive)
+    before = everything(spark, archive)
+    assert run(spark, archive) == first
+    assert everything(spark, archive) == before
+
+
+def test_a_repeated_record_stays_in_the_hour_that_had_it_first(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(9, "00-b", [job(1, 8.9), job(2, 8.9)])
+    archive.write(10, "00-c", [job(2, 8.9), job(3, 9.9), job(3, 9.9)])
+    told = run(spark, archive)
+    assert (told.jobs, told.attempts, told.repeats) == (3, 3, 3)
+    assert jobs(spark, archive) == [(1, 1, "emails", 9), (2, 1, "emails", 9), (3, 1, "emails", 10)]
+
+
+def test_the_look_back_reaches_as_far_as_a_job_ended(spark: SparkSession, archive: Archive) -> None:
+    archive.write(2, "00-a", [job(1, 1.9)])
+    archive.write(30, "00-b", [job(1, 1.9), job(2, 29.5)])
+    told = run(spark, archive, 30, 31)
+    assert (told.jobs, told.repeats, told.parts) == (1, 1, 1)
+    assert jobs(spark, archive) == [(2, 1, "emails", 30)]
+
+
+def test_queues_do_not_repeat_each_other(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(9, "00-a", [job(1, 8.9)], queue="mails")
+    assert run(spark, archive).jobs == 2
+
+
+def test_each_ending_of_a_redriven_job_is_a_job_and_no_lease_is_told_twice(
+    spark: SparkSession, archive: Archive
+) -> None:
+    death = lease(1, at(9), at(9) + 5, "failed", error="x")
+    archive.write(9, "00-a", [done(1, at(8), death)])
+    archive.write(12, "00-b", [done(1, at(8), death, lease(3, at(12), at(12) + 7), attempt=1)])
+    assert run(spark, archive).attempts == 2
+    assert jobs(spark, archive) == [(1, 1, "emails", 9), (1, 3, "emails", 12)]
+
+
+def test_only_the_hours_of_the_range_are_replaced(spark: SparkSession, archive: Archive) -> None:
+    for number in (8, 9, 10, 11):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    before = files(archive)
+    told = run(spark, archive, 9, 11)
+    assert told.hours == 2
+    kept = {path for path in before if before[path] == files(archive).get(path)}
+    assert {path.parent.name for path in kept} == {"hour=8", "hour=11"}
+    assert {path.parent.name for path in before.keys() - kept} == {"hour=9", "hour=10"}
+
+
+def test_a_range_cut_in_the_middle_of_an_hour_begins_with_that_hour(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for number in (9, 10):
+        archive.write(number, "00-a", [job(number, number)])
+    half_past = hour(9).replace(minute=30), hour(10).replace(minute=30)
+    told = compact.run(spark, Compaction(str(archive.store), str(archive.tables), *half_past))
+    assert (told.hours, jobs(spark, archive)) == (1, [(9, 1, "emails", 9)])
+
+
+def test_a_queue_left_out_is_left_alone(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(9, "00-a", [job(2, 8.9)], queue="mails")
+    run(spark, archive)
+    shutil.rmtree(archive.store / "archive/queue=mails")
+    config = Compaction(str(archive.store), str(archive.tables), hour(0), hour(24), ("emails",))
+    assert compact.run(spark, config).emptied == 0
+    assert jobs(spark, archive) == [(1, 1, "emails", 9), (2, 1, "mails", 9)]
+
+
+def test_a_part_that_came_late_is_found_by_the_next_run(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(10, "00-b", [job(2, 9.9), job(3, 8.8)])
+    run(spark, archive)
+    archive.write(9, "00-c", [job(3, 8.8), job(4, 8.8)])
+    assert run(spark, archive, *range(8, 13, 4)).jobs == 4
+    assert jobs(spark, archive) == [
+        *((number, 1, "emails", 9) for number in (1,)),
+        (2, 1, "emails", 10),
+        *((number, 1, "emails", 9) for number in (3, 4)),
+    ]
+
+
+def test_a_part_written_anew_takes_the_place_of_the_old_one(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    run(spark, archive)
+    archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9)])
+    assert run(spark, archive).jobs == 2
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 2]
+
+
+def test_an_hour_that_became_empty_is_emptied(spark: SparkSession, archive: Archive) -> None:
+    for number in (8, 9, 10):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    archive.path(9, "00-a").unlink()
+    told = run(spark, archive)
+    assert (told.hours, told.emptied) == (3, 1)
+    assert [number for number, *_ in jobs(spark, archive)] == [8, 10]
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 2
+
+
+def test_an_hour_of_repeats_alone_is_empty(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(10, "00-b", [job(1, 8.9)])
+    assert run(spark, archive, 10, 11) == Compacted(hours=1, emptied=1, parts=1, repeats=1)
+
+
+def test_what_the_archive_purged_before_its_first_hour_stays_in_the_tables(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for number in (8, 9):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    archive.path(8, "00-a").unlink()
+    assert run(spark, archive).emptied == 0
+    assert [number for number, *_ in jobs(spark, archive)] == [8, 9]
+    assert run(spark, archive, 8, 10).emptied == 1
+    assert [number for number, *_ in jobs(spark, archive)] == [9]
+
+
+def test_nothing_to_compact_is_no_error(spark: SparkSession, archive: Archive) -> None:
+    assert run(spark, archive) == Compacted()
+    assert jobs(spark, archive) == []
+    assert run(spark, archive, 3, 5) == Compacted()
+
+
+def test_foreign_files_and_folders_are_left_out(spark: SparkSession, archive: Archive) -> None:
+    good = archive.write(9, "00-a", [job(1, 8.9)])
+    good.with_name("notes.txt").write_text("not ours")
+    for folder in (
+        "queue=emails/date=soon/hour=09",
+        "queue=emails/date=2026-01-05/late",
+        "queue=No Queue/date=x",
+    ):
+        (archive.store / "archive" / folder).mkdir(parents=True)
+    assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
+
+
+# ── Damage ───────────────────────────────────────────────────────────────────
+GOOD = encode_part([job(number, 8.9) for number in range(100, 400)])
+LINES = gzip.decompress(GOOD)
+
+
+def without(field: str) -> bytes:
+    """The records, but one has lost a field."""
+    first, *rest = LINES.splitlines()
+    record = json.loads(first)
+    del record[field]
+    return gzip.compress(b"\n".join([json.dumps(record).encode(), *rest]))
+
+
+def with_(**fields: object) -> bytes:
+    """The records, but one has other values."""
+    first, *rest = LINES.splitlines()
+    return gzip.compress(b"\n".join([*rest, json.dumps(json.loads(first) | fields).encode()]))
+
+
+DAMAGE: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "cut in the header": lambda: GOOD[:5],
+    "cut in the middle": lambda: GOOD[: len(GOOD) // 2],
+    "cut by one byte": lambda: GOOD[:-1],
+    "a flipped bit": lambda: GOOD[:300] + bytes([GOOD[300] ^ 4]) + GOOD[301:],
+    "not compressed": lambda: LINES,
+    "a line that is no JSON": lambda: gzip.compress(LINES + b"oh no\n"),
+    "a line cut short": lambda: gzip.compress(LINES[:-40]),
+    "a number that is text": lambda: with_(finished_ms="yesterday"),
+    "attempts that are none": lambda: with_(attempts="many"),
+    "a missing state": lambda: without("state"),
+    "a missing job id": lambda: without("job_id"),
+    "a newer format": lambda: with_(format=2),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
+def test_reading_stops_at_damage_of_every_kind(
+    spark: SparkSession, archive: Archive, data: Callable[[], bytes]
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.put(9, "00-b", data())
+    store = f"file://{archive.store}"
+    read: list[int] = []
+    _, aside = history.undamaged(
+        spark,
+        store,
+        history.parts(spark, store, (), None, None),
+        lambda records: read.append(records.collect()),
+    )
+    assert len(read) == 1
+    assert [Path(each.part).name for each in aside] == ["00-b.jsonl.gz"]
+
+
+def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(
+    spark: SparkSession, archive: Archive
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    bad = [archive.put(9, name.replace(" ", "-"), data()) for name, data in DAMAGE.items()]
+    archive.write(10, "00-c", [job(2, 9.9)])
+    told = run(spark, archive)
+    assert (told.parts, told.jobs) == (2, 2)
+    assert sorted(each.part for each in told.aside) == sorted(f"file://{each}" for each in bad)
+    assert all(each.why for each in told.aside)
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 2]
+
+
+def test_it_says_what_is_wrong_with_each_damaged_part(spark: SparkSession, archive: Archive) -> None:
+    for name in ("cut in the middle", "a newer format", "empty"):
+        archive.put(9, name.replace(" ", "-"), DAMAGE[name]())
+    why = {Path(each.part).name.split(".")[0]: each.why for each in run(spark, archive).aside}
+    assert why["empty"] == "it is empty"
+    assert "newer release. Upgrade osqueue" in why["a-newer-format"]
+    assert "is no archive part: Compressed file ended" in why["cut-in-the-middle"]
+
+
+def test_an_hour_of_damaged_parts_alone_is_empty(spark: SparkSession, archive: Archive) -> None:
+    archive.put(9, "00-a", b"")
+    archive.put(9, "00-b", GOOD[:-9])
+    told = run(spark, archive)
+    assert (told.hours, told.emptied, told.parts, told.jobs, len(told.aside)) == (1, 1, 0, 0, 2)
+
+
+def test_what_a_damaged_part_would_repeat_is_kept(spark: SparkSession, archive: Archive) -> None:
+    """A part of an earlier hour that cannot be read does not have its records."""
+    archive.put(9, "00-a", encode_part([job(1, 8.9), *(job(number, 8.9) for number in range(100, 400))])[:-9])
+    archive.write(10, "00-b", [job(1, 8.9)])
+    assert (run(spark, archive, 10, 11).jobs, jobs(spark, archive)) == (1, [(1, 1, "emails", 10)])
+
+
+def test_a_mended_part_is_compacted_by_the_next_run(spark: SparkSession, archive: Archive) -> None:
+    archive.put(9, "00-a", GOOD[:-9])
+    assert run(spark, archive).jobs == 0
+    archive.put(9, "00-a", GOOD)
+    assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=300, attempts=300)
+
+
+# ── Batches, publication, configuration ──────────────────────────────────────
+def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "BATCH_PARTS", 2)
+    archive.write(8, "00-a", [job(1, 7.9)])
+    archive.write(8, "00-b", [job(2, 7.9)])
+    archive.write(9, "00-c", [job(2, 7.9), job(3, 8.9)])
+    archive.write(10, "00-d", [job(3, 8.9), job(4, 9.9)])
+    archive.put(11, "00-e", GOOD[:-9])
+    far: list[tuple[int, int]] = []
+    told = compact.run(
+        spark, Compaction(str(archive.store), str(archive.tables)), lambda *progress: far.append(progress)
+    )
+    assert far == [(2, 5), (4, 5), (5, 5)]
+    assert (told.hours, told.jobs, told.repeats, told.parts, len(told.aside)) == (4, 4, 2, 4, 1)
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 2, 3, 4]
+
+
+def test_a_row_that_strayed_replaces_nothing(spark: SparkSession, archive: Archive) -> None:
+    for number in (9, 10):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    root, nine = str(archive.tables), "queue=emails/date=2026-01-05/hour=9"
+    before = files(archive)
+    with tables.staging(spark, root) as folder:
+        tables.stage(tables.read(spark, root, JOBS), folder, JOBS)
+        staged = dict.fromkeys(tables.partitions(spark, folder, JOBS), folder)
+        with pytest.raises(Conflict, match="hour=10, which was not to be replaced"):
+            tables.publish(spark, root, staged, JOBS, [nine])
+    assert files(archive) == before
+    assert list((archive.tables / "_staging").iterdir()) == []
+
+
+def test_a_run_that_fails_leaves_the_tables_as_they_were(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    run(spark, archive)
+    before = files(archive)
+    archive.write(9, "00-b", [job(2, 8.9)])
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(compact.transforms, "attempts", broken)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        run(spark, archive)
+    assert files(archive) == before
+    assert list((archive.tables / "_staging").iterdir()) == []
+
+
+def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
+    began, ended = compact.hours_before(hour(10).replace(minute=5))
+    assert (began, ended) == (hour(7), hour(10))
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (Compaction("", "t"), "store"),
+        (Compaction("s", ""), "tables"),
+        (Compaction("file://", "t"), "store"),
+        (Compaction("s", "t", hour(9), hour(9)), "until"),
+        (Compaction("s", "t", datetime(2026, 1, 5)), "since"),  # noqa: DTZ001
+        (Compaction("s", "t", queues=("No Queue",)), "queue"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_named(spark: SparkSession, config: Compaction, field: str) -> None:
+    with pytest.raises(Rejected) as told:
+        compact.run(spark, config)
+    assert told.value.field == field
+    assert told.value.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("address", ["memory://", "https://api", "s3://b/p?endpoint=http://127.0.0.1:9000"])
+def test_a_store_that_spark_cannot_read_is_refused_by_name(address: str) -> None:
+    with pytest.raises(NotSupported, match="store: Spark"):
+        place(address, "store")
+
+
+def test_addresses_become_places_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert place("file:///var/jobs?fsync=off", "store") == "file:///var/jobs"
+    assert place("file://jobs", "store") == f"file://{tmp_path}/jobs"
+    assert place("jobs", "store") == f"file://{tmp_path}/jobs"
+    assert place("s3://bucket/prefix/?region=eu-west-1", "store") == "s3://bucket/prefix"

@@ -1,0 +1,93 @@
+"""How the report writes numbers, spans and times."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.report import words
+from pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Report, step_for
+
+OCTOBER_MS = 1_790_812_800_000  # Thursday, 1 October 2026, midnight
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (999, "999"),
+        (999.7, "1k"),
+        (1_000, "1k"),
+        (18_239, "18.2k"),
+        (1_250_000, "1.25M"),
+        (0.25, "0.25"),
+        (99.96, "100"),
+    ],
+)
+def test_a_short_number_has_three_digits(number: float, text: str) -> None:
+    assert words.short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (None, "–"),
+        (0, "0 ms"),
+        (340, "340 ms"),
+        (2_500, "2.5 s"),
+        (59_999, "1 min"),
+        (90_000, "1 min 30 s"),
+        (HOUR_MS, "1 h"),
+        (3_599_999, "1 h"),
+        (72 * MINUTE_MS, "1 h 12 min"),
+        (DAY_MS - 1, "1 d"),
+        (9 * DAY_MS + 6 * HOUR_MS, "9 d 6 h"),
+    ],
+)
+def test_a_span_is_told_in_its_natural_unit(ms: float | None, text: str) -> None:
+    assert words.span(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [(None, "–"), (0, "0 %"), (1, "100 %"), (0.00001, "<0.1 %"), (0.99999, ">99.9 %"), (0.5, "50.0 %")],
+)
+def test_a_share_that_is_not_all_never_reads_as_all(part: float | None, text: str) -> None:
+    assert words.percent(part) == text
+
+
+@pytest.mark.parametrize(
+    ("begins_ms", "ends_ms", "text"),
+    [
+        (OCTOBER_MS, OCTOBER_MS + DAY_MS, "1 Oct 2026"),
+        (OCTOBER_MS, OCTOBER_MS + 7 * DAY_MS, "1 Oct 2026 to 7 Oct 2026"),
+        (OCTOBER_MS + HOUR_MS, OCTOBER_MS + 2 * HOUR_MS, "1 Oct 2026 01:00 to 02:00"),
+        (OCTOBER_MS + 1_500, OCTOBER_MS + 27_000, "1 Oct 2026 00:00:01 to 00:00:27"),
+        (OCTOBER_MS + HOUR_MS, OCTOBER_MS + DAY_MS + HOUR_MS, "1 Oct 2026 01:00 to 2 Oct 2026 01:00"),
+    ],
+)
+def test_a_period_is_no_longer_than_it_need_be(begins_ms: int, ends_ms: int, text: str) -> None:
+    assert words.period(begins_ms, ends_ms) == text
+
+
+def test_a_step_names_its_day_only_where_there_are_several() -> None:
+    within = Report(OCTOBER_MS, OCTOBER_MS + DAY_MS, HOUR_MS, 0)
+    beyond = Report(OCTOBER_MS, OCTOBER_MS + DAY_MS + 1, HOUR_MS, 0)
+    assert words.when(OCTOBER_MS + HOUR_MS, within) == "01:00"
+    assert words.when(OCTOBER_MS + HOUR_MS, beyond) == "Thu 1 Oct 01:00"
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "step_ms"),
+    [
+        (0, 100),
+        (27_000, 200),
+        (180_000, SECOND_MS),
+        (HOUR_MS, 30 * SECOND_MS),
+        (7 * DAY_MS, HOUR_MS),
+        (92 * DAY_MS, 12 * HOUR_MS),
+        (3_660 * DAY_MS, 19 * DAY_MS),
+    ],
+)
+def test_a_period_of_any_length_has_few_enough_steps(span_ms: int, step_ms: int) -> None:
+    assert step_for(span_ms) == step_ms

@@ -1,0 +1,210 @@
+"""Records as jobs and attempts, on small frames with answers made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from osqueue import limits
+from osqueue.core.history import AttemptRecord, Record
+from pipeline import archive, tables, transforms
+from tests.pipeline.past import at, done, key, lease
+
+DAY = date(2026, 1, 5)
+
+
+def frame(spark: SparkSession, records: Sequence[Record], part: str = "00-a", hour: int = 10) -> DataFrame:
+    """Records as Spark reads them: what has its default value is not there."""
+    told = [each for each in archive.RECORD if each.name != archive.DAMAGED_LINE]
+    schema = StructType([*told, StructField("part", StringType())])
+    rows = [
+        {**msgspec.to_builtins(each), "queue": "emails", "date": DAY, "hour": hour, "part": part}
+        for each in records
+    ]
+    return spark.createDataFrame(rows, schema)
+
+
+def job(spark: SparkSession, record: Record) -> Row:
+    (found,) = transforms.jobs(frame(spark, [record])).collect()
+    return found
+
+
+def attempts(spark: SparkSession, *records: Record) -> list[Row]:
+    return sorted(
+        transforms.attempts(transforms.jobs(frame(spark, records))).collect(), key=lambda row: row.run
+    )
+
+
+def moment(ms: int) -> datetime:
+    """As Spark answers it: without a zone, in this machine's."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().replace(tzinfo=None)
+
+
+FAILED = lease(1, at(10), at(10) + 500, "failed", error="no route", error_type="OSError")
+
+
+def test_a_record_has_a_column_for_every_field_the_library_writes() -> None:
+    assert [
+        name for name in archive.RECORD.names if name not in ("_damaged", "queue", "date", "hour")
+    ] == list(Record.__struct_fields__)
+    assert archive.RECORD["attempts"].dataType.elementType.names == list(AttemptRecord.__struct_fields__)
+
+
+def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job(spark: SparkSession) -> None:
+    found = job(spark, done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
+    assert (found.kind, found.priority, found.max_attempts) == (
+        "",
+        limits.PRIORITY_DEFAULT,
+        limits.ATTEMPTS_DEFAULT,
+    )
+    assert (found.result_ttl_ms, found.codec, found.result_bytes) == (limits.RESULT_TTL_MS_DEFAULT, "json", 0)
+    assert (found.why, found.id, found.redriven) == ("", None, False)
+
+
+def test_waiting_counts_from_when_a_job_could_be_claimed(spark: SparkSession) -> None:
+    once = job(spark, done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
+    assert (once.wait_ms, once.total_ms) == (250, 1000)
+    assert (once.enqueued_at, once.started_at, once.finished_at) == tuple(
+        map(moment, (at(9), at(9) + 250, at(9) + 1000))
+    )
+    later = job(spark, done(2, at(9), lease(1, at(12) + 40, at(12) + 90), scheduled_ms=at(12)))
+    assert (later.claimable_at, later.wait_ms, later.total_ms) == (moment(at(12)), 40, 90)
+
+
+def test_a_job_cancelled_before_its_time_has_waited_for_nothing(spark: SparkSession) -> None:
+    found = job(
+        spark, done(1, at(9), state="cancelled", finished_ms=at(9.5), scheduled_ms=at(12), why="a mistake")
+    )
+    assert (found.wait_ms, found.total_ms, found.started_at, found.attempts, found.why) == (
+        None,
+        0,
+        None,
+        [],
+        "a mistake",
+    )
+
+
+def test_a_redriven_job_tells_only_of_its_leases_since(spark: SparkSession) -> None:
+    again = done(1, at(9), FAILED, lease(3, at(11), at(11) + 70), attempt=1)
+    found = job(spark, again)
+    assert [each.run for each in found.attempts] == [3]
+    assert (found.redriven, found.started_at, found.wait_ms, found.total_ms) == (
+        True,
+        moment(at(11)),
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "used", "own"),
+    [
+        pytest.param([(1, "released"), (2, "completed")], 1, [1, 2], id="given back first"),
+        pytest.param(
+            [(1, "failed"), (3, "released"), (4, "completed")], 1, [3, 4], id="given back after a redrive"
+        ),
+        pytest.param(
+            [(1, "released"), (2, "failed"), (4, "completed")], 1, [4], id="given back before a redrive"
+        ),
+        pytest.param([(1, "failed"), (2, "stalled"), (3, "failed")], 3, [1, 2, 3], id="never redriven"),
+        pytest.param([(1, "failed"), (90, "completed")], 2, [1, 90], id="restored from a backup: runs leap"),
+        pytest.param([(1, "failed"), (3, "failed"), (5, "completed")], 1, [5], id="redriven twice"),
+        pytest.param([(1, "failed")], 0, [], id="cancelled after a redrive"),
+    ],
+)
+def test_which_leases_are_a_records_own(
+    spark: SparkSession, history: list[tuple[int, str]], used: int, own: list[int]
+) -> None:
+    leases = [lease(run, at(10) + run, at(10) + run, outcome) for run, outcome in history]
+    state = "completed" if history[-1][1] == "completed" else "failed" if used else "cancelled"
+    found = job(spark, done(1, at(9), *leases, attempt=used, state=state))
+    assert [each.run for each in found.attempts] == own
+    assert found.redriven is (len(own) < len(history))
+
+
+def test_a_job_whose_first_leases_are_forgotten_has_no_wait(spark: SparkSession) -> None:
+    leases = [lease(run, at(10) + run, at(10) + run, "released") for run in range(5, 12)]
+    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9)))
+    assert (len(found.attempts), found.started_at, found.wait_ms, found.total_ms) == (
+        8,
+        None,
+        None,
+        7_200_009,
+    )
+
+
+def test_attempts_say_who_when_and_how_long(spark: SparkSession) -> None:
+    first, second = attempts(
+        spark, done(1, at(9), FAILED, lease(2, at(11), at(11) + 70, worker="w2"), kind="mail")
+    )
+    assert (first.job_id, first.run, first.job_run, first.kind, first.worker) == (key(1), 1, 2, "mail", "w1")
+    assert (first.outcome, first.error_type, first.error, first.run_ms) == (
+        "failed",
+        "OSError",
+        "no route",
+        500,
+    )
+    assert (second.worker, second.started_at, second.ended_at) == ("w2", moment(at(11)), moment(at(11) + 70))
+    assert (second.run_ms, second.error, second.heartbeat_at) == (70, "", None)
+    assert (first.queue, first.date, first.hour) == ("emails", DAY, 10)
+
+
+def test_a_lease_that_a_job_did_not_end_with_is_not_final(spark: SparkSession) -> None:
+    found = attempts(
+        spark,
+        done(1, at(9), lease(1, at(9), at(9), "failed"), state="cancelled", finished_ms=at(10)),
+        done(
+            2, at(9), lease(2, at(9), at(9), "failed"), lease(3, at(9), at(9), "stalled", beat_ms=at(9) - 5)
+        ),
+        done(3, at(9), lease(4, at(9), at(9), "cancelled")),
+        done(4, at(9), lease(5, at(9), at(9), "released"), state="cancelled", attempt=0),
+    )
+    assert [(each.run, each.final) for each in found] == [
+        (1, False),
+        (2, False),
+        (3, True),
+        (4, True),
+        (5, False),
+    ]
+    assert found[2].heartbeat_at == moment(at(9)) - timedelta(milliseconds=5)
+
+
+def test_repeats_stay_where_they_were_archived_first(spark: SparkSession) -> None:
+    one, two = (done(number, at(9), lease(1, at(9), at(9) + 9)) for number in (1, 2))
+    ended_again = done(1, at(9), FAILED, lease(3, at(11), at(11) + 70), attempt=1)
+    here = transforms.jobs(
+        frame(spark, [one, two, two], "00-b")
+        .unionByName(frame(spark, [one, ended_again], "00-c"))
+        .unionByName(frame(spark, [one], "00-a", hour=11))
+    )
+    keys = here.select("queue", "job_id", "run", "date", "hour", "part")
+    repeats = transforms.repeated(keys)
+    assert sorted((row.job_id, row.run) for row in repeats.collect()) == [(key(1), 1), (key(2), 1)]
+    left = transforms.without_repeats(here, repeats, keys).collect()
+    assert sorted((row.job_id, row.run, row.hour, row.part) for row in left) == [
+        (key(1), 1, 10, "00-b"),
+        (key(1), 3, 10, "00-c"),
+        (key(2), 1, 10, "00-b"),
+    ]
+
+
+def test_the_tables_columns_are_those_that_the_transforms_make(spark: SparkSession) -> None:
+    jobs = transforms.jobs(frame(spark, [done(1, at(9), FAILED)]))
+    assert sorted(jobs.columns) == sorted(tables.JOBS.schema.names)
+    assert sorted(transforms.attempts(jobs).columns) == sorted(tables.ATTEMPTS.schema.names)
+
+
+def test_every_column_says_what_it_holds() -> None:
+    silent: list[Any] = [
+        (table.name, field.name)
+        for table in tables.TABLES
+        for field in table.schema
+        if not field.metadata.get("comment")
+    ]
+    assert silent == []
