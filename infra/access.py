@@ -22,6 +22,7 @@ IDS = "ids/*"
 REGISTER = "queues/*"
 ARCHIVE = "archive/*"
 BACKUPS = "backup/*"
+BATCHES = "batches/*"  # of bulk writes, which Spark makes
 
 
 class Access(Struct, frozen=True):
@@ -46,11 +47,11 @@ ACCESS: dict[str, Access] = {
         write=(SHARDS, INTENTS, REGISTER, ARCHIVE, BACKUPS),
         delete=(INTENTS, BODIES, IDS, ARCHIVE),
     ),
-    # Upkeep: ids of jobs that are over, the archive, backups, and what nobody refers to any more.
+    # Upkeep: ids of jobs that are over, the archive, backups, old batches, and what nobody refers to any more.
     "reaper": Access(
-        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
+        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS, BATCHES),
         write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
-        delete=(INTENTS, SEGMENTS, BODIES, TABLES, IDS, BACKUPS),
+        delete=(INTENTS, SEGMENTS, BODIES, TABLES, IDS, BACKUPS, BATCHES),
     ),
 }
 
@@ -65,4 +66,5 @@ WHY: dict[str, str] = {
     REGISTER: "A queue has one key, its name; queues are made by their first job.",
     ARCHIVE: "The archive's parts are named by queue, hour and content.",
     BACKUPS: "The copies of heads are named by queue, shard and hour.",
+    BATCHES: "A batch of a bulk write has one key, made of its id's hash.",
 }

@@ -8,18 +8,19 @@ from pathlib import Path
 from aws_cdk import App, Environment, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from . import layers
+from . import bundle, layers
 from .api import ApiStack
 from .bus import BusStack
 from .config import Config, Misconfigured, load
 from .functions import FunctionsStack
 from .operations import OperationsStack
+from .pipeline import PipelineStack
 from .schedule import ScheduleStack
 from .storage import StorageStack
 
 
-def add_stacks(app: App, config: Config, layer: Path) -> None:
-    """The stacks of one environment, in the order in which they need each other."""
+def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None:
+    """The stacks of one environment, in the order in which they need each other; the Spark jobs where it has some."""
     Validations.of(app).add_plugins(
         AwsSolutionsChecks(app)
     )  # a finding that is not acknowledged ends the synthesis
@@ -30,19 +31,20 @@ def add_stacks(app: App, config: Config, layer: Path) -> None:
     functions = FunctionsStack(app, config, place, storage, bus, layer).functions
     ApiStack(app, config, place, functions)
     ScheduleStack(app, config, place, functions)
-    OperationsStack(app, config, place, functions)
+    pipeline = PipelineStack(app, config, place, storage, jobs) if jobs is not None else None
+    OperationsStack(app, config, place, functions, pipeline)
 
 
 def main() -> None:
     app = App()
     try:
         config = load(app.node.try_get_context("env"))
-        layer = (
-            layers.build()
-        )  # always, so that what is deployed is never old; the same bytes are the same asset
+        # Always, so that what is deployed is never old; the same bytes are the same asset.
+        layer = layers.build().path
+        jobs = bundle.build().path if config.pipeline is not None else None
     except (Misconfigured, layers.Unbuildable) as error:
         sys.exit(f"error: {error}")
-    add_stacks(app, config, layer.path)
+    add_stacks(app, config, layer, jobs)
     app.synth()
 
 

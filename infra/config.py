@@ -71,6 +71,14 @@ class Archive(_Part, frozen=True, kw_only=True):
     glacier_days: Annotated[int, Meta(ge=60)] | None = 180  # Glacier Instant Retrieval
 
 
+class Pipeline(_Part, frozen=True, kw_only=True):
+    """The Spark pipeline, once an hour: it costs money whether there are jobs or not, so it is there when asked for."""
+
+    executors: Annotated[int, Meta(ge=1, le=100)] = 4  # at most, beside the driver; each has 2 vCPU and 8 GB
+    hours: Annotated[int, Meta(ge=1, le=48)] = 6  # archived hours that each run compacts anew
+    days: Annotated[int, Meta(ge=1, le=92)] = 7  # days that each run measures anew and reports
+
+
 class Alarms(_Part, frozen=True, kw_only=True):
     """When somebody is told."""
 
@@ -78,6 +86,7 @@ class Alarms(_Part, frozen=True, kw_only=True):
     dead: Positive = 1  # dead letters that one queue holds
     errors: Positive = 5  # failed invocations of one function, or answers of 5xx, within five minutes
     conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
+    pipeline_hours: Annotated[int, Meta(ge=2, le=24)] = 3  # without a run of the pipeline that ended well
     emails: tuple[Annotated[str, Meta(pattern="^[^@ ]+@[^@ ]+$")], ...] = ()  # told by the topic
 
 
@@ -95,6 +104,7 @@ class Config(_Part, frozen=True, kw_only=True):
     events: bool = True  # a bus that is told of every transition
     events_archive_days: Positive | None = None  # how long the bus keeps what it was told
     archive: Archive = Archive()
+    pipeline: Pipeline | None = None  # None: there is none
     alarms: Alarms = Alarms()
     protected: bool = False  # CloudFormation refuses to delete the stacks
 
@@ -158,6 +168,11 @@ def _check_values(config: Config) -> None:
             )
     if config.events_archive_days is not None and not config.events:
         raise Misconfigured(f"{place}: events_archive_days: there is no bus; set events to true")
+    if config.pipeline is not None and config.pipeline.hours <= config.alarms.pipeline_hours:
+        raise Misconfigured(
+            f"{place}: pipeline.hours: {config.pipeline.hours} is not more than alarms.pipeline_hours "
+            f"({config.alarms.pipeline_hours}); an hour would be out of reach before anybody is told"
+        )
     young, old = config.archive.infrequent_days, config.archive.glacier_days
     if young is not None and old is not None and old < young + 30:
         raise Misconfigured(

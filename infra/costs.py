@@ -93,6 +93,13 @@ PASS_METRICS = 3  # by the reaper: jobs that wait, their age, dead letters
 TICK_METRICS = 1  # by the reaper, of the deployment alone
 COMMIT_METRICS = 5  # by functions that commit, where anybody calls
 ALARM_METRICS = 20  # that alarms look at
+PIPELINE_ALARM_METRICS = 5  # and those about the pipeline
+
+# A run of the Spark pipeline every hour. What a run takes is an assumption: the driver and one executor, minutes.
+SPARK_CPU_HOUR = 0.052624  # of x86; those of ARM64, on which it runs, cost about a fifth less
+SPARK_GB_HOUR = 0.0057785  # likewise
+RUN_CPUS = 4  # of the driver and one executor
+RUN_GB = 16
 
 
 class Load(Struct, frozen=True):
@@ -107,6 +114,7 @@ class Load(Struct, frozen=True):
     reap_minutes: int = 1
     way: str = "http"  # "http", "lambda" or "embedded"
     events: bool = True  # are functions to tell the bus?
+    pipeline_minutes: float = 0.0  # that each hourly run of the Spark pipeline takes; 0: there is none
 
 
 class Used(Struct, frozen=True):
@@ -195,6 +203,8 @@ def bill(load: Load, prices: S3Prices = STANDARD) -> list[Line]:
     gb_seconds = found.seconds * MEMORY_GB + passing
     invocations = found.calls + found.ticks
     gateway = found.calls if load.way == "http" else 0.0
+    running = HOURS_A_MONTH * load.pipeline_minutes / 60
+    alarms = ALARM_METRICS + (PIPELINE_ALARM_METRICS if load.pipeline_minutes else 0)
     return [
         Line("S3 PUT and LIST", found.put, "requests", found.put * prices.put / MILLION),
         Line("S3 GET", found.get, "requests", found.get * prices.get / MILLION),
@@ -207,8 +217,10 @@ def bill(load: Load, prices: S3Prices = STANDARD) -> list[Line]:
         Line("Events", found.events, "events", found.events * EVENT / MILLION),
         Line("Logs", found.logged_gb, "GB", found.logged_gb * LOGS_GIGABYTE),
         Line("Metrics", found.metrics, "metrics", found.metrics * METRIC_MONTH),
-        Line("Alarms", ALARM_METRICS, "metrics", ALARM_METRICS * ALARM_MONTH),
+        Line("Alarms", alarms, "metrics", alarms * ALARM_MONTH),
         Line("Dashboard", 1, "dashboard", DASHBOARD_MONTH),
+        Line("Spark processors", running * RUN_CPUS, "vCPU-hours", running * RUN_CPUS * SPARK_CPU_HOUR),
+        Line("Spark memory", running * RUN_GB, "GB-hours", running * RUN_GB * SPARK_GB_HOUR),
     ]
 
 
@@ -251,6 +263,7 @@ def _checked(what: str, type: type[Any], least: float, most: float) -> Callable[
 _count = _checked("whole number from 0 on", int, 0, math.inf)
 _number = _checked("whole number from 1 on", int, 1, math.inf)
 _share = _checked("share, from 0 to 1", float, 0, 1)
+_minutes = _checked("number of minutes, from 0 to 60", float, 0, 60)
 
 
 def main() -> None:
@@ -267,6 +280,9 @@ def main() -> None:
     options.add_argument("--reap-minutes", type=_number, default=1, help="minutes between reaper passes (1)")
     options.add_argument("--way", choices=("http", "lambda", "embedded"), default="http")
     options.add_argument("--no-events", dest="events", action="store_false", help="the bus is switched off")
+    options.add_argument(
+        "--pipeline-minutes", type=_minutes, default=0.0, help="of each hourly run of the pipeline (0: none)"
+    )
     options.add_argument("--table", action="store_true", help="the table by batch size instead")
     asked = vars(options.parse_args())
     if asked.pop("table"):

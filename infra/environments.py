@@ -16,6 +16,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "staging": {
         "log_days": 30,
         "events_archive_days": 7,
+        "pipeline": {},  # on AWS it has never run: prod may follow once it has here (docs/deploy.md)
     },
     "prod": {
         "log_days": 90,

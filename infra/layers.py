@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -49,12 +49,12 @@ LAMBDA = Platform("aarch64-manylinux_2_28", "3.14")
 HERE = Platform(None, f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
-class Layer(Struct, frozen=True):
-    """A layer that was built."""
+class Built(Struct, frozen=True):
+    """A layer, or the archive of the Spark jobs (``infra.bundle``), that was built."""
 
     path: Path
-    digest: str  # SHA-256 of the zip file
-    packages: dict[str, int]  # bytes unzipped, by name and version
+    digest: str  # SHA-256 of the file
+    packages: dict[str, int]  # bytes unpacked, by name and version
 
     @property
     def unzipped(self) -> int:
@@ -66,36 +66,43 @@ class Unbuildable(Exception):
     """The layer cannot be built as it has to be."""
 
 
-def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UNZIPPED_BYTES_MAX) -> Layer:
+def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UNZIPPED_BYTES_MAX) -> Built:
     """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written."""
-    with tempfile.TemporaryDirectory(prefix="osqueue-layer-") as folder:
-        target = Path(folder)
-        _install(target, platform)
-        packages = dict(_packages(target))
-        files = _files(target)
-    library = {f"osqueue/{name}": data for name, data in _library()}
-    packages["osqueue"] = sum(map(len, library.values()))
+    files, packages = gathered(platform, "functions")
     size = sum(packages.values())
     if size > bytes_max:
         raise Unbuildable(
             f"the layer has {size / MB:.1f} MB unzipped, {bytes_max / MB:g} MB is its limit:\n{table(packages)}\n"
             "Remedy: leave something out of the extra 'functions' in pyproject.toml."
         )
-    data = zipped({f"python/{name}": content for name, content in {**files, **library}.items()})
+    data = zipped({f"python/{name}": content for name, content in files.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    return Layer(path, hashlib.sha256(data).hexdigest(), packages)
+    return Built(path, hashlib.sha256(data).hexdigest(), packages)
 
 
-def _install(target: Path, platform: Platform) -> None:
+def gathered(platform: Platform, *extras: str) -> tuple[dict[str, bytes], dict[str, int]]:
+    """The library's files and those of what it needs with some extras; and the bytes of each package."""
+    with tempfile.TemporaryDirectory(prefix="osqueue-layer-") as folder:
+        target = Path(folder)
+        _install(target, platform, extras)
+        packages = dict(_packages(target))
+        files = _files(target)
+    library = {f"osqueue/{name}": data for name, data in _library()}
+    packages["osqueue"] = sum(map(len, library.values()))
+    return {**files, **library}, packages
+
+
+def _install(target: Path, platform: Platform, extras: Iterable[str]) -> None:
     """Put what the lock file names into a folder: wheels alone, their hashes checked."""
     uv = (
         _uv(),
         "--color",
         "never",
     )  # the CDK's command line asks everybody for colours, also in lists of packages
-    chosen = ("--extra", "functions", "--no-default-groups", "--no-emit-project")
-    wanted = _run([*uv, "export", "--quiet", "--frozen", *chosen])
+    chosen = [word for extra in extras for word in ("--extra", extra)]
+    plain = ("--no-default-groups", "--no-emit-project")
+    wanted = _run([*uv, "export", "--quiet", "--frozen", *chosen, *plain])
     system = () if platform.system is None else ("--python-platform", platform.system)
     _run(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_cloudwatch as watch
@@ -18,9 +18,12 @@ from osqueue.api.functions import METRICS_NAMESPACE
 from osqueue.api.metrics import Metric
 
 from .config import Config
+from .pipeline import FAILED, SUCCEEDED, PipelineStack, rule_name
 
 PERIOD = Duration.minutes(5)
 RACE_PERIOD = Duration.minutes(15)
+HOUR = Duration.hours(1)  # between runs of the pipeline
+QUARTER = Duration.minutes(15)
 COMMITS_MIN = 100  # in that time: of a handful of commits a share says nothing
 
 
@@ -28,7 +31,12 @@ class OperationsStack(Stack):
     """A topic, the alarms that write to it, and a dashboard."""
 
     def __init__(
-        self, scope: Construct, config: Config, place: Environment, functions: Mapping[str, lambda_.Function]
+        self,
+        scope: Construct,
+        config: Config,
+        place: Environment,
+        functions: Mapping[str, lambda_.Function],
+        pipeline: PipelineStack | None,
     ) -> None:
         super().__init__(
             scope,
@@ -48,6 +56,7 @@ class OperationsStack(Stack):
             self._faults(),
             *(self._errors(name, each) for name, each in functions.items()),
             *(self._throttles(name, each) for name, each in functions.items()),
+            *(self._of_pipeline(pipeline) if pipeline is not None else ()),
         ]
         self._show()
 
@@ -163,6 +172,58 @@ class OperationsStack(Stack):
             periods=2,
         )
 
+    # ── Alarms of the pipeline ───────────────────────────────────────────────
+    def _of_pipeline(self, pipeline: PipelineStack) -> Iterator[watch.Alarm]:
+        yield self._alarm(
+            "pipeline-failed",
+            "A run of the pipeline failed or was cancelled.",
+            self._endings(FAILED),
+            1,
+        )
+        yield self._alarm(
+            "pipeline-not-run",
+            "No run of the pipeline has ended well for hours.",
+            self._endings(SUCCEEDED),
+            1,
+            periods=self._config.alarms.pipeline_hours,
+            missing=watch.TreatMissingData.BREACHING,
+            operator=watch.ComparisonOperator.LESS_THAN_THRESHOLD,
+        )
+        yield self._alarm(
+            "pipeline-not-started",
+            "EMR Serverless refused to start runs of the pipeline.",
+            pipeline.undelivered.metric_approximate_number_of_messages_visible(
+                period=PERIOD, statistic="Maximum"
+            ),
+            1,
+        )
+        yield self._alarm(
+            "pipeline-capacity",
+            "The pipeline has used all the capacity it may have for an hour: its runs take too long.",
+            watch.MathExpression(
+                expression="used / allowed",
+                using_metrics={
+                    "used": _of_application(pipeline, "CPUAllocated"),
+                    "allowed": _of_application(pipeline, "MaxCPUAllowed"),
+                },
+                label="Share of the capacity that is used",
+                period=QUARTER,
+            ),
+            1,
+            periods=4,
+        )
+
+    def _endings(self, name: str) -> watch.Metric:
+        """How many runs ended so: what EventBridge counts of a rule on the default bus."""
+        return watch.Metric(
+            namespace="AWS/Events",
+            metric_name="MatchedEvents",
+            dimensions_map={"RuleName": rule_name(self._config, name)},
+            statistic="Sum",
+            period=HOUR,
+            label=name,
+        )
+
     # ── Metrics ──────────────────────────────────────────────────────────────
     def _count(self, metric: Metric, statistic: str, period: Duration = PERIOD) -> watch.Metric:
         """A metric over all queues of this deployment."""
@@ -224,3 +285,17 @@ class OperationsStack(Stack):
 
 def _graph(title: str, series: list[watch.IMetric]) -> watch.GraphWidget:
     return watch.GraphWidget(title=title, left=series, width=8, height=6)
+
+
+def _of_application(pipeline: PipelineStack, name: str) -> watch.Metric:
+    """A metric of EMR Serverless over all workers. CPUAllocated drops to 0 now and then: hence the maximum."""
+    return watch.Metric(
+        namespace="AWS/EMRServerless",
+        metric_name=name,
+        dimensions_map={
+            "ApplicationId": pipeline.application.attr_application_id,
+            "ApplicationName": pipeline.name,
+        },
+        statistic="Maximum",
+        period=QUARTER,
+    )

@@ -1,6 +1,10 @@
 """All of it: compaction, metrics and the report, one after the other in one session.
 
-python -m pipeline.jobs.run file:///var/lib/jobs file:///var/lib/tables report.html
+    python -m pipeline.jobs.run file:///var/lib/jobs file:///var/lib/tables report.html
+    spark-submit pipeline/jobs/run.py s3://bucket s3://other/tables s3://other/week.html --at 2026-01-05T10:10Z
+
+Without ``--at`` it goes through the whole archive. With it, as a schedule runs it, through the latest hours of the
+archive and the latest days of the tables.
 """
 
 from __future__ import annotations
@@ -8,12 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from osqueue.errors import OsqueueError
+from osqueue.errors import OsqueueError, Rejected
 from pipeline.jobs import compact, metrics, report
 from pipeline.session import session
 
@@ -26,6 +31,9 @@ class Whole(Struct, frozen=True):
     out: str  # the HTML file to write
     queues: tuple[str, ...] = ()  # none: all
     target_ms: int = metrics.TARGET_MS  # the longest wait on target
+    at: datetime | None = None  # when the run was scheduled; None: go through everything
+    hours: int = compact.LOOK_BACK_HOURS  # with at: archived hours that had ended by then
+    days: int = metrics.LOOK_BACK_DAYS  # with at: days before it that are measured anew and reported
 
 
 class Done(Struct, frozen=True):
@@ -37,12 +45,16 @@ class Done(Struct, frozen=True):
 
 
 def run(spark: SparkSession, config: Whole) -> Done:
-    """Go through the whole archive. Raises what the steps raise."""
-    compacted = compact.run(spark, compact.Compaction(config.store, config.tables, queues=config.queues))
-    measured = metrics.run(
-        spark, metrics.Metrics(config.tables, queues=config.queues, target_ms=config.target_ms)
-    )
-    reported = report.run(spark, report.Review(config.tables, config.out, queues=config.queues))
+    """Compact, measure and report. Raises what the steps raise."""
+    for field in ("hours", "days"):
+        if getattr(config, field) < 1:
+            raise Rejected(f"{field}: it is less than 1. Give a number such as 3.", field=field)
+    at, (store, root, queues) = config.at, (config.store, config.tables, config.queues)
+    first, last = (None, None) if at is None else compact.hours_before(at, config.hours)
+    since, until = (None, None) if at is None else metrics.days_before(at, config.days)
+    compacted = compact.run(spark, compact.Compaction(store, root, first, last, queues, at is not None))
+    measured = metrics.run(spark, metrics.Metrics(root, since, until, queues, config.target_ms))
+    reported = report.run(spark, report.Review(root, config.out, since, until, queues))
     return Done(compacted, measured, reported)
 
 
@@ -58,8 +70,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--target-ms", type=int, default=metrics.TARGET_MS, help="the longest wait on target (60000)"
     )
+    parser.add_argument("--at", type=_aware, help="when the run was scheduled (go through everything)")
+    parser.add_argument(
+        "--hours",
+        type=int,
+        default=compact.LOOK_BACK_HOURS,
+        help="with --at: hours to compact, the last that had ended (3)",
+    )
+    parser.add_argument(
+        "--days",
+        type=int,
+        default=metrics.LOOK_BACK_DAYS,
+        help="with --at: days to measure and report, up to it (7)",
+    )
     given = parser.parse_args(arguments)
-    config = Whole(given.store, given.tables, given.out, tuple(given.queue), given.target_ms)
+    ranges = (given.at, given.hours, given.days)
+    config = Whole(given.store, given.tables, given.out, tuple(given.queue), given.target_ms, *ranges)
     try:
         done = run(session("osqueue pipeline"), config)
     except OsqueueError as error:
@@ -67,6 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(msgspec.json.encode(done).decode())
     return 0
+
+
+def _aware(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 if __name__ == "__main__":

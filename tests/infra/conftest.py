@@ -55,7 +55,15 @@ def empty_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def synthesise(empty_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Synthesise:
+def empty_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in place of the archive of the Spark jobs."""
+    path = tmp_path_factory.mktemp("jobs") / "pipeline.tgz"
+    path.write_bytes(b"nothing")
+    return path
+
+
+@pytest.fixture(scope="session")
+def synthesise(empty_layer: Path, empty_jobs: Path, tmp_path_factory: pytest.TempPathFactory) -> Synthesise:
     """Synthesises an environment; the second argument is the map to take it from."""
     from aws_cdk import App
 
@@ -67,7 +75,7 @@ def synthesise(empty_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> S
         folder = tmp_path_factory.mktemp(name)
         config = load(name, environments)
         app = App(outdir=str(folder), context=CONTEXT)
-        add_stacks(app, config, empty_layer)
+        add_stacks(app, config, empty_layer, empty_jobs if config.pipeline is not None else None)
         app.synth()  # ends with an error where cdk-nag finds what nobody has acknowledged
         found = sorted(folder.glob("*.template.json"))
         templates = {
@@ -92,6 +100,12 @@ def environments(synthesise: Synthesise) -> dict[str, Synthesised]:
 @pytest.fixture
 def dev(environments: dict[str, Synthesised]) -> Synthesised:
     return environments["dev"]
+
+
+@pytest.fixture
+def staging(environments: dict[str, Synthesised]) -> Synthesised:
+    """The one that has the pipeline."""
+    return environments["staging"]
 
 
 @pytest.fixture

@@ -7,20 +7,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 BUCKET = "arn:aws:s3:::bucket"
+TABLES = "arn:aws:s3:::tables"
 
 
 def plain(value: Any) -> str:
-    """A resource of a template as text, with the bucket's ARN in place of what CloudFormation puts there."""
+    """A resource of a template as text, with the buckets' ARNs in place of what CloudFormation puts there."""
     if isinstance(value, str):
         return value
     (function, given), *rest = value.items()
     assert not rest
     if function == "Fn::Join":
         return given[0].join(map(plain, given[1]))
+    if function == "Fn::Sub":
+        return str(given)
     if function == "Fn::ImportValue" and given.endswith("-bucket-arn"):
         return BUCKET
     if function == "Fn::GetAtt" and given[0].startswith("Bucket"):
         return BUCKET
+    if function == "Fn::GetAtt" and given[0].startswith("Tables"):
+        return TABLES
     return f"<{given}>"
 
 
@@ -44,7 +49,7 @@ def holds(conditions: Mapping[str, Mapping[str, str]], context: Mapping[str, str
             if operator == "Null":
                 if (key not in context) != (wanted == "true"):
                     return False
-            elif operator == "Bool":
+            elif operator in ("Bool", "StringEquals"):
                 if context.get(key) != wanted:
                     return False
             elif operator == "NumericLessThan":

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from infra.config import Config, Misconfigured, load
+from infra.config import Config, Misconfigured, Pipeline, load
 from infra.environments import ENVIRONMENTS
 
 
@@ -35,6 +35,7 @@ def test_without_an_environment_the_known_ones_are_named(name: object) -> None:
     [
         ({"log_dayz": 7}, "environment x: unknown key 'log_dayz'; known are account"),
         ({"name": "y"}, "unknown key 'name'"),
+        ({"pipeline": {"minute": 7}}, "environment x, pipeline: unknown key 'minute'; known are executors"),
         ({"throttle": {"rat": 7}}, "environment x, throttle: unknown key 'rat'; known are rate, burst"),
         (
             {"jwt": {"isuer": "https://a.example"}},
@@ -68,6 +69,13 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("archive.glacier_days", {"archive": {"infrequent_days": 60, "glacier_days": 80}}),
         ("alarms.conflict_share", {"alarms": {"conflict_share": 1.5}}),
         ("alarms.emails", {"alarms": {"emails": ["nobody"]}}),
+        ("pipeline", {"pipeline": True}),
+        ("pipeline.executors", {"pipeline": {"executors": 0}}),
+        ("pipeline.hours", {"pipeline": {"hours": 0}}),
+        ("pipeline.hours", {"pipeline": {"hours": 3}}),
+        ("pipeline.hours", {"pipeline": {}, "alarms": {"pipeline_hours": 6}}),
+        ("pipeline.days", {"pipeline": {"days": 0}}),
+        ("alarms.pipeline_hours", {"alarms": {"pipeline_hours": 1}}),
         ("protected", {"protected": "yes"}),
     ],
 )
@@ -92,3 +100,8 @@ def test_a_configuration_does_not_change() -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     assert msgspec.structs.replace(load("x", {"x": {}}), name="y") == Config(name="y")
+
+
+def test_there_is_no_pipeline_unless_it_is_asked_for() -> None:
+    assert load("x", {"x": {}}).pipeline is None
+    assert load("x", {"x": {"pipeline": {}}}).pipeline == Pipeline()

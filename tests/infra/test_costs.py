@@ -225,12 +225,29 @@ def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Depl
     assert {name for name, _ in emitted(lines)} <= counted
 
 
-def test_the_alarms_that_are_paid_for_are_those_of_the_template(environments: Any) -> None:
-    alarms = environments["dev"].resources("operations", "AWS::CloudWatch::Alarm").values()
+@pytest.mark.parametrize(
+    ("name", "paid"),
+    [("dev", costs.ALARM_METRICS), ("staging", costs.ALARM_METRICS + costs.PIPELINE_ALARM_METRICS)],
+)
+def test_the_alarms_that_are_paid_for_are_those_of_the_template(
+    name: str, paid: int, environments: Any
+) -> None:
+    alarms = environments[name].resources("operations", "AWS::CloudWatch::Alarm").values()
     watched = [
         1 if "MetricName" in each else sum("MetricStat" in one for one in each["Metrics"]) for each in alarms
     ]
-    assert sum(watched) == costs.ALARM_METRICS
+    assert sum(watched) == paid
+
+
+def test_a_run_of_the_pipeline_is_paid_for_by_the_workers_it_begins_with() -> None:
+    from infra import pipeline
+
+    workers = 2  # the driver, and the executor that dynamic allocation begins with
+    assert workers * pipeline.WORKER_CPUS == costs.RUN_CPUS
+    assert workers * pipeline.WORKER_GB == costs.RUN_GB
+    hour = costs.RUN_CPUS * costs.SPARK_CPU_HOUR + costs.RUN_GB * costs.SPARK_GB_HOUR
+    alarms = costs.PIPELINE_ALARM_METRICS * costs.ALARM_MONTH
+    assert total(Load(0, pipeline_minutes=60)) - total(Load(0)) == pytest.approx(730 * hour + alarms)
 
 
 def test_a_plain_job_is_told_of_as_often_as_is_counted() -> None:
@@ -253,7 +270,14 @@ def test_a_bill_is_the_sum_of_its_lines_and_grows_with_the_load() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--batch", "0"), ("--reap-minutes", "0"), ("--jobs", "-1"), ("--named", "1.5"), ("--results", "nan")],
+    [
+        ("--batch", "0"),
+        ("--reap-minutes", "0"),
+        ("--jobs", "-1"),
+        ("--named", "1.5"),
+        ("--results", "nan"),
+        ("--pipeline-minutes", "61"),
+    ],
 )
 def test_a_load_that_cannot_be_is_refused_by_its_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str
@@ -277,6 +301,7 @@ def test_the_documentation_prints_what_the_calculator_says() -> None:
     text = " ".join((ROOT / "docs/costs.md").read_text(encoding="utf-8").split())
     idle = total(Load(0))
     lines = {line.what: line.dollars for line in bill(Load(0))}
+    every_hour = total(Load(0, pipeline_minutes=4)) - idle
     polling = beyond_idle(Load(0, empty_claims=MINUTES_A_MONTH * 60))
     watching = lines["Metrics"] + lines["Alarms"] + lines["Dashboard"]
     for sentence in (
@@ -286,6 +311,7 @@ def test_the_documentation_prints_what_the_calculator_says() -> None:
         f"${idle - watching:.2f} for the reaper",
         f"every further queue adds ${total(Load(0, queues=2)) - idle:.2f}",
         f"2.6 million times a month: ${polling:.2f}",
+        f"about ${every_hour:.2f} a month",
     ):
         assert sentence in text, sentence
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

@@ -67,7 +67,7 @@ def emitted(printed: str) -> Iterator[Emitted]:
 
 
 def watched(made: Any) -> set[Emitted]:
-    """Every metric that an alarm looks at, those that Lambda counts by itself left out."""
+    """Every metric that an alarm looks at, those that AWS counts by itself left out."""
     found: set[Emitted] = set()
     for alarm in made.resources("operations", "AWS::CloudWatch::Alarm").values():
         single = [alarm] if "MetricName" in alarm else []
@@ -78,7 +78,7 @@ def watched(made: Any) -> set[Emitted]:
             dimensions = tuple(
                 sorted((one["Name"], one["Value"]) for one in each["Dimensions"] if "Value" in one)
             )
-            if each["Namespace"] != "AWS/Lambda":
+            if not each["Namespace"].startswith("AWS/"):
                 found.add((each["Namespace"], each["MetricName"], dimensions))
     return found
 

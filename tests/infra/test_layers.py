@@ -19,7 +19,7 @@ IMPORTS_MAX_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> layers.Layer:
+def layer(tmp_path_factory: pytest.TempPathFactory) -> layers.Built:
     """The layer as it is deployed."""
     return layers.build(tmp_path_factory.mktemp("layer") / "layer.zip")
 
@@ -39,14 +39,14 @@ def names_of(path: Path) -> list[str]:
         return archive.namelist()
 
 
-def test_building_twice_makes_the_same_bytes(layer: layers.Layer, tmp_path: Path) -> None:
+def test_building_twice_makes_the_same_bytes(layer: layers.Built, tmp_path: Path) -> None:
     again = layers.build(tmp_path / "again.zip")
     assert again.digest == layer.digest
     assert again.path.read_bytes() == layer.path.read_bytes()
 
 
 def test_a_caller_who_wants_colours_gets_the_same_bytes(
-    layer: layers.Layer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layer: layers.Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as the CDK's command line does
     assert layers.build(tmp_path / "layer.zip").digest == layer.digest
@@ -58,7 +58,7 @@ def test_the_order_in_which_files_are_found_does_not_matter() -> None:
     assert layers.zipped(files) != layers.zipped({**files, "a": b"4"})
 
 
-def test_a_commit_path_s_layer_stays_under_its_limit(layer: layers.Layer) -> None:
+def test_a_commit_path_s_layer_stays_under_its_limit(layer: layers.Built) -> None:
     with zipfile.ZipFile(layer.path) as archive:
         assert sum(each.file_size for each in archive.infolist()) == layer.unzipped
     assert layer.unzipped < 30 * 1024 * 1024
@@ -71,7 +71,7 @@ def test_a_layer_that_is_too_large_is_refused_with_its_sizes(tmp_path: Path) -> 
     assert not path.exists()
 
 
-def test_it_holds_what_the_functions_load_and_no_more(layer: layers.Layer) -> None:
+def test_it_holds_what_the_functions_load_and_no_more(layer: layers.Built) -> None:
     names = {name.partition(" ")[0] for name in layer.packages}
     assert names == {
         "osqueue",
@@ -88,7 +88,7 @@ def test_it_holds_what_the_functions_load_and_no_more(layer: layers.Layer) -> No
     assert [name for name in within if name.startswith(left_out)] == []
 
 
-def test_what_is_compiled_is_compiled_for_lambda(layer: layers.Layer) -> None:
+def test_what_is_compiled_is_compiled_for_lambda(layer: layers.Built) -> None:
     with zipfile.ZipFile(layer.path) as archive:
         machines = {name: archive.read(name)[18:20] for name in archive.namelist() if name.endswith(".so")}
     assert len(machines) >= 2
@@ -96,7 +96,7 @@ def test_what_is_compiled_is_compiled_for_lambda(layer: layers.Layer) -> None:
     assert all("cpython-314" in name or "abi3" in name for name in machines)
 
 
-def test_files_are_readable_and_have_no_date_of_their_own(layer: layers.Layer) -> None:
+def test_files_are_readable_and_have_no_date_of_their_own(layer: layers.Built) -> None:
     with zipfile.ZipFile(layer.path) as archive:
         about = {(each.date_time, each.external_attr >> 16) for each in archive.infolist()}
     assert about == {((1980, 1, 1, 0, 0, 0), 0o100644)}

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from infra import layers
+from infra import bundle, layers, pipeline
 from infra.access import ACCESS, ARCHIVE, BACKUPS, BODIES, HEADS, IDS, INTENTS, REGISTER, SEGMENTS, TABLES
-from infra.config import Config
+from infra.config import Alarms, Config, Pipeline
 from osqueue import limits
 from osqueue.api import functions as table
 from osqueue.api.answers import ANSWER_BYTES_MAX
@@ -80,11 +80,13 @@ def test_the_limits_of_the_deployed_functions_are_those_of_the_code() -> None:
     assert {name: value for name, value in said.items() if name in wanted} == wanted
 
 
-def test_every_alarm_has_its_section(prod: Any) -> None:
+def test_every_alarm_has_its_section(staging: Any) -> None:
     headings = set(re.findall(r"^## (\S+)$", page("runbook.md"), re.MULTILINE))
-    alarms = {each["AlarmName"] for each in prod.resources("operations", "AWS::CloudWatch::Alarm").values()}
+    alarms = {
+        each["AlarmName"] for each in staging.resources("operations", "AWS::CloudWatch::Alarm").values()
+    }
     kinds = {
-        re.sub(r"^(errors|throttles)-.*", r"\1-FUNCTION", each.removeprefix("osqueue-prod-"))
+        re.sub(r"^(errors|throttles)-.*", r"\1-FUNCTION", each.removeprefix("osqueue-staging-"))
         for each in alarms
     }
     assert headings == kinds
@@ -94,6 +96,36 @@ def test_the_sizes_of_the_layer_are_those_that_are_built(tmp_path: Path) -> None
     built = layers.build(tmp_path / "layer.zip")
     (said,) = re.findall(r"^\| together; zipped [\d.]+ \| ([\d.]+) \|$", page("deploy.md"), re.MULTILINE)
     assert abs(float(said) - built.unzipped / layers.MB) < 0.5
+
+
+def test_the_sizes_of_the_pipeline_s_archive_are_those_that_are_built(tmp_path: Path) -> None:
+    built = bundle.build(tmp_path / "pipeline.tgz")
+    text = page("deploy.md")
+    (said,) = re.findall(r"^\| all of it; packed [\d.]+ \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert abs(float(said) - built.unzipped / layers.MB) < 0.2
+    assert f"for Python {bundle.PYTHON} on Linux arm64" in text
+
+
+def test_every_key_of_the_pipeline_is_described_with_its_default() -> None:
+    text = page("deploy.md")
+    for field in msgspec.structs.fields(Pipeline):
+        assert f"\n| `{field.name}` | {field.default} | " in text
+    assert f"`alarms.pipeline_hours` ({Alarms().pipeline_hours})" in text
+
+
+def test_the_pages_on_the_pipeline_tell_its_figures() -> None:
+    text, limits = page("pipeline.md"), (pipeline.QUEUED_MINUTES_MAX, pipeline.RUN_MINUTES_MAX)
+    assert f"`{pipeline.RELEASE}`" in text
+    assert f"{pipeline.WORKER_CPUS} vCPU, {pipeline.WORKER_GB} GB" in text
+    assert (
+        "one at a time: a second one waits, up to {} minutes. Each is cancelled after {}".format(*limits)
+        in text
+    )
+    assert f"--hours {Pipeline().hours} --days {Pipeline().days}" in text
+    outputs = set(re.findall(r"told (\w+)\)", text))
+    assert outputs == {
+        *("ApplicationId", "JobsRoleArn", "EntryPoint", "SubmitParameters", "TablesAddress", "ReportAddress")
+    }
 
 
 def test_what_npm_installs_comes_from_its_public_registry() -> None:

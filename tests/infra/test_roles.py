@@ -19,6 +19,7 @@ from osqueue import ids, keys
 from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
+from osqueue.bulk import BulkWriter
 from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as Announced
 from osqueue.core.wire import announced, decode_head, intent_body, intent_key
@@ -34,6 +35,7 @@ HOUR, DAY = 3_600, 86_400
 LARGE = "x" * (2 * INLINE_BYTES_MAX)
 GHOSTS = 200  # so that some of them are looked at, in whichever hours the passes are
 BULK = 1_000  # jobs in one call: enough of these go into a segment
+BATCHES = 100  # so that the passes come to some of them
 
 Wanted = tuple[str, str, dict[str, str]]  # action, key ("" for the bucket), what conditions may ask about
 
@@ -205,6 +207,11 @@ def live(at: Deployment) -> None:
     ghost = keys.key_of(newest)[:-2] + b"\x07\x00"  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
         at.store.perform(base.PutIfAbsent(ids.place_of("emails", f"ghost-{n}"), ids.encode(ghost)))
+    bulks = BulkWriter(at.store, "emails", at.clock)
+    for n in range(BATCHES):
+        stager = bulks.stager(bulks.plan(), 0)
+        stager.add([New(key, b"0") for key in stager.keys(1)])
+        bulks.attach([stager.finish()], batch_id=f"night-{n}")
     for _ in range(4):
         at.reap()
         at.clock.advance(HOUR)
@@ -219,6 +226,8 @@ def live(at: Deployment) -> None:
         at.clock.advance(DAY)
         at.reap()
     at.ask("jobs", "GET", f"/emails/jobs/{claimed[0]['job_id']}/story")
+    at.clock.advance(30 * DAY)
+    at.reap()
 
 
 def _lease(job: dict[str, Any]) -> dict[str, str]:
@@ -262,7 +271,7 @@ def test_no_role_has_a_wildcard_among_its_actions(name: str, environments: Any, 
     made = environments[name]
     statements = [
         each
-        for stack in ("functions", "schedule")
+        for stack in ("functions", "schedule")  # for the pipeline: test_pipeline.py
         for policy in made.resources(stack, "AWS::IAM::Policy").values()
         for each in policy["PolicyDocument"]["Statement"]
     ]

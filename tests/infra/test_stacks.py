@@ -329,7 +329,12 @@ def metrics_of(alarm: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_alarms_look_at_metrics_that_the_functions_emit(name: str, environments: Any) -> None:
     alarms = environments[name].resources("operations", "AWS::CloudWatch::Alarm").values()
-    seen = [each for alarm in alarms for each in metrics_of(alarm) if each["Namespace"] != "AWS/Lambda"]
+    seen = [
+        each
+        for alarm in alarms
+        for each in metrics_of(alarm)
+        if not each["Namespace"].startswith("AWS/")  # what AWS counts by itself
+    ]
     emitted = {each.name for each in metrics.METRICS}
     assert {each["MetricName"] for each in seen} <= emitted
     assert {each["Namespace"] for each in seen} == {table.METRICS_NAMESPACE}
@@ -338,6 +343,7 @@ def test_alarms_look_at_metrics_that_the_functions_emit(name: str, environments:
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_there_is_an_alarm_for_everything_that_wants_somebody(name: str, environments: Any) -> None:
+    of_pipeline = {"pipeline-failed", "pipeline-not-run", "pipeline-not-started", "pipeline-capacity"}
     alarms = environments[name].resources("operations", "AWS::CloudWatch::Alarm").values()
     each_function = {f"{what}-{each.name}" for what in ("errors", "throttles") for each in FUNCTIONS}
     assert {alarm["AlarmName"].removeprefix(f"osqueue-{name}-") for alarm in alarms} == {
@@ -347,6 +353,7 @@ def test_there_is_an_alarm_for_everything_that_wants_somebody(name: str, environ
         "conflict-rate",
         "faults",
         *each_function,
+        *(of_pipeline if environments[name].config.pipeline is not None else ()),
     }
     assert all(alarm["AlarmActions"] == alarm["OKActions"] != [] for alarm in alarms)
 
@@ -377,12 +384,13 @@ def test_each_address_of_the_configuration_hears_of_alarms(synthesise: Any) -> N
 
 # ── The whole ────────────────────────────────────────────────────────────────
 def test_protected_stacks_cannot_be_deleted_by_accident(environments: Any) -> None:
-    for name, protected in {"dev": False, "prod": True}.items():
+    stacks_of = {"dev": 6, "staging": 7, "prod": 6}
+    for name, protected in {"dev": False, "staging": False, "prod": True}.items():
         manifest = json.loads((environments[name].folder / "manifest.json").read_text(encoding="utf-8"))
         stacks = [
             each for each in manifest["artifacts"].values() if each["type"] == "aws:cloudformation:stack"
         ]
-        assert len(stacks) == 6
+        assert len(stacks) == stacks_of[name]
         assert {each["properties"].get("terminationProtection", False) for each in stacks} == {protected}
 
 
@@ -390,7 +398,7 @@ def test_cfn_lint_has_nothing_to_say(environments: Any, lint: Callable[..., list
     templates = [
         path for made in environments.values() for path in sorted(made.folder.glob("*.template.json"))
     ]
-    assert len(templates) == 6 * len(ENVIRONMENTS)
+    assert len(templates) == 6 * len(ENVIRONMENTS) + 1  # one has the pipeline
     assert lint(templates) == []
 
 
@@ -409,7 +417,7 @@ def test_cdk_nag_would_end_the_synthesis(empty_layer: Any, tmp_path: Any) -> Non
     from infra.config import load
 
     app = App(outdir=str(tmp_path))
-    add_stacks(app, load("dev"), empty_layer)
+    add_stacks(app, load("dev"), empty_layer, None)
     sqs.Queue(app.node.find_child("osqueue-dev-storage"), "Plain")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="AwsSolutions-SQS4"):
         app.synth()

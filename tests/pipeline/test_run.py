@@ -1,0 +1,121 @@
+"""One run of everything: of the whole archive, and as a schedule runs it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from osqueue.errors import Rejected
+from pipeline import tables
+from pipeline.jobs import run
+from pipeline.jobs.run import Whole
+from pipeline.tables import JOBS, METRICS_DAILY
+from tests.pipeline.past import Archive, at, done, key, lease
+
+DAY = 24  # hours
+OLD, LATE, NEW, OPEN = 0, 9 * DAY, 9 * DAY + 2, 9 * DAY + 5  # hours in which a job ended and was archived
+SCHEDULED = datetime(2026, 1, 14, 5, 10, tzinfo=UTC)  # ten minutes into the last of them
+
+
+@pytest.fixture
+def filled(archive: Archive) -> Archive:
+    """Jobs of four hours; the last hour had not ended when the run was scheduled."""
+    for number, hour in enumerate((OLD, LATE, NEW, OPEN)):
+        ended = at(hour + 0.05)
+        archive.write(hour, f"part-{number}", [done(number, ended - 2_000, lease(1, ended - 1_000, ended))])
+    return archive
+
+
+def whole(archive: Archive, **more: object) -> Whole:
+    config = Whole(str(archive.store), str(archive.tables), str(archive.tables.parent / "report.html"))
+    return Whole(config.store, config.tables, config.out, **more)  # type: ignore[arg-type]
+
+
+def held(spark: SparkSession, archive: Archive) -> set[str]:
+    return {row.job_id for row in tables.read(spark, str(archive.tables), JOBS).select("job_id").collect()}
+
+
+def test_without_a_schedule_everything_is_gone_through_and_a_scheduled_run_leaves_the_rest_alone(
+    spark: SparkSession, filled: Archive
+) -> None:
+    told = run.run(spark, whole(filled))
+    assert (told.compacted.parts, told.reported.jobs) == (4, 4)
+    assert held(spark, filled) == {key(number) for number in range(4)}
+    told = run.run(spark, whole(filled, at=SCHEDULED))
+    assert (told.compacted.parts, told.compacted.hours) == (1, 1)
+    assert held(spark, filled) == {key(number) for number in range(4)}
+    assert "queue=emails/date=2026-01-05" in tables.partitions(spark, str(filled.tables), METRICS_DAILY)
+
+
+def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_the_same_result(
+    spark: SparkSession, filled: Archive
+) -> None:
+    config = whole(filled, at=SCHEDULED)
+    told = run.run(spark, config)
+    assert told.compacted.parts == 1  # of hours 2, 3 and 4 of that day
+    assert held(spark, filled) == {key(2)}
+    assert (told.measured.since, told.measured.until) == (
+        datetime(2026, 1, 7, tzinfo=UTC),
+        datetime(2026, 1, 15, tzinfo=UTC),
+    )
+    assert told.reported.since == "2026-01-07T05:00:00.000+00:00"
+    assert told.reported.until == "2026-01-14T05:00:00.000+00:00"
+    assert told.reported.jobs == 1
+    page = Path(config.out).read_bytes()
+    assert run.run(spark, config) == told
+    assert Path(config.out).read_bytes() == page
+
+
+def test_a_scheduled_run_over_an_archive_without_jobs_is_no_error(
+    spark: SparkSession, archive: Archive
+) -> None:
+    told = run.run(spark, whole(archive, at=SCHEDULED))
+    assert (told.compacted.parts, told.reported.jobs) == (0, 0)
+    assert Path(told.reported.path).is_file()
+
+
+@pytest.mark.parametrize(("field", "more"), [("hours", {"hours": 0}), ("days", {"days": 0})])
+def test_a_look_back_of_nothing_is_refused(
+    spark: SparkSession, archive: Archive, field: str, more: dict[str, int]
+) -> None:
+    with pytest.raises(Rejected, match=f"{field}: it is less than 1") as caught:
+        run.run(spark, whole(archive, at=SCHEDULED, **more))
+    assert caught.value.field == field
+
+
+def test_a_scheduled_moment_without_a_time_zone_is_refused(spark: SparkSession, archive: Archive) -> None:
+    with pytest.raises(Rejected, match="no time zone"):
+        run.run(spark, whole(archive, at=SCHEDULED.replace(tzinfo=None)))
+
+
+def test_the_entry_point_takes_the_moment_as_a_scheduler_writes_it(
+    spark: SparkSession,
+    filled: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run, "session", lambda name: spark)
+    config = whole(filled)
+    places = [config.store, config.tables, config.out]
+    ranges = ["--at", "2026-01-14T05:10:00Z", "--hours", "6", "--days", "1"]
+    assert run.main([*places, *ranges]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert held(spark, filled) == {key(1), key(2)}
+    assert told["compacted"]["parts"] == told["reported"]["jobs"] == 2
+    assert told["measured"]["since"] == "2026-01-13T00:00:00Z"
+
+
+def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
+    spark: SparkSession,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run, "session", lambda name: spark)
+    assert run.main(["gs://bucket", str(archive.tables), str(archive.tables / "r.html")]) == 1
+    assert "Spark cannot read gs://" in capsys.readouterr().err
