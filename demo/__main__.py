@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from demo import report, screen
-from demo.crew import Crashed
+from demo.crew import ROOT, Crashed
+from demo.history import History, write_history
 from demo.plan import LOG, Plan, load
 from demo.replay import Stuck, replay
 from demo.stack import Silent
 from demo.stock import Result, recount
 from demo.swf import SwfError, read_jobs
 from osqueue import errors
+from pipeline.needs import missing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +46,9 @@ def main() -> int:
     )
     parser.add_argument("--no-kill", action="store_true", help="let every worker live")
     parser.add_argument(
+        "--no-pipeline", action="store_true", help="end with the verdict: no tables, no report, no Java"
+    )
+    parser.add_argument(
         "--json", action="store_true", help="the result as one JSON object on standard output"
     )
     parser.add_argument(
@@ -66,6 +71,11 @@ def main() -> int:
         parser.error(f"--recount: {options.recount} is not the folder of a replay.")
     try:
         return run(options) if options.recount is None else count_again(options)
+    except KeyboardInterrupt:
+        kept = options.dir or options.recount
+        rest = f" The queue stays in {kept.resolve() / 'store'}." if kept else ""
+        print(f"\nStopped; every process has ended.{rest}", file=sys.stderr)
+        return INTERRUPTED
     except (
         Crashed,
         Silent,
@@ -93,37 +103,53 @@ def run(options: argparse.Namespace) -> int:
             print(screen.introduction(plan, kill, options.embedded), flush=True)
         with screen.watching(plan, console, sys.stderr if options.json else sys.stdout) as watcher:
             result = replay(plan, kill, watcher, options.embedded)
-        tell(plan, result, options, console)
-        return 1 if result.account.problems else 0
-    except KeyboardInterrupt:
-        rest = f" The queue stays in {plan.store}." if options.dir else ""
-        print(f"\nStopped; every process has ended.{rest}", file=sys.stderr)
-        return INTERRUPTED
+        return conclude(plan, result, options)
     finally:
         if options.dir is None:
             shutil.rmtree(folder, ignore_errors=True)  # last: on some disks it takes seconds
 
 
 def count_again(options: argparse.Namespace) -> int:
-    """Only the counting; answers the exit status."""
+    """Only the counting, and the pipeline; answers the exit status."""
     folder = options.recount.resolve()
     plan = msgspec.structs.replace(load(folder / "plan.json"), folder=str(folder))
-    result = recount(plan)
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
-        report.show(plan, result, screen.console_of(sys.stdout))
-    return 1 if result.account.problems else 0
+    return conclude(plan, recount(plan), options)
 
 
-def tell(plan: Plan, result: Result, options: argparse.Namespace, console: Console | None) -> None:
-    """The result, for people or for programs."""
+def conclude(plan: Plan, result: Result, options: argparse.Namespace) -> int:
+    """Tell the result, run the pipeline over the archive, tell what came of it; answers the exit status."""
+    console = None if options.json else screen.console_of(sys.stdout)
+    if not options.json:
+        report.show(plan, result, console)
+        if options.dir is not None:
+            print(f"The queue stays in {plan.store}, its archive below archive/.", flush=True)
+    history, stopped = None, False
+    if not options.no_pipeline:
+        try:
+            history = analysed(plan, result, options, console)
+        except Crashed as error:
+            print(f"The pipeline stopped: {error}", file=sys.stderr)
+            stopped = True
     if options.json:
-        print(msgspec.json.encode(result).decode(), flush=True)
-        return
-    report.show(plan, result, console)
-    if options.dir is not None:
-        print(f"The queue stays in {plan.store}, its archive below archive/.")
+        print(
+            msgspec.json.encode({**msgspec.structs.asdict(result), "pipeline": history}).decode(), flush=True
+        )
+    elif history is not None:
+        report.show_history(history, console)
+    return 1 if stopped or result.account.problems or (history is not None and history.problems) else 0
+
+
+def analysed(
+    plan: Plan, result: Result, options: argparse.Namespace, console: Console | None
+) -> History | None:
+    """What the pipeline makes of the archive; None where it cannot run, which is said."""
+    if (why := missing()) is not None:
+        print(f"There is no report, for the pipeline cannot run here. {why}", file=sys.stderr)
+        return None
+    kept = options.dir is not None or options.recount is not None
+    out = (Path(plan.folder) if kept else ROOT / "build/demo") / "report.html"
+    with screen.analysing(console, sys.stderr if options.json else sys.stdout) as watch:
+        return write_history(plan, result, out, watch)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,12 @@ class Crashed(Exception):
     """A process ended that should not have. The message holds the last it said."""
 
 
+def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """That of a child: it finds the library of this checkout."""
+    paths = [str(ROOT / "layers/osqueue/python"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(variables or {})}
+
+
 class Crew:
     """The processes of a replay. Leaving the ``with`` block ends every one of them."""
 
@@ -41,12 +47,11 @@ class Crew:
 
         ``variables`` are added to its environment.
         """
-        paths = [str(ROOT / "layers/osqueue/python"), os.environ.get("PYTHONPATH", "")]
         with self.plan.output(name).open("wb") as output:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(variables or {})},
+                env=environment(variables),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,11 +1,13 @@
-"""The table at the end, and the verdict."""
+"""The tables at the end, and the verdicts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from demo.history import History
 from demo.measure import Percentiles
 from demo.plan import ARRIVALS_FASTER, RUNS_FASTER, Plan
 from demo.stock import Result
@@ -124,8 +126,65 @@ def verdict(result: Result) -> str:
 
 def show(plan: Plan, result: Result, console: Console | None) -> None:
     """Print the table and the verdict."""
+    _table(rows(plan, result), console)
+    _verdict(verdict(result), result.account.problems, console)
+
+
+def rows_of_history(history: History) -> Iterator[Row]:
+    """The lines on what the pipeline made."""
+    told, taken = history.told, history.seconds
+
+    def told_as(counts: Mapping[str, int]) -> str:
+        return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+    yield Row(
+        "jobs",
+        f"{sum(told.states.values()):,} rows",
+        f"{size(history.bytes['jobs'])}: {told_as(told.states)}",
+    )
+    yield Row(
+        "attempts",
+        f"{sum(told.outcomes.values()):,} rows",
+        f"{size(history.bytes['attempts'])}: {told_as(told.outcomes)}",
+    )
+    metrics = {name.removeprefix("metrics_"): sums["rows"] for name, sums in told.sums.items()}
+    weight = sum(count for name, count in history.bytes.items() if name.startswith("metrics_"))
+    yield Row("metrics", f"{sum(metrics.values()):,} rows", f"{size(weight)}: {told_as(metrics)}")
+    yield Row(
+        "pipeline",
+        f"{sum(taken.values()):.1f} s",
+        ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.items()),
+    )
+
+
+def verdict_on_history(history: History) -> str:
+    """One line: does what the pipeline made agree with the accounts?"""
+    if history.problems:
+        return f"The pipeline does not agree with the accounts: {len(history.problems)} problem(s)."
+    return "Tables, metrics and report agree with the accounts."
+
+
+def show_history(history: History, console: Console | None) -> None:
+    """Print what the pipeline made, whether it agrees, and last where the report is."""
+    _table(rows_of_history(history), console)
+    _verdict(verdict_on_history(history), history.problems, console)
     if console is None:
-        _show_plain(plan, result)
+        print(f"report  {history.report}", flush=True)
+        return
+    from rich.text import Text
+
+    link = f"link {Path(history.report).as_uri()}"
+    console.print(Text.assemble("report  ", (history.report, link)), soft_wrap=True)
+
+
+def _table(rows: Iterable[Row], console: Console | None) -> None:
+    if console is None:
+        lines = list(rows)
+        widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+        print()
+        for name, value, note in lines:
+            print(f"{name:<{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
+        print()
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -135,25 +194,21 @@ def show(plan: Plan, result: Result, console: Console | None) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True, style="cyan")
     table.add_column(style="dim")
-    for row in rows(plan, result):
+    for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
-    sound = not result.account.problems
-    console.print(
-        Text(("✓ " if sound else "✗ ") + verdict(result), style="bold green" if sound else "bold red")
-    )
-    for problem in result.account.problems:
+
+
+def _verdict(text: str, problems: Sequence[str], console: Console | None) -> None:
+    if console is None:
+        print(text)
+        for problem in problems:
+            print(f"  {problem}")
+        sys.stdout.flush()
+        return
+    from rich.text import Text
+
+    sign, colour = ("✗", "red") if problems else ("✓", "green")
+    console.print(Text(f"{sign} {text}", style=f"bold {colour}"))
+    for problem in problems:
         console.print(Text(f"  {problem}", style="red"))
-
-
-def _show_plain(plan: Plan, result: Result) -> None:
-    lines = list(rows(plan, result))
-    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    print()
-    for name, value, note in lines:
-        print(f"{name:<{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
-    print()
-    print(verdict(result))
-    for problem in result.account.problems:
-        print(f"  {problem}")
-    sys.stdout.flush()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from demo.history import STEPS, Step
 from demo.plan import Plan, callers_of, jobs_of
 from demo.replay import Look, Watcher
 
@@ -114,3 +115,34 @@ def watching(plan: Plan, console: Console | None, stream: TextIO = sys.stderr) -
     )
     with Progress(*columns, console=console) as progress:
         yield Bar(progress, plan.jobs)
+
+
+@contextmanager
+def analysing(console: Console | None, stream: TextIO) -> Iterator[Callable[[Step], None]]:
+    """Somebody to tell what the pipeline is at: a bar on a terminal, a line for each step elsewhere."""
+    if console is None:
+        said: set[str] = set()
+
+        def line(step: Step) -> None:
+            if step.name not in said:
+                said.add(step.name)
+                print(f"pipeline: {step.name}", file=stream, flush=True)
+
+        yield line
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(30, complete_style="cyan", finished_style="green"),
+        TextColumn("pipeline"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[now]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("pipeline", total=len(STEPS), now="")
+
+        def bar(step: Step) -> None:
+            part = step.done / step.total if step.total else 0.0
+            progress.update(task, completed=STEPS.index(step.name) + part, now=step.name)
+
+        yield bar

@@ -167,7 +167,8 @@ def completion(each: Running) -> dict[str, Any]:
 def failure(each: Running) -> dict[str, Any]:
     """An attempt's end."""
     lease = each.lease
-    return {"job_id": lease.job_id, "token": lease.token, "error": "the demo wanted this attempt to fail"}
+    error = {"type": "Planned", "message": "the demo wanted this attempt to fail"}
+    return {"job_id": lease.job_id, "token": lease.token, "error": error}
 
 
 def main() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import osqueue
+from osqueue.errors import NotInstalled
+from pipeline.needs import missing
 
 # What results depend on. Everything else is about speed or quiet, and a cluster may set it otherwise.
 SETTINGS = {
@@ -38,25 +42,51 @@ def session(
 ) -> SparkSession:
     """A session. Where nobody has set a master (``spark-submit`` and EMR do), it is this machine's cores.
 
-    ``settings`` are added last. On this machine the driver is reached on the loopback address only.
+    ``settings`` are added last. On this machine the driver is reached on the loopback address only, and Java keeps
+    to itself: what goes wrong is raised here, and ``spark-submit`` shows its log. Raises NotInstalled.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     _importable()
-    submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
-    if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
-        for key, value in LOCAL.items():
-            builder = builder.config(key, value)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    if master is not None or not submitted:
-        spark.sparkContext.setLogLevel("ERROR")
-        # PySpark logs every error that it raises, with pages of Java frames.
-        logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    if master is None and ("SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ):
+        return _made(builder, {**SETTINGS, **(settings or {})})
+    if (why := missing()) is not None:
+        raise NotInstalled(f"the pipeline cannot run. {why}")
+    with _quietly():
+        spark = _made(builder.master(master or "local[*]"), {**LOCAL, **SETTINGS, **(settings or {})})
+    spark.sparkContext.setLogLevel("ERROR")
+    # PySpark logs every error that it raises, with pages of Java frames.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return spark
+
+
+def _made(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Java is started with a file as its standard error; what it said is printed if it does not come up.
+
+    It warns of options that Spark itself gives it, Spark warns of this machine before its log level can be set, and
+    later it logs each damaged part with pages of frames.
+    """
+    with tempfile.TemporaryFile() as said:
+        ours = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(ours, said.read())
+            raise
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
 
 
 def _importable() -> None:

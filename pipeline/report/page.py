@@ -134,11 +134,11 @@ def _failures(report: Report) -> Markup:
 
 def tiles(totals: Totals, report: Report) -> Markup:
     """The headline numbers."""
-    hours = max(report.ends_ms - report.begins_ms, 1) / HOUR_MS
+    span_ms = report.ends_ms - report.begins_ms
     attempts = f"{words.whole(totals.retried)} retried, {words.whole(totals.stalled)} stalled"
     facts = (
-        ("arrived", words.whole(totals.enqueued), f"{words.short(totals.enqueued / hours)} an hour"),
-        ("completed", words.whole(totals.completed), f"{words.short(totals.completed / hours)} an hour"),
+        ("arrived", words.whole(totals.enqueued), words.rate(totals.enqueued, span_ms)),
+        ("completed", words.whole(totals.completed), words.rate(totals.completed, span_ms)),
         (
             "failed",
             words.whole(totals.failed),

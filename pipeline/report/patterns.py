@@ -259,7 +259,7 @@ def errors(queue: Queue, report: Report) -> Markup:
     if not queue.errors:
         return nothing(heading, "No attempt ended with an error in this period.")
     total = sum(error.count for error in queue.errors) + queue.errors_other
-    first, fine_ms = queue.errors[0], min(report.step_ms, MINUTE_MS)
+    first = queue.errors[0]
     remark = joined(
         f"{words.percent(first.count / total)} of {words.whole(total)} errors are ",
         tag("bdi", first.kind or "without a type"),
@@ -282,7 +282,7 @@ def errors(queue: Queue, report: Report) -> Markup:
             tag(
                 "p",
                 f"{words.count(error.deaths, 'job')} failed for good by it; first "
-                f"{words.instant(error.first_ms, fine_ms)}, last {words.instant(error.last_ms, fine_ms)}",
+                f"{words.when(error.first_ms, report, MINUTE_MS)}, last {words.when(error.last_ms, report, MINUTE_MS)}",
                 class_="facts",
             ),
         )

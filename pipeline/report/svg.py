@@ -18,6 +18,7 @@ from .model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 WIDE = 1000.0  # the width of a stretched picture, in its own units
 HEAD = 18.0  # room above a plot for its topmost label
+ROOM = 4  # labels that fit below a plot on a narrow screen
 FOOT = 22.0  # room below it for the labels of its axis
 
 
@@ -213,12 +214,12 @@ def grid(frame: Frame, scale: Scale, ticks: Sequence[Tick], *shapes: Child) -> M
 
 
 def baseline(frame: Frame, scale: Scale, ticks: Sequence[Tick]) -> Markup:
-    """The axis across, with its ticks. Every other label gives way on a narrow screen."""
+    """The axis across, with its ticks. Where they are many, every other label gives way on a narrow screen."""
     y = round(frame.floor) + 0.5
     marks = [
         (
             tag("line", x1=across(x), x2=across(x), y1=y, y2=y + 4, class_="axis"),
-            label(x, y + 17, tick.label, class_="tick odd" if index % 2 else "tick"),
+            label(x, y + 17, tick.label, class_="tick odd" if index % 2 and len(ticks) > ROOM else "tick"),
         )
         for index, tick in enumerate(ticks)
         for x in (scale.at(tick.value),)

@@ -12,6 +12,7 @@ DASH = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
+_RATES = ((HOUR_MS, "an hour"), (MINUTE_MS, "a minute"), (SECOND_MS, "a second"))
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -68,6 +69,12 @@ def span(ms: float | None) -> str:
     return f"{_three(ms)} ms"
 
 
+def rate(number: float, span_ms: int) -> str:
+    """How many in a unit of time, which is no longer than the span that they were counted over: ``51.5 an hour``."""
+    unit_ms, unit = next((each for each in _RATES if span_ms >= each[0]), _RATES[-1])
+    return f"{short(number * unit_ms / max(span_ms, 1))} {unit}"
+
+
 def step(ms: int) -> str:
     """One step, after "per": ``hour``, ``6 h``."""
     names = {SECOND_MS: "second", MINUTE_MS: "minute", HOUR_MS: "hour", DAY_MS: "day"}
@@ -97,12 +104,13 @@ def instant(ms: int, step_ms: int) -> str:
     return date if step_ms >= DAY_MS else f"{date} {clock(ms, step_ms)}"
 
 
-def when(at_ms: int, report: Report) -> str:
-    """When one of the report's steps begins. The date is left out where the whole period has only one."""
+def when(at_ms: int, report: Report, fine_ms: int = DAY_MS) -> str:
+    """A moment of the report, as fine as its steps or finer. No date where the whole period has only one."""
+    step_ms = min(report.step_ms, fine_ms)
     last_ms = max(report.begins_ms, report.ends_ms - 1)
-    if report.step_ms < DAY_MS and report.begins_ms // DAY_MS == last_ms // DAY_MS:
-        return clock(at_ms, report.step_ms)
-    return instant(at_ms, report.step_ms)
+    if step_ms < DAY_MS and report.begins_ms // DAY_MS == last_ms // DAY_MS:
+        return clock(at_ms, step_ms)
+    return instant(at_ms, step_ms)
 
 
 def period(begins_ms: int, ends_ms: int) -> str:

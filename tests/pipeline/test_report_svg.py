@@ -65,6 +65,13 @@ def test_however_long_the_period_its_labels_do_not_crowd(years: int) -> None:
     assert 2 <= len(svg.time_ticks(OCTOBER_MS, OCTOBER_MS + years * 365 * DAY_MS)) <= 9
 
 
+@pytest.mark.parametrize(("labels", "hidden"), [(2, 0), (4, 0), (5, 2), (8, 4)])
+def test_labels_give_way_on_a_narrow_screen_only_where_they_are_many(labels: int, hidden: int) -> None:
+    ticks = [svg.Tick(at, str(at)) for at in range(labels)]
+    drawn = str(svg.baseline(svg.Frame(), svg.Scale(0, labels), ticks))
+    assert (drawn.count("</text>"), drawn.count("odd")) == (labels, hidden)
+
+
 def test_a_staircase_is_level_through_each_step_and_turns_only_where_it_must() -> None:
     assert 'd="M0,100L500,100L500,0L1000,0"' in svg.steps_line(FRAME, [0, 0, 1, 1], "line")
 

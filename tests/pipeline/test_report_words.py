@@ -49,6 +49,21 @@ def test_a_span_is_told_in_its_natural_unit(ms: float | None, text: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("number", "span_ms", "text"),
+    [
+        (1_236, DAY_MS, "51.5 an hour"),
+        (120, HOUR_MS, "120 an hour"),
+        (120, HOUR_MS - 1, "2 a minute"),
+        (18_239, 30 * SECOND_MS, "608 a second"),
+        (3, 100, "30 a second"),
+        (0, 0, "0 a second"),
+    ],
+)
+def test_a_rate_is_told_for_a_time_no_longer_than_what_was_seen(number: int, span_ms: int, text: str) -> None:
+    assert words.rate(number, span_ms) == text
+
+
+@pytest.mark.parametrize(
     ("part", "text"),
     [(None, "–"), (0, "0 %"), (1, "100 %"), (0.00001, "<0.1 %"), (0.99999, ">99.9 %"), (0.5, "50.0 %")],
 )
@@ -75,6 +90,12 @@ def test_a_step_names_its_day_only_where_there_are_several() -> None:
     beyond = Report(OCTOBER_MS, OCTOBER_MS + DAY_MS + 1, HOUR_MS, 0)
     assert words.when(OCTOBER_MS + HOUR_MS, within) == "01:00"
     assert words.when(OCTOBER_MS + HOUR_MS, beyond) == "Thu 1 Oct 01:00"
+
+
+def test_a_moment_may_be_told_finer_than_the_steps_are() -> None:
+    of_days = Report(OCTOBER_MS, OCTOBER_MS + 400 * DAY_MS, DAY_MS, 0)
+    assert words.when(OCTOBER_MS + HOUR_MS, of_days) == "Thu 1 Oct"
+    assert words.when(OCTOBER_MS + HOUR_MS, of_days, MINUTE_MS) == "Thu 1 Oct 01:00"
 
 
 @pytest.mark.parametrize(
