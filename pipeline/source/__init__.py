@@ -1,4 +1,4 @@
-"""The Spark data source ``osqueue``: live jobs as a table, finished ones as a stream, bulks of jobs out of a DataFrame.
+"""The Spark data source ``osqueue``: live jobs as a table, finished ones as a stream, bulks of jobs out of DataFrames.
 
     from pipeline.source import register
 
@@ -7,6 +7,7 @@
     spark.read.format("osqueue").options(**place).load()
     spark.readStream.format("osqueue").options(**place).load()
     df.write.format("osqueue").options(**place, batch_id="2026-11-21").mode("append").save()
+    stream.writeStream.format("osqueue").options(**place).option("checkpointLocation", folder).start()
 
 Spark pickles these classes by reference: this package and ``osqueue`` have to be importable on every worker.
 """

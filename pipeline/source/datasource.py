@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from . import options
 from .columns import SCHEMA
 from .live import LiveReader
 from .tail import TailReader
-from .writer import BulkDataSourceWriter
+from .writer import BulkDataSourceWriter, StreamDataSourceWriter
 
 
 def register(spark: SparkSession) -> None:
@@ -41,3 +47,7 @@ class OsqueueDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """``df.write``: one bulk of jobs."""
         return BulkDataSourceWriter(options.write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """``df.writeStream``: one bulk for each micro-batch, the same one when it is replayed."""
+        return StreamDataSourceWriter(options.sink_options(self.options), schema, overwrite)

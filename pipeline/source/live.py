@@ -15,12 +15,15 @@ from pyspark.sql.types import StructType
 from osqueue import snapshot
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
+from osqueue.core.state import content_bytes
 from osqueue.segments import read_bodies
 from osqueue.shards import root_of
 from osqueue.snapshot import Live, Piece
 
 from .columns import BATCH_ROWS, Batches, Seen, wanted
 from .options import ReadOptions
+
+BATCH_PAYLOAD_BYTES = 32 * 1024 * 1024  # payloads of one Arrow batch, unless a single one is larger
 
 
 class LivePartition(InputPartition):
@@ -59,8 +62,7 @@ class LiveReader(DataSourceReader):
             driver = BlockingDriver(store, MACHINE)
             batches = Batches(self._schema)
             jobs = driver.run(snapshot.read(place.queue, partition.piece))
-            for start in range(0, len(jobs), BATCH_ROWS):
-                rows = jobs[start : start + BATCH_ROWS]
+            for rows in cut(jobs, BATCH_PAYLOAD_BYTES if self._payload else None):
                 yield batches.of_live(self._seen(driver, partition.piece, rows))
         finally:
             store.close()
@@ -71,3 +73,18 @@ class LiveReader(DataSourceReader):
         root = root_of(self._options.place.queue, piece.shard)
         contents = driver.run(read_bodies(root, [live.job.payload for live in jobs]))
         return [Seen(live, content) for live, content in zip(jobs, contents, strict=True)]
+
+
+def cut(jobs: Sequence[Live], payload_bytes: int | None) -> Iterator[list[Live]]:
+    """Runs of jobs for one Arrow batch each: so many at most, and so many bytes of payload."""
+    run: list[Live] = []
+    size = 0
+    for live in jobs:
+        more = content_bytes(live.job.payload) if payload_bytes is not None else 0
+        if run and (len(run) == BATCH_ROWS or (payload_bytes is not None and size + more > payload_bytes)):
+            yield run
+            run, size = [], 0
+        run.append(live)
+        size += more
+    if run:
+        yield run

@@ -18,8 +18,10 @@ from osqueue.validation import queue_name
 
 PLACE = ("address", "queue")
 READ = (*PLACE, "state", "payload")
-TAIL = (*PLACE, "since")
+TAIL = (*PLACE, "since", "parts_per_batch")
 WRITE = (*PLACE, "batch_id", "serializer")
+SINK = (*PLACE, "serializer")
+SPARKS_OWN = ("checkpointlocation", "queryname")  # of a stream, which Spark hands on
 SERIALIZER_CHARS_MAX = 32
 
 
@@ -47,6 +49,7 @@ class TailOptions(Struct, frozen=True):
 
     place: Place
     since_ms: int | None  # begin with the archive's hour of this moment; None: with its first
+    parts_per_batch: int | None  # parts of the archive in one micro-batch; None: all there are
 
 
 class WriteOptions(Struct, frozen=True):
@@ -77,20 +80,38 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 def tail_options(given: Mapping[str, str]) -> TailOptions:
     """Those of a stream. Raises Rejected."""
     _check_names(given, TAIL, "readStream")
-    return TailOptions(_place(given), _moment_ms(given.get("since")))
+    return TailOptions(_place(given), _moment_ms(given.get("since")), _count(given.get("parts_per_batch")))
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Those of a write. Raises Rejected."""
     _check_names(given, WRITE, "write")
     batch_id = given.get("batch_id")
+    return WriteOptions(
+        _place(given), None if batch_id is None else batch_id_of(batch_id), _serializer(given)
+    )
+
+
+def sink_options(given: Mapping[str, str]) -> WriteOptions:
+    """Those of a stream's sink. Raises Rejected."""
+    if "batch_id" in given:
+        raise Rejected(
+            "batch_id: a stream has one for each micro-batch, of its checkpoint and the batch's number. Leave it out.",
+            field="batch_id",
+        )
+    own = {name: value for name, value in given.items() if name.lower() not in SPARKS_OWN}
+    _check_names(own, SINK, "writeStream")
+    return WriteOptions(_place(own), None, _serializer(own))
+
+
+def _serializer(given: Mapping[str, str]) -> str | None:
     serializer = given.get("serializer")
     if serializer is not None and not 1 <= len(serializer) <= SERIALIZER_CHARS_MAX:
         raise Rejected(
             f"serializer: {shown(serializer)} is no serialiser's name of 1 to {SERIALIZER_CHARS_MAX} characters.",
             field="serializer",
         )
-    return WriteOptions(_place(given), None if batch_id is None else batch_id_of(batch_id), serializer)
+    return serializer
 
 
 def _check_names(given: Mapping[str, str], known: tuple[str, ...], use: str) -> None:
@@ -130,6 +151,17 @@ def _reachable(address: str) -> str:
         address = f"file://{os.path.abspath(rest)}"
     open_store(address).close()  # says what is wrong with any other; nothing is sent
     return address
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise Rejected(
+            f"parts_per_batch: {shown(text)} is not a whole number from 1. Leave it out for no limit.",
+            field="parts_per_batch",
+        )
+    return int(text)
 
 
 def _moment_ms(text: str | None) -> int | None:

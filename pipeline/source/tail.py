@@ -50,7 +50,7 @@ class TailReader(DataSourceStreamReader):
         self._options = options
         self._schema = schema
         self._folder = archive.folder_of(options.place.queue)
-        self._from = self.initialOffset()["before"]  # nothing before it is of interest any more
+        self._at = self.initialOffset()  # up to where Spark has asked for rows
 
     # ── Offsets ──────────────────────────────────────────────────────────────
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -60,20 +60,30 @@ class TailReader(DataSourceStreamReader):
         return {"before": self._hour(hour), "parts": []}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """All parts there are."""
-        found = self._listed(self._from)
-        if not found:
-            return {"before": self._from, "parts": []}
-        newest = datetime.fromisoformat(f"{max(map(self._hour, found))}:00+00:00")
-        before = max(self._from, (newest - timedelta(hours=HOURS_REMEMBERED)).strftime(HOUR))
-        self._from = before
-        return {
-            "before": before,
-            "parts": [self._short(name) for name in found if self._hour(name) >= before],
-        }
+        """All parts there are; or with ``parts_per_batch`` so many more than Spark has asked for, the oldest first.
+
+        In chronological order, so that all parts of hours before ``before`` have been read, as an offset says.
+        """
+        at = self._at
+        listed = self._listed(at["before"])
+        read = set(at["parts"])
+        fresh = [name for name in listed if self._short(name) not in read][: self._options.parts_per_batch]
+        if not fresh:
+            return at
+        read.update(map(self._short, fresh))
+        have = [name for name in listed if self._short(name) in read]
+        newest = datetime.fromisoformat(f"{max(map(self._hour, have))}:00+00:00")
+        before = max(at["before"], (newest - timedelta(hours=HOURS_REMEMBERED)).strftime(HOUR))
+        return {"before": before, "parts": [self._short(name) for name in have if self._hour(name) >= before]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TailPartition]:
-        """The parts that one offset has and the other has not."""
+        """The parts that one offset has and the other has not.
+
+        Spark also asks for those between an offset and itself, to tell a restarted stream where it stands.
+        """
+        self._at = end
+        if start == end:
+            return []
         read, there = set(start["parts"]), set(end["parts"])
         names = [
             name

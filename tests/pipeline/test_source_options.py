@@ -85,6 +85,8 @@ def test_a_read_refuses_an_option_by_its_name(options: dict[str, str], field: st
     [
         ({"since": "yesterday"}, "since"),
         ({"since": "1914-07-28"}, "since"),
+        ({"parts_per_batch": "0"}, "parts_per_batch"),
+        ({"parts_per_batch": "some"}, "parts_per_batch"),
         ({"state": "queued"}, "state"),
     ],
 )
@@ -120,7 +122,30 @@ def test_a_write_refuses_columns_and_options_by_name_before_anything_runs(
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"batch_id": "x"}, "batch_id", "one for each micro-batch"),
+        (
+            {"since": "2026-11-21"},
+            "since",
+            "writeStream has no such option; it takes address, queue, serializer",
+        ),
+        ({"serializer": ""}, "serializer", "1 to 32 characters"),
+    ],
+)
+def test_a_streams_sink_refuses_an_option_by_its_name(options: dict[str, str], field: str, said: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        source(**options, checkpointLocation="/somewhere", queryName="q").streamWriter(
+            schema_of("payload string"), overwrite=False
+        )
+    assert caught.value.field == field
+    assert said in str(caught.value)
+
+
 def test_overwriting_is_refused() -> None:
+    with pytest.raises(NotSupported, match=r"outputMode: jobs are only ever added"):
+        source().streamWriter(schema_of("payload string"), overwrite=True)
     with pytest.raises(NotSupported, match=r"mode: jobs are only ever added. Use mode\('append'\)"):
         source().writer(schema_of("payload string"), overwrite=True)
 

@@ -112,6 +112,38 @@ def test_columns_and_states_can_be_chosen(spark: Any, place: dict[str, str]) -> 
     assert bare.filter("payload is not null").count() == 0
 
 
+def test_large_payloads_are_cut_into_batches_by_their_bytes_and_small_ones_by_their_number() -> None:
+    from osqueue.core.state import Body, Job
+    from osqueue.snapshot import Live
+    from pipeline.source.columns import BATCH_ROWS
+    from pipeline.source.live import cut
+
+    def lives(*sizes: int) -> list[Live]:
+        return [Live("queued", Job(bytes(16), Body("bodies/x", 0, size, 0), 0)) for size in sizes]
+
+    assert [len(each) for each in cut(lives(40, 40, 40, 300, 10), 100)] == [2, 1, 1, 1]
+    assert [len(each) for each in cut(lives(*[1] * (BATCH_ROWS + 1)), 1_000_000)] == [BATCH_ROWS, 1]
+    assert [len(each) for each in cut(lives(*[1_000] * 30), None)] == [30]
+    assert list(cut([], 100)) == []
+
+
+def test_a_head_that_cannot_be_read_is_told_by_name_and_a_newer_one_too(
+    spark: Any, place: dict[str, str]
+) -> None:
+    connect(place).enqueue(1)
+    (head,) = Path(place["address"].removeprefix("file://").partition("?")[0]).rglob("head")
+    good = head.read_bytes()
+    for at, said in ((30, "the head fails its checksum"), (20, "has format .*Upgrade osqueue")):
+        head.write_bytes(good[:at] + bytes([good[at] ^ 0x7F]) + good[at + 1 :])
+        with pytest.raises(Exception, match=said):
+            spark.read.format("osqueue").options(**place).load().collect()
+        frame = spark.range(3).selectExpr("named_struct('n', id) payload")
+        with pytest.raises(Exception, match=said):
+            frame.write.format("osqueue").options(**place).mode("append").save()
+    head.write_bytes(good)
+    assert spark.read.format("osqueue").options(**place).load().count() == 1
+
+
 def test_a_queue_that_is_not_there_yet_has_no_rows(spark: Any, place: dict[str, str]) -> None:
     assert spark.read.format("osqueue").options(**place).load().collect() == []
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from osqueue import Queue
+from osqueue import NotSupported, Queue
 from pipeline.source import OsqueueDataSource, register
 from pipeline.source.writer import BulkDataSourceWriter
 
@@ -225,3 +228,124 @@ def test_over_s3_a_write_a_read_and_a_second_run_do_the_same(
     )
     assert sums.collect()[0].n == 3_000
     assert sums.collect()[0].most > 2_000
+
+
+# ── Streams ──────────────────────────────────────────────────────────────────
+class Stream:
+    """A stream of numbers into a queue, which begins again from its checkpoint."""
+
+    def __init__(self, spark: Any, place: dict[str, str], folder: Path) -> None:
+        self.spark, self.place, self.folder = spark, place, folder
+
+    def feed(self, start: int, end: int) -> None:
+        self.spark.range(start, end, numPartitions=2).write.mode("append").parquet(f"{self.folder}/in")
+
+    def run(self, **options: str) -> None:
+        rows = (
+            self.spark.readStream.schema("id bigint")
+            .option("maxFilesPerTrigger", 2)
+            .parquet(f"{self.folder}/in")
+        )
+        sink = rows.selectExpr("named_struct('n', id) payload").writeStream.format("osqueue")
+        sink = sink.options(**self.place, **options).option("checkpointLocation", f"{self.folder}/at")
+        query = sink.queryName("numbers").trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget_last(self) -> None:
+        """As if Spark had died after the last micro-batch was attached and before it noted that."""
+        commits = sorted((self.folder / "at/commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        commits[-1].unlink()
+        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+
+
+def test_the_micro_batches_of_a_stream_become_jobs_once_however_often_they_are_replayed(
+    spark: Any, place: dict[str, str], tmp_path: Path
+) -> None:
+    stream = Stream(spark, place, tmp_path / "stream")
+    stream.feed(0, 100)
+    stream.feed(100, 200)
+    stream.run()
+    assert connect(place).stats()["queued"] == 200
+    jobs, _ = connect(place).jobs(limit=1_000)
+    assert (
+        len({job.enqueued_at for job in jobs}) == 2
+    )  # each micro-batch has a plan of its own, however long it runs
+    stream.forget_last()
+    stream.feed(200, 300)
+    stream.run()
+    assert numbers(place) == list(range(300))
+    receipts = [path for path in tmp_path.rglob("batches/emails/*") if path.is_file()]
+    assert len(receipts) == 3
+
+
+def test_a_stream_with_another_checkpoint_is_another_stream(
+    spark: Any, place: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        stream = Stream(spark, place, tmp_path / name)
+        stream.feed(0, 50)
+        stream.run()
+    assert numbers(place) == sorted([*range(50), *range(50)])
+
+
+def test_a_micro_batch_with_a_bad_row_leaves_nothing_and_stops_the_stream(
+    spark: Any, place: dict[str, str], tmp_path: Path
+) -> None:
+    stream = Stream(spark, place, tmp_path / "stream")
+    stream.feed(0, 50)
+    with pytest.raises(Exception, match="batch_id: a stream has one for each micro-batch"):
+        stream.run(batch_id="mine")
+    assert connect(place).stats()["queued"] == 0
+    stream.run()
+    assert numbers(place) == list(range(50))
+
+
+def test_a_micro_batch_without_rows_writes_nothing_and_one_of_an_unknown_stream_is_refused(
+    place: dict[str, str], tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    source = OsqueueDataSource(dict(place))
+    writer = source.streamWriter(StructType.fromDDL("payload string"), overwrite=False)
+    empty, one = (
+        pa.RecordBatch.from_pydict({"payload": rows}, pa.schema([("payload", pa.string())]))
+        for rows in ([], ["1"])
+    )
+    writer.commit([writer.write(iter([empty]))], 0)
+    assert not list(tmp_path.rglob("batches"))
+    with pytest.raises(NotSupported, match="writeStream: this Spark does not tell"):
+        writer.commit([writer.write(iter([one]))], 1)
+
+
+def test_of_two_attempts_of_one_task_only_the_one_that_spark_names_counts(place: dict[str, str]) -> None:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL("payload string")
+    writer = OsqueueDataSource({**place, "batch_id": "b"}).writer(schema, overwrite=False)
+    rows = pa.RecordBatch.from_pydict({"payload": [f'{{"n": {n}}}' for n in range(500)]})
+    _, second = (
+        writer.write(iter([rows])) for _ in range(2)
+    )  # speculative execution runs both to their ends
+    writer.commit([second])
+    assert numbers(place) == list(range(500))
+
+
+@pytest.mark.timeout(600)  # it starts a cluster of three JVMs
+def test_a_write_goes_on_when_an_executor_is_killed_and_its_bulk_joins_once(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("killed_executor.py")
+    root = program.parents[2]
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["killed"]
+    assert told["executors"] >= 2  # who was killed, and who took over
+    assert told["bodies"] > 4  # one of each of the four tasks, and of those that were lost
+    assert told["commits"] == 1
+    assert told["each once"]

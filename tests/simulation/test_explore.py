@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from osqueue.simulation.explore import SCENARIOS, explore
-from osqueue.simulation.mutations import TRAPS
+from osqueue.simulation.mutations import BULKS, TRAPS
 
 LARGE = {"a clone, and rows are dropped"}  # looked into here, followed to its end by `explore`
 PATHS_MAX = 1_000
@@ -36,4 +36,12 @@ def test_a_trap_of_forgetting_applies_an_operation_twice(trap: str) -> None:
     with TRAPS[trap]():
         found = explore(SCENARIOS[FOUND[trap]], rows=False)
     assert "applied twice" in found.violation
+    assert found.path
+
+
+@pytest.mark.parametrize("name", ["receipt", "identity of a batch"])
+def test_two_runs_of_a_batch_add_it_twice_without_what_it_is_known_by(name: str) -> None:
+    with BULKS[name]():
+        found = explore(SCENARIOS["two runs of a batch"])
+    assert "joined shard 0 a second time" in found.violation
     assert found.path

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from osqueue.simulation.ledger import Violation
-from osqueue.simulation.mutations import LATER, MUTATIONS
+from osqueue.simulation.mutations import BULKS, LATER, MUTATIONS
 from osqueue.simulation.profile import PROFILES
 from osqueue.simulation.run import simulate
 from osqueue.simulation.scenes import SCENES, play
@@ -40,11 +42,21 @@ MISSED_BY_SCENES = {
     "parts in their hour": ("late for its hour", "invariant 10"),
     "birth of merged tables": ("merged by a slow reaper", "accepted a second time"),
 }
+BULKS_MISSED_BY_RUNS = {
+    "receipt": "joined shard . a second time",
+    "identity of a batch": "joined shard . a second time",
+    "collected by age": "invariant 8",
+}
+BULKS_MISSED_BY_SCENES = {
+    "spent refusals": ("refused and resumed", "ended as if it had never been"),
+    "all or nothing": ("refused and resumed", "bulks of 1 jobs were told of"),
+}
 
 
 def test_every_mutation_is_tried() -> None:
     assert CAUGHT.keys() == MUTATIONS.keys()
     assert MISSED_BY_RUNS.keys() | MISSED_BY_SCENES.keys() == LATER.keys()
+    assert BULKS_MISSED_BY_RUNS.keys() | BULKS_MISSED_BY_SCENES.keys() == BULKS.keys()
 
 
 @pytest.mark.parametrize("name", MISSED_BY_RUNS)
@@ -63,6 +75,24 @@ def test_a_removed_check_of_the_second_half_is_caught(name: str) -> None:
 def test_a_scene_goes_wrong_without_its_check(name: str) -> None:
     scene, words = MISSED_BY_SCENES[name]
     with LATER[name](), pytest.raises(Violation, match=words):
+        play(SCENES[scene])
+
+
+@pytest.mark.parametrize("name", BULKS_MISSED_BY_RUNS)
+def test_a_removed_check_of_bulks_is_caught(name: str) -> None:
+    for seed in range(SEEDS_MAX):
+        with BULKS[name]():
+            violation = simulate(seed, PROFILES["loads"]).violation
+        if violation:
+            assert re.search(BULKS_MISSED_BY_RUNS[name], violation), violation
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds did not miss it")
+
+
+@pytest.mark.parametrize("name", BULKS_MISSED_BY_SCENES)
+def test_a_scene_of_bulks_goes_wrong_without_its_check(name: str) -> None:
+    scene, words = BULKS_MISSED_BY_SCENES[name]
+    with BULKS[name](), pytest.raises(Violation, match=words):
         play(SCENES[scene])
 
 

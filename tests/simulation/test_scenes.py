@@ -33,3 +33,7 @@ def test_who_is_about_to_enqueue_under_a_swept_key_has_to_look_again() -> None:
 
 def test_a_caller_that_dies_between_its_two_writes_blocks_nobody() -> None:
     assert play(SCENES["died between its writes"]) == "done"
+
+
+def test_a_bulk_that_was_refused_is_so_for_all_who_found_it_and_the_next_run_begins_anew() -> None:
+    assert play(SCENES["refused and resumed"]) == {"Throttled": 2, "attached": 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from osqueue import limits
@@ -22,6 +24,9 @@ SEEDS = [
     ("names", 1),
     ("names", 2),
     ("names", 3),
+    ("loads", 0),
+    ("loads", 1),
+    ("loads", 2),
 ]
 
 
@@ -67,8 +72,20 @@ def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> No
     } <= report.asked.keys()
 
 
+def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
+    reports = [simulate(seed, PROFILES["loads"]) for seed in range(3, 11)]
+    assert [each.violation for each in reports] == [""] * len(reports)
+    assert sum(each.bulks for each in reports) > 50
+    told = sum((each.loads for each in reports), Counter[str]())
+    assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= told.keys()
+    codes = sum((each.codes for each in reports), Counter[str]())
+    assert {"AttachAll QUEUED", "AttachAll STALE"} <= codes.keys()
+    faults = sum((each.faults for each in reports), Counter[str]())
+    assert {"crash", "freeze", "lost", "late", "duplicate"} <= faults.keys()
+
+
 def test_the_same_seed_is_the_same_story() -> None:
-    for profile, seed in (("calm", 7), ("names", 7)):
+    for profile, seed in (("calm", 7), ("names", 7), ("loads", 7)):
         first, again = (simulate(seed, PROFILES[profile]) for _ in range(2))
         assert first == again
 

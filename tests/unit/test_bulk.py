@@ -1,75 +1,26 @@
-"""Bulks that many processes stage and one attaches: all of it in one commit of each shard, once, or nothing."""
+"""Bulks that many processes stage and one attaches, in one commit of each shard."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from osqueue import Queue, Throttled, Unavailable, Unknown
-from osqueue.bulk import BulkWriter, Staged, place_of
+from osqueue import Queue, Throttled, Unavailable
+from osqueue.bulk import BulkWriter, Plan, Staged
+from osqueue.clock import Machine
 from osqueue.core.ops import Attach, AttachAll, Code, New, RaiseGcFloor
 from osqueue.core.state import Job
 from osqueue.core.wire import encode_segment, staged_name
+from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
-    Delete,
-    Failed,
-    List,
-    Listed,
-    Put,
-    PutIfAbsent,
-    PutIfMatch,
+    Get,
     Reply,
     Request,
 )
-from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.wrapped import WrappedStore
-
-LOST = Failed(Unavailable("the reply was lost"))
-
-
-class Meddled(WrappedStore):
-    """Does something of the test's own with each request."""
-
-    def __init__(self, inner: Any, meddle: Callable[[Request, Callable[[Request], Reply]], Reply]) -> None:
-        super().__init__(inner)
-        self._meddle = meddle
-
-    def perform(self, request: Request) -> Reply:
-        return self._meddle(request, self.inner.perform)
-
-    async def perform_async(self, request: Request) -> Reply:
-        return self.perform(request)
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-def stage(bulks: BulkWriter, jobs: int, shard: int = 0, **fields: Any) -> Staged:
-    stager = bulks.stager(bulks.plan(), shard)
-    stager.add([New(key, b"%d" % at, **fields) for at, key in enumerate(stager.keys(jobs))])
-    return stager.finish()
-
-
-def waiting(store: Any, queue: str = "q") -> int:
-    return int(Queue(store, queue).stats()["queued"])
-
-
-def head_writes(store: MemoryStore, run: Callable[[Any], Any]) -> int:
-    """How many heads a call writes."""
-    seen: list[str] = []
-
-    def note(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent | PutIfMatch | Put) and request.key.endswith("/head"):
-            seen.append(request.key)
-        return perform(request)
-
-    run(Meddled(store, note))
-    return len(seen)
+from tests.unit.staged import LOST, Meddled, head_writes, stage, store_keys, waiting
 
 
 # ── The operation ────────────────────────────────────────────────────────────
@@ -113,7 +64,7 @@ def test_one_segment_from_before_the_collectors_floor_keeps_all_of_them_out(shar
     young = part(shard, 2, "b")
     shard.apply(RaiseGcFloor(1))
     assert shard.apply(AttachAll((young, old)))[0].code == Code.STALE
-    assert not shard.last.changed
+    assert not shard.state.lanes[0].backlog.spans
 
 
 def test_too_many_segments_of_delayed_jobs_keep_the_other_lanes_out(shard: Any) -> None:
@@ -184,285 +135,105 @@ def test_each_shard_gets_its_part_in_one_commit() -> None:
     assert waiting(store) == 603
 
 
+# ── Many processes ───────────────────────────────────────────────────────────
+def stage_mixed(bulks: BulkWriter, plan: Plan, task: int, jobs: int) -> Staged:
+    """Of each task: jobs of several kinds and priorities, half of them delayed, one with a large payload."""
+    stager = bulks.stager(plan, 0)
+    payloads = [b"%d" % (task * jobs + at) + b" " * (3_000 if at == 5 else 0) for at in range(jobs)]
+    stager.add(
+        [
+            New(key, payload, kind=f"k{at % 3}", priority=3 + at % 2, delay_ms=60_000 + at if at % 2 else 0)
+            for at, (key, payload) in enumerate(zip(stager.keys(jobs), payloads, strict=True))
+        ]
+    )
+    return stager.finish()
+
+
+def drained(q: Queue[Any]) -> list[Any]:
+    found: list[Any] = []
+    while leases := q.claim(1_000):
+        found.extend(lease.payload for lease in leases)
+        q.complete_many(leases)
+    return found
+
+
+def test_two_hundred_processes_with_delayed_jobs_of_every_kind_join_in_one_commit(machine: Any) -> None:
+    store = MemoryStore(machine)
+    q = Queue(store, "q", machine=machine)
+    q.enqueue(-1)
+    bulks = BulkWriter(store, "q", machine)
+    plan = bulks.plan()
+    staged = [stage_mixed(bulks, plan, task, 12) for task in range(200)]
+    assert head_writes(store, lambda s: BulkWriter(s, "q", machine).attach(staged, "b")) == 1
+    stats = q.stats()
+    assert (stats["queued"], stats["scheduled"]) == (1_201, 1_200)
+    now = [*range(0, 2_400, 2)]
+    assert sorted(drained(q)) == [-1, *now]
+    machine.advance(61)
+    for _ in range(5):
+        q.reap()
+    assert sorted(drained(q)) == [*range(1, 2_400, 2)]
+
+
+def test_merged_segments_of_delayed_jobs_are_as_old_as_what_they_were_made_of(machine: Any) -> None:
+    store = MemoryStore(machine)
+    q = Queue(store, "q", machine=machine)
+    q.enqueue("first")
+    bulks = BulkWriter(store, "q", machine)
+    plan = bulks.plan()
+    staged = [stage_mixed(bulks, plan, task, 6) for task in range(20)]
+    for _ in range(30):
+        machine.advance(3_600)
+        q.enqueue("later")
+        q.reap()
+    with pytest.raises(Throttled, match="longer than a day"):  # its segments have been collected
+        bulks.attach(staged, "b")
+    staged = [stage_mixed(bulks, bulks.plan(), task, 6) for task in range(20)]
+    for _ in range(3):
+        q.enqueue("later")
+    bulks.attach(staged)
+    listed = {key for key in store_keys(store) if "/segments/" in key}
+    state = bulks.plan()
+    born = {int(key.rpartition("/")[2].partition("-")[0], 16) for key in listed}
+    assert max(born) < state.born[0] - 3
+
+
+def test_more_delayed_jobs_than_a_shard_has_room_for_are_refused_before_anything_is_visible() -> None:
+    with limited({"SEGMENT_BYTES_MAX": 2_000}):
+        store = MemoryStore()
+        bulks = BulkWriter(store, "q")
+        plan = bulks.plan()
+        staged = [stage_mixed(bulks, plan, task, 60) for task in range(80)]
+        with pytest.raises(
+            Throttled, match=r"delay: the bulk has \d+ segments of delayed jobs .* Add shards"
+        ):
+            bulks.attach(staged, "b")
+    assert waiting(store) == 0
+    assert not bulks.is_decided("b")
+
+
+def test_a_store_that_does_not_tell_its_time_is_told_of_and_not_asked_for_ever() -> None:
+    class Timeless(MemoryStore):
+        def clock_ms(self) -> int | None:
+            return None
+
+    def fail(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+        return LOST if isinstance(request, Get) and request.key.endswith("/clock") else perform(request)
+
+    with pytest.raises(Unavailable, match="did not tell its time"):
+        BulkWriter(Meddled(Timeless(), fail), "q", Hasty()).plan()
+
+
+class Hasty(Machine):
+    """Nobody waits in a test."""
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
 def test_nothing_staged_enqueues_nothing() -> None:
     store = MemoryStore()
     bulks = BulkWriter(store, "q")
     assert bulks.attach([], "empty").jobs == 0
     assert bulks.attach([stage(bulks, 5)], "empty").repeated
     assert waiting(store) == 0
-
-
-# ── Once ─────────────────────────────────────────────────────────────────────
-def test_a_second_run_of_a_batch_enqueues_nothing() -> None:
-    store = MemoryStore()
-    bulks = BulkWriter(store, "q")
-    assert not bulks.is_decided("monday")
-    assert not bulks.attach([stage(bulks, 10)], "monday").repeated
-    assert bulks.is_decided("monday")
-    again = bulks.attach([stage(bulks, 99)], "monday")
-    assert (again.jobs, again.repeated) == (10, True)
-    assert bulks.resume("monday").jobs == 10
-    assert waiting(store) == 10
-    bulks.attach([stage(bulks, 5)], "tuesday")
-    assert waiting(store) == 15
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_wherever_a_run_dies_the_next_one_finishes_the_batch_and_adds_nothing_twice(shards: int) -> None:
-    deaths = 0
-    for die_at in range(200):
-        store = MemoryStore()
-        Queue(store, "q").configure(shards=shards)
-        bulks = BulkWriter(store, "q")
-        staged = [stage(bulks, 10, shard) for shard in range(shards)]
-        requests = 0
-
-        def die(request: Request, perform: Callable[[Request], Reply], at: int = die_at) -> Reply:
-            nonlocal requests
-            requests += 1
-            if requests == at // 2 + 1:
-                if at % 2:  # after it had its effect
-                    perform(request)
-                raise Crash
-            return perform(request)
-
-        try:
-            BulkWriter(Meddled(store, die), "q").attach(staged, "b")
-        except Crash:
-            deaths += 1
-        else:
-            assert deaths > 10
-            return
-        for _ in range(2):
-            BulkWriter(store, "q").attach([stage(bulks, 10, shard) for shard in range(shards)], "b")
-            assert waiting(store) == 10 * shards
-    raise AssertionError("it never came to an end")
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_a_store_that_fails_and_loses_replies_makes_nothing_twice(seed: int, machine: Any) -> None:
-    store = MemoryStore(machine)
-    Queue(store, "q", machine=machine).enqueue("first")
-    bulks = BulkWriter(store, "q", machine)
-    staged = [stage(bulks, 10)]
-    faulty = FaultyStore(store, error_rate=0.3, lost_reply_rate=0.3, seed=seed, machine=machine)
-    try:
-        BulkWriter(faulty, "q", machine).attach(staged, "b")
-    except Unavailable:
-        BulkWriter(store, "q", machine).attach([stage(bulks, 10)], "b")
-    assert waiting(store) == 11
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_without_a_batch_id_a_lost_reply_makes_nothing_twice_either(seed: int, machine: Any) -> None:
-    store = MemoryStore(machine)
-    Queue(store, "q", machine=machine).enqueue("first")
-    staged = [stage(BulkWriter(store, "q", machine), 10)]
-    faulty = FaultyStore(store, lost_reply_rate=0.5, seed=seed, machine=machine)
-    with contextlib.suppress(Unavailable):
-        BulkWriter(faulty, "q", machine).attach(staged)
-    assert waiting(store) in (1, 11)
-
-
-def test_of_two_runs_at_once_one_decides_and_both_finish() -> None:
-    store = MemoryStore()
-    bulks = BulkWriter(store, "q")
-    Queue(store, "q").enqueue("first")
-    mine, theirs = [stage(bulks, 10)], [stage(bulks, 20)]
-    answers = []
-
-    def overtake(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b") and not answers:
-            answers.append(BulkWriter(store, "q").attach(theirs, "b"))
-        return perform(request)
-
-    mine_done = BulkWriter(Meddled(store, overtake), "q").attach(mine, "b")
-    assert (mine_done.jobs, mine_done.repeated) == (20, True)
-    assert (answers[0].jobs, answers[0].repeated) == (20, False)
-    assert waiting(store) == 21
-
-
-def test_two_runs_that_send_the_same_requests_at_once_attach_once() -> None:
-    store = MemoryStore()
-    bulks = BulkWriter(store, "q")
-    Queue(store, "q").enqueue("first")
-    staged = [stage(bulks, 10)]
-    done = []
-
-    def overtake(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfMatch) and request.key.endswith("/head") and not done:
-            done.append(BulkWriter(store, "q").resume("b"))
-        return perform(request)
-
-    BulkWriter(Meddled(store, overtake), "q").attach(staged, "b")
-    assert done[0].repeated
-    assert waiting(store) == 11
-
-
-def dead_after_deciding(store: Any, machine: Any, jobs: int = 10, committed: bool = False) -> Staged:
-    """A run that died after it wrote the batch down: before its commit, or right after it."""
-    bulks = BulkWriter(store, "q", machine)
-    staged = stage(bulks, jobs)
-
-    def die(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfMatch) and request.key.endswith("/head"):
-            if committed:
-                perform(request)
-            raise Crash
-        return perform(request)
-
-    with pytest.raises(Crash):
-        BulkWriter(Meddled(store, die), "q", machine).attach([staged], "b")
-    return staged
-
-
-def forget_writers(store: Any, machine: Any) -> None:
-    """Let the head forget its idle writers: others crowd them out."""
-    machine.advance(600)
-    for _ in range(1_000):
-        Queue(store, "q", machine=machine).enqueue("crowd")
-        machine.advance(1)
-
-
-def test_a_batch_whose_writer_is_forgotten_is_known_by_its_jobs(machine: Any) -> None:
-    store = MemoryStore(machine)
-    Queue(store, "q", machine=machine).enqueue("first")
-    dead_after_deciding(store, machine, committed=True)
-    forget_writers(store, machine)
-    before = waiting(store)
-    BulkWriter(store, "q", machine).resume("b")
-    assert waiting(store) == before == 1_011
-
-
-def test_a_batch_of_which_nobody_can_tell_says_where_to_look_and_adds_nothing(machine: Any) -> None:
-    store = MemoryStore(machine)
-    Queue(store, "q", machine=machine).enqueue("first")
-    dead_after_deciding(store, machine)
-    forget_writers(store, machine)
-    with pytest.raises(Unknown, match=r"batch_id: .* delete the object batches/q/"):
-        BulkWriter(store, "q", machine).resume("b")
-    assert waiting(store) == 1_001
-    store.perform(Delete((place_of("q", "b"),)))
-    BulkWriter(store, "q", machine).attach([stage(BulkWriter(store, "q", machine), 10)], "b")
-    assert waiting(store) == 1_011
-
-
-def test_a_batch_that_is_done_is_known_long_after_its_jobs_and_its_writer_are_forgotten(machine: Any) -> None:
-    store = MemoryStore(machine)
-    q = Queue(store, "q", machine=machine)
-    bulks = BulkWriter(store, "q", machine)
-    bulks.attach([stage(bulks, 10, result_ttl_ms=1_000)], "b")
-    q.complete_many(q.claim(10))
-    forget_writers(store, machine)
-    for _ in range(60):
-        machine.advance(3_600)
-        q.reap()
-    again = bulks.attach([stage(bulks, 10)], "b")
-    assert (again.jobs, again.repeated) == (10, True)
-    assert waiting(store) == 1_000
-
-
-# ── Refused ──────────────────────────────────────────────────────────────────
-def crowded_lanes(q: Queue[Any], count: int = 16) -> None:
-    for at in range(count):
-        q.enqueue("x", kind=f"k{at}")
-
-
-def test_a_bulk_that_the_queue_does_not_take_says_why_and_may_be_run_again() -> None:
-    store = MemoryStore()
-    q = Queue(store, "q")
-    crowded_lanes(q)
-    bulks = BulkWriter(store, "q")
-    with pytest.raises(Throttled, match="kind: shard 0 would have jobs of more than 16"):
-        bulks.attach([stage(bulks, 3, kind="new"), stage(bulks, 3, kind="k1")], "b")
-    assert waiting(store) == 16
-    assert not bulks.is_decided("b")
-    q.complete_many(q.claim(16))
-    assert not bulks.attach([stage(bulks, 3, kind="new")], "b").repeated
-    assert waiting(store) == 3
-
-
-def test_one_shard_without_room_keeps_every_shards_part_out() -> None:
-    store = MemoryStore()
-    Queue(store, "q").configure(shards=2)
-    bulks = BulkWriter(store, "q")
-    bulks.attach([stage(bulks, 1, 1, kind=f"k{at}") for at in range(16)])
-    with pytest.raises(Throttled, match="kind: shard 1 would"):
-        bulks.attach([stage(bulks, 3, shard, kind="new") for shard in range(2)], "b")
-    assert waiting(store) == 16
-    assert not bulks.is_decided("b")
-
-
-def test_lanes_that_fill_between_the_look_and_the_commit_leave_nothing_behind() -> None:
-    store = MemoryStore()
-    bulks = BulkWriter(store, "q")
-    Queue(store, "q").enqueue("x", kind="k0")
-    staged = [stage(bulks, 3, kind="new")]
-
-    def fill(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b"):
-            crowded_lanes(Queue(store, "q"))
-        return perform(request)
-
-    with pytest.raises(Throttled, match="kind: shard 0"):
-        BulkWriter(Meddled(store, fill), "q").attach(staged, "b")
-    assert not bulks.is_decided("b")
-    assert waiting(store) == 17
-
-
-def test_where_some_shards_took_their_part_the_next_run_adds_what_is_missing() -> None:
-    store = MemoryStore()
-    q = Queue(store, "q")
-    q.configure(shards=2)
-    bulks = BulkWriter(store, "q")
-    for shard in range(2):
-        bulks.attach([stage(bulks, 1, shard, kind="k0")])
-    staged = [stage(bulks, 3, shard, kind="new") for shard in range(2)]
-
-    def fill(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b"):
-            bulks.attach([stage(bulks, 1, 1, kind=f"k{at}") for at in range(16)])
-        return perform(request)
-
-    with pytest.raises(Throttled, match=r"1 of 2 shards did not take their part.*same batch_id"):
-        BulkWriter(Meddled(store, fill), "q").attach(staged, "b")
-    assert waiting(store) == 2 + 16 + 3
-    q.complete_many(q.claim(1_000))
-    q.complete_many(q.claim(1_000))
-    assert bulks.attach([stage(bulks, 99)], "b").repeated
-    assert waiting(store) == 3
-
-
-def test_a_bulk_older_than_the_collectors_floor_is_refused_as_a_whole(machine: Any) -> None:
-    store = MemoryStore(machine)
-    q = Queue(store, "q", machine=machine)
-    q.enqueue("first")
-    bulks = BulkWriter(store, "q", machine)
-    staged = [stage(bulks, 10)]
-    for _ in range(30):
-        machine.advance(3_600)
-        q.enqueue("later")
-        q.reap()
-    with pytest.raises(Throttled, match="longer than a day"):
-        bulks.attach(staged, "b")
-    assert waiting(store) == 31
-
-
-def test_what_is_staged_and_never_attached_is_collected(machine: Any) -> None:
-    store = MemoryStore(machine)
-    q = Queue(store, "q", machine=machine)
-    q.enqueue("first")
-    staged = stage(BulkWriter(store, "q", machine), 10)
-    name = staged.parts[0].spans[0].name
-    (key,) = [key for key in store_keys(store) if key.endswith(name)]
-    for _ in range(30):
-        machine.advance(3_600)
-        q.enqueue("later")
-        q.reap()
-    assert key not in store_keys(store)
-
-
-def store_keys(store: MemoryStore) -> list[str]:
-    listed = store.perform(List(""))
-    assert isinstance(listed, Listed)
-    return list(listed.keys)

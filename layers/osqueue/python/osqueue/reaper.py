@@ -10,7 +10,8 @@ Each shard in turn:
     backup    a copy of the head, once an hour
     collect   objects that nobody refers to
 
-and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphans``).
+and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphans``) and some of the
+batches that are known no longer (``batches``).
 
 Every step is a committed fact or repeats harmlessly, so passes may run at once, overlap, and die anywhere. What goes
 wrong in one step keeps no other from being done; the first trouble is raised when the pass is over.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from . import backup, garbage, orphans
+from . import backup, batches, garbage, orphans
 from .core.ops import Sweep
 from .core.state import State
 from .core.wire import announced
@@ -69,6 +70,7 @@ class Reaper(Shelving):
         if saved and not shard:
             now = yield from self.clock(shard, state)
             freed = yield from self._try(orphans.sweep(self.queue, now), 0)
+            yield from self._try(batches.forget(self.queue, now), 0)
         return total + Report(saved=int(saved), collected=collected, freed=freed)
 
     # ── Steps ────────────────────────────────────────────────────────────────

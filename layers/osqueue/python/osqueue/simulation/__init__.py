@@ -11,6 +11,8 @@
     stories    what became of every job and of every client's id, moment by moment
     clients    who uses the queue: producers, workers, cancellers, operators, reapers
     callers    who uses the library: few ids, shared by many, and what can be asked of them
+    loaders    who loads bulks of many tasks: drivers that fail, give up, stall and die
+    loads      did each bulk come in as a whole, and once?
     answers    was a client told the truth of its commit?
     promises   was a caller told the truth of its job?
     profile    how bad it gets

@@ -38,7 +38,7 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
     first = MACHINE.bits(32) if seed is None else seed
     names = [profile] if profile else list(PROFILES)
     began = MACHINE.monotonic()
-    total = Report("all", first, faults=Counter(), codes=Counter(), asked=Counter())
+    total = Report("all", first, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter())
     runs = 0
     while not runs or MACHINE.monotonic() - began < seconds:
         report = simulate(first + runs // len(names), PROFILES[names[runs % len(names)]])
@@ -65,6 +65,8 @@ def add(total: Report, report: Report) -> None:
     total.ids += report.ids
     total.freed += report.freed
     total.waits += report.waits
+    total.bulks += report.bulks
+    total.loads.update(report.loads)
     total.asked.update(report.asked)
     total.faults.update(report.faults)
     total.codes.update(report.codes)
@@ -81,6 +83,8 @@ def tell(total: Report, runs: int, first: int) -> None:
         f"  {total.ids:,} jobs under clients' ids, {total.freed:,} ids freed, {total.asked.total():,} questions of"
         f" callers, {total.waits:,} of them waits"
     )
+    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.loads.items()))
+    print(f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {told or 'none'}")
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
     print("  injected: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items())))
     print(f"  violations: {1 if total.violation else 0}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import json
@@ -87,7 +88,9 @@ class Client:
         book: Book,
         name: str,
         writer: WatchedWriter,
+        shard: int = 0,
     ) -> None:
+        self.shard = shard
         self.world = world
         self.ledger = ledger
         self.invariants = invariants
@@ -115,7 +118,7 @@ class Client:
         writer.machine = writer.machine.clone(name, self.world.seed)
         writer.blocks = dict(writer.blocks)
         writer.call = None
-        return Client(self.world, self.ledger, self.invariants, self.book, name, writer)
+        return Client(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
 
     # ── Calls ────────────────────────────────────────────────────────────────
     def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[Call]:
@@ -358,7 +361,7 @@ class Client:
         for _ in range(count):
             reaper = Reaper(self.writer.queue, self.flows.moment, self.flows.stage)
             try:
-                self.book.reaped += yield from self.run(reaper.run(1))
+                self.book.reaped += yield from self.run(_one_shard(reaper, self.shard))
             except OsqueueError as error:
                 self.book.troubles[type(error).__name__] += 1
                 if not isinstance(error, Timeout | Unavailable | Throttled | NotFound):
@@ -396,14 +399,34 @@ class Client:
         while (yield from self.call(Configure(paused=False, dead_ttl_ms=0))).answer is None:
             yield Sleep(5.0)
         while not empty():
-            call = yield from self.call(Claim(50, self.name, 30_000))
-            leases = call.answer.outcomes[0].leases if call.answer else ()
-            if leases:
-                done = tuple(Completion(lease.job.key, lease.token) for lease in leases)
-                yield from self.call(Complete(done))
-            else:
+            if not (yield from self.work_once()):
                 yield from self.passes(1)
                 yield Sleep(10.0)
+
+    def work_once(self) -> Flow[bool]:
+        """Claim and complete some jobs; were there any?"""
+        call = yield from self.call(Claim(50, self.name, 30_000))
+        leases = call.answer.outcomes[0].leases if call.answer else ()
+        if leases:
+            yield from self.call(Complete(tuple(Completion(each.job.key, each.token) for each in leases)))
+        return bool(leases)
+
+    def tick(self, done: Callable[[], bool]) -> Flow[None]:
+        """Commits and passes, so that time goes on for the collector."""
+        for turn in count():
+            if done():
+                return
+            yield from self.call(Configure(backoff_base_ms=500 + turn % 2))
+            yield from self.passes(1)
+            yield Sleep(10.0)
+
+
+def _one_shard(reaper: Reaper, shard: int) -> QueueFlow[Reaped]:
+    """A pass over one shard: each has its own clients here."""
+    report = yield from reaper._try(reaper._shard(shard), Reaped())
+    if reaper.troubles:
+        raise reaper.troubles[0]
+    return report
 
 
 def _with(job: New, payload: Content) -> New:

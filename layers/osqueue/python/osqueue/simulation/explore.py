@@ -15,24 +15,29 @@ the same future, and only one of them is followed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from ..bulk import Plan, Staged, Staging
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.protocol import commit
 from ..core.ops import Claim, Enqueue, New, Op
 from ..errors import OsqueueError, Timeout
+from ..shards import QueueFlow, root_of
 from ..stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from . import answers
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .loaders import WatchedBulks
+from .loads import ATTACHING, Load, Loads
 from .machine import EPOCH_MS, VirtualMachine
 from .tight import limited
 from .truth import Truth
 
-ROOT = "x/0/"
+QUEUE, BATCH = "x", "b"
+ROOT = root_of(QUEUE, 0)
 STEPS_MAX = 80  # of one path; a longer one is cut off
 _LOST = Failed(Timeout("explored: no reply"))
 
@@ -49,6 +54,7 @@ class Scenario(Struct, frozen=True):
     crash: int = 0
     clones: tuple[int, ...] = ()  # clients that are copies of the first one, identity and all
     started: bool = True  # a head exists already
+    runs: int = 0  # of one batch, each with a bulk of its own: they come after the other clients
 
 
 class Findings(Struct):
@@ -68,7 +74,7 @@ class _Clock:
 class _Player:
     """One client: where its program stands."""
 
-    def __init__(self, flow: Flow[None]) -> None:
+    def __init__(self, flow: Generator[Any, Any, None]) -> None:
         self.flow = flow
         self.alive = True
         self.heard = 0  # everything it was told so far, as one number: what it does next follows from that
@@ -77,7 +83,7 @@ class _Player:
 
     def go(self, reply: Any) -> None:
         try:
-            effect = self.flow.send(reply)
+            effect: Any = self.flow.send(reply)
             while isinstance(effect, Sleep):
                 effect = self.flow.send(None)
             self.wish = effect
@@ -98,7 +104,8 @@ class _Path:
         self.clock = _Clock()
         self.truth = Truth(self.clock)
         self.ledger = Ledger()
-        self.invariants = Invariants(ROOT, self.truth, self.ledger)
+        self.loads = Loads(self.truth)
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, on_bulk=self.loads.join)
         self.left = {name: getattr(scenario, name) for name in ("lose", "drop", "repeat", "crash")}
         self.sent: list[Request] = []  # writes the adversary may repeat
         self.scenario = scenario
@@ -117,6 +124,8 @@ class _Path:
             elif at in self.scenario.clones:
                 writer.env, writer.n, writer.head = first.env, first.n, first.head
             self.players.append(_Player(self._program(f"c{at}", writer, calls)))
+        for at in range(self.scenario.runs):
+            self.players.append(_Player(self._batch(f"run{at}")))
 
     def _machine(self, name: str) -> VirtualMachine:
         return VirtualMachine(self.clock, name, "explore")
@@ -141,6 +150,42 @@ class _Path:
                 call.error = error
             call.ended = self.clock.now
             answers.judge(self.ledger, self.invariants.library, call)
+
+    def _batch(self, name: str) -> QueueFlow[None]:
+        """One run of the batch: its bulk is staged already."""
+        machine = self._machine(name)
+        load = self.loads.begin(name, BATCH)
+        state = self.invariants.state
+        staging = Staging(machine, Plan(QUEUE, self._time(), (state.seq if state else 0,)), 0)
+        keys = staging.keys(2)
+        self._whole(staging.add([New(key, b"") for key in keys]))
+        self.loads.count(load, 0, keys)
+        load.fate = ATTACHING
+        staged: Staged = self._whole(staging.finish())
+        return self._attach(WatchedBulks(QUEUE, machine, self._time), load, staged)
+
+    def _attach(self, bulks: WatchedBulks, load: Load, staged: Staged) -> QueueFlow[None]:
+        try:
+            self.loads.attached(load, (yield from bulks.attach([staged], BATCH)))
+        except OsqueueError as error:
+            self.loads.failed(load, error)
+
+    def _whole(self, flow: QueueFlow[Any]) -> Any:
+        reply = None
+        while True:
+            try:
+                effect: Any = flow.send(reply)
+            except StopIteration as stop:
+                return stop.value
+            reply = None if isinstance(effect, Sleep) else self._perform(effect)
+
+    def end(self) -> None:
+        """Nobody takes a further step. Another run of the batch finishes it, whatever befell the others."""
+        if self.scenario.runs:
+            told = self.loads.told.copy()
+            self._whole(self._batch("last"))
+            if not (self.loads.told - told).keys() & {"attached", "repeated"} or self.loads.open():
+                raise Violation(f"the batch cannot be finished: {self.loads.told - told}")
 
     # ── Moves ────────────────────────────────────────────────────────────────
     def moves(self) -> list[tuple[str, int]]:
@@ -240,6 +285,7 @@ def _follow(path: _Path, choices: list[int], widths: list[int], moves: list[str]
     for step in range(STEPS_MAX):
         options = path.moves()
         if not options:
+            path.end()
             return
         if step >= len(choices):
             state = path.state()
@@ -279,5 +325,8 @@ SCENARIOS = {
             repeat=0,
             clones=(1,),
         ),
+        Scenario("two runs of a batch", (), lose=1, drop=0, repeat=0, crash=1, runs=2),
+        Scenario("two runs of a batch, and a write comes late", (), lose=0, repeat=1, crash=0, runs=2),
+        Scenario("a batch and an enqueue", ((_job(1),),), lose=1, repeat=0, crash=1, runs=1),
     )
 }

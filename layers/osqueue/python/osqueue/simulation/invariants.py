@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from ..core.ops import (
     Abort,
     Amend,
     Attach,
+    AttachAll,
     Claim,
     Code,
     Complete,
@@ -89,10 +90,20 @@ class Invariants:
     """Watches the store and judges every write to it."""
 
     def __init__(
-        self, root: str, truth: Truth, ledger: Ledger, *, queue: str = "", ordered: bool = False
+        self,
+        root: str,
+        truth: Truth,
+        ledger: Ledger,
+        *,
+        queue: str = "",
+        ordered: bool = False,
+        shard: int = 0,
+        on_bulk: Callable[[int, set[bytes]], None] = lambda shard, keys: None,
     ) -> None:
         self.root = root
         self.queue = queue
+        self.shard = shard
+        self.on_bulk = on_bulk  # told of the jobs of every ``AttachAll`` that joined
         self.truth = truth
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
@@ -121,11 +132,16 @@ class Invariants:
         """The newest head."""
         return self.ledger.commits[-1].state if self.ledger.commits else None
 
+    def leftovers(self) -> list[str]:
+        """Segments that are there, and hold jobs that never came in."""
+        names = [name for name, keys in self.attached.items() if self.accepted.isdisjoint(keys)]
+        return [name for name in names if self.truth.read(self.root + name) is not None]
+
     def watch(self, request: StoreRequest, key: str, body: bytes) -> None:
         """A write took effect."""
         if key == self.root + "head":
             self._head(request, body)
-        elif key.startswith("archive/"):
+        elif key.startswith("archive/") and key.rpartition("/")[2].startswith(f"{self.shard:02d}-"):
             self._part(key, body)
         elif key.startswith(self.root + "segments/"):
             self._segment(key.removeprefix(self.root), body)
@@ -216,6 +232,10 @@ class Invariants:
             if who in ledger.never:
                 raise Violation(f"{describe(request)} was applied, although {ledger.never[who]}")
             ledger.applied[who] = Applied(request, outcomes, index)
+            for op, answer in zip(request.ops, outcomes, strict=True):
+                if isinstance(op, AttachAll) and answer.code == Code.QUEUED:
+                    names = [span.name for part in op.parts for span in part.spans]
+                    self.on_bulk(self.shard, {key for name in names for key in self.attached[name]})
 
     def _progress(self, state: State, batch: Batch) -> None:
         """Invariant 9, where nothing fails. A listing may be a little older than its head: one commit of grace."""
@@ -385,10 +405,12 @@ class Invariants:
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, answer in zip(request.ops, outcomes, strict=False):
-                if isinstance(op, Attach) and answer.code in (Code.QUEUED, Code.SCHEDULED):
-                    for span in op.spans:
+                if not isinstance(op, Attach | AttachAll) or answer.code not in (Code.QUEUED, Code.SCHEDULED):
+                    continue
+                for part in op.parts if isinstance(op, AttachAll) else (op,):
+                    for span in part.spans:
                         for key in self.attached[span.name]:
-                            yield key, SCHEDULED if op.delayed else QUEUED
+                            yield key, SCHEDULED if part.delayed else QUEUED
 
     def _tokens(self, before: State | None, state: State, batch: Batch) -> None:
         """Invariant 7: only the newest token acts; no token is granted twice."""

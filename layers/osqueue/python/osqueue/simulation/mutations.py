@@ -8,14 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import archive, ids, limits, orphans
+from .. import archive, batches, garbage, ids, limits, orphans
+from ..batches import Batch, Batches, Known
 from ..commit import protocol
 from ..commit.effects import All, Flow
 from ..commit.verdict import Verdict
 from ..commit.verdict import verdict as real_verdict
 from ..core import passed, reduce, settle, steer, tables
 from ..core.draft import Draft
-from ..core.ops import Code, Merge, New, Outcome, Request, Sweep, outcome
+from ..core.ops import AttachAll, Code, Merge, New, Op, Outcome, Request, Sweep, outcome
 from ..core.reduce import Reduction
 from ..core.state import Finished, State, session_weight
 from ..reaper import Reaper
@@ -293,6 +294,64 @@ def tables_born_too_early() -> AbstractContextManager[None]:
     return _patched((Reaper, "_stage", stage))
 
 
+# ── Bulks of many processes ──────────────────────────────────────────────────
+def receipt_ignored() -> AbstractContextManager[None]:
+    """Every run of a batch decides anew what it is."""
+
+    def read(self: Any, batch_id: str) -> Flow[Known | None]:
+        yield from ()
+        return None
+
+    def decide(self: Any, batch: Batch) -> Flow[Known]:
+        yield from ()
+        return Known(batch, "")
+
+    return _patched((Batches, "read", read), (Batches, "decide", decide))
+
+
+def identity_of_each_run() -> AbstractContextManager[None]:
+    """Who sends the requests of a batch speaks with a voice of their own."""
+
+    def identify(self: Any, ops: tuple[Op, ...], state: State) -> Request:
+        request = batches.identified(self.machine, state, ops)
+        self.env = request.env
+        return request
+
+    return _patched((batches._FixedWriter, "identify", identify))
+
+
+def refusals_unspent() -> AbstractContextManager[None]:
+    """A bulk that is refused is so by the head as it is, and nothing is written."""
+    real = reduce._APPLY[AttachAll]
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        before = draft.changed
+        answer = real(draft, op)
+        if answer.code != Code.QUEUED:
+            draft.changed = before
+        return answer
+
+    return _dispatched(AttachAll, attach_all)
+
+
+def half_a_bulk() -> AbstractContextManager[None]:
+    """The parts of a bulk join one after the other, until one is refused."""
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        for part in op.parts:
+            answer = reduce._attach(draft, part)
+            if answer.code not in (Code.QUEUED, Code.SCHEDULED):
+                return answer
+        return outcome([Code.QUEUED])
+
+    return _dispatched(AttachAll, attach_all)
+
+
+def staged_collected_at_once() -> AbstractContextManager[None]:
+    """What nobody refers to is collected however young it is."""
+    return _patched((garbage, "born_of", lambda name: 0))
+
+
 MUTATIONS: dict[str, Mutation] = {
     "etag": no_etag,
     "session": no_session_check,
@@ -316,6 +375,13 @@ LATER: dict[str, Mutation] = {
     "parts in their hour": parts_of_a_past_hour,
     "kept_ms": kept_ignored,
     "birth of merged tables": tables_born_too_early,
+}
+BULKS: dict[str, Mutation] = {
+    "receipt": receipt_ignored,
+    "identity of a batch": identity_of_each_run,
+    "collected by age": staged_collected_at_once,
+    "spent refusals": refusals_unspent,
+    "all or nothing": half_a_bulk,
 }
 TRAPS: dict[str, Mutation] = {
     "outcome dropped with its intent": forget_without_floor,

@@ -52,6 +52,8 @@ class Clients(Struct, frozen=True):
     reapers: int = 1
     callers: int = 0
     names: int = 4  # the ids that all callers share
+    loaders: int = 0
+    shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
     pause_seconds: float = 2.0  # mean pause between a client's calls
@@ -109,6 +111,41 @@ PROFILES = {
     for profile in (
         Profile("calm", limits=TIGHT, ordered=True, clients=Clients(pause_seconds=1.0)),
         Profile("rough", limits=TIGHT, faults=ROUGH),
+        Profile(
+            "loads",  # bulks of many tasks, into more shards all the time
+            limits=TIGHT
+            | {
+                "SESSION_IDLE_MS_MIN": 120_000,
+                "SESSIONS_BYTES_MAX": 3_000,
+                "GC_HORIZON_MS": 240_000,
+                "DELAYED_SPANS_LOOSE": 3,
+                "LANES_MAX": 8,
+            },
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.015,
+                late=0.01,
+                duplicate=0.03,
+                freeze=0.004,
+                crash=0.003,
+                clone=0.003,
+                delay_seconds_max=150,
+                freeze_seconds_max=300,
+            ),
+            clients=Clients(
+                producers=1,
+                bulk=0,
+                workers=2,
+                cancellers=0,
+                operators=0,
+                loaders=4,
+                shards=3,
+                rounds=5,
+                pause_seconds=4.0,
+                reap_seconds=15.0,
+            ),
+        ),
         Profile(
             "crowd",
             limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},

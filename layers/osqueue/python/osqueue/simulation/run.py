@@ -20,7 +20,9 @@ from . import answers
 from .callers import Caller
 from .clients import Book, Client, Outdated
 from .invariants import Invariants
-from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
+from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .loaders import Loader, grow
+from .loads import Loads
 from .machine import VirtualMachine, source
 from .network import Network
 from .profile import Faults, Profile
@@ -31,7 +33,6 @@ from .truth import Truth
 from .world import Process, Program, World
 
 QUEUE = "sim"
-ROOT = root_of(QUEUE, 0)
 WORK_SECONDS_MAX = 4 * 3600.0  # of virtual time for the workload
 DRAIN_SECONDS_MAX = 12 * 3600.0
 CLONES_MAX = 6
@@ -54,6 +55,8 @@ class Report(Struct):
     ids: int = 0  # jobs accepted under clients' ids
     freed: int = 0  # ids freed
     waits: int = 0  # calls that waited for a result
+    bulks: int = 0  # loads that came in as a whole
+    loads: Counter[str] = Counter()  # runs of bulks, by what they were told
     asked: Counter[str] = Counter()  # what callers asked, and how they were answered
     violation: str = ""
 
@@ -94,13 +97,19 @@ class Run:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.profile = profile
-        self.report = Report(profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter())
+        self.report = Report(
+            profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter()
+        )
         self.world = World(f"{profile.name}/{seed}", profile.faults)
         self.truth = Truth(self.world)
         self.network = Network(self.world, self.truth, profile.latency)
-        self.ledger = Ledger()
         self.world.now = profile.begin_seconds
-        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE, ordered=profile.ordered)
+        self.loads = Loads(self.truth)
+        self.shards = [self._watched(shard) for shard in range(profile.clients.shards)]
+        self.invariants = self.shards[0]
+        self.ledger = self.invariants.ledger
+        for each in self.shards:
+            each.ledger.batches = self.ledger.batches  # a commit's id tells its shard
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = Book()
         self.processes: list[Process] = []
@@ -108,8 +117,19 @@ class Run:
         self.dice = source(seed, "run")
         self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
 
+    def _watched(self, shard: int) -> Invariants:
+        return Invariants(
+            root_of(QUEUE, shard),
+            self.truth,
+            Ledger(),
+            queue=QUEUE,
+            ordered=self.profile.ordered,
+            shard=shard,
+            on_bulk=self.loads.join,
+        )
+
     # ── Clients ──────────────────────────────────────────────────────────────
-    def writer(self, name: str) -> WatchedWriter:
+    def writer(self, name: str, shard: int) -> WatchedWriter:
         clients = self.profile.clients
         machine = VirtualMachine(
             self.world,
@@ -118,17 +138,19 @@ class Run:
             self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max),
             self.dice.uniform(-clients.drift_max, clients.drift_max),
         )
-        return WatchedWriter(ROOT, QUEUE, machine)
+        return WatchedWriter(root_of(QUEUE, shard), QUEUE, machine)
 
-    def client(self, name: str) -> Client:
-        return Client(self.world, self.ledger, self.invariants, self.book, name, self.writer(name))
+    def client(self, name: str, shard: int = 0) -> Client:
+        """A client of one shard."""
+        invariants, writer = self.shards[shard], self.writer(name, shard)
+        return Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
 
     def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
         """Set a client to work. Should it die, another takes its place."""
         name = client.name
 
         def died() -> None:
-            heir = self.client(f"{name}+")
+            heir = self.client(f"{name}+", client.shard)
             heir.produces = client.produces
             self.start(heir, role, newer=newer)
 
@@ -174,19 +196,32 @@ class Run:
             ("operator", clients.operators, lambda each: each.operate(pause)),
             ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
+            ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
         ]
-        self.book.producing = clients.producers + clients.bulk + clients.callers
+        producing = ("producer", "bulk", "caller", "loader")
+        self.book.producing = sum(count for role, count, _ in roles if role in producing)
         for role, count, program in roles:
             for at in range(count):
                 newer = clients.upgrade and at % 2 == 0
                 client = self.client(f"{role}{at}")
-                client.produces = role in ("producer", "bulk", "caller")
+                client.produces = role in producing
                 self.start(client, program, newer=newer)
+        for shard in range(1, clients.shards):
+            for role in ("worker", "reaper"):
+                program = next(each for name, _, each in roles if name == role)
+                self.start(self.client(f"{role}.{shard}", shard), program, newer=False)
+        if clients.shards > 1:
+            growers = [self.client(f"grower.{shard}", shard) for shard in range(clients.shards)]
+            self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
     def caller(self, client: Client) -> Caller:
         """Somebody who uses ids."""
         return Caller(client, self.promises, self.profile.clients.names)
+
+    def loader(self, client: Client) -> Loader:
+        """Somebody who loads bulks."""
+        return Loader(client, self.loads)
 
     def drain(self) -> None:
         """No more faults; one last client finishes everything. What is still on its way arrives meanwhile."""
@@ -194,12 +229,14 @@ class Run:
         for process in self.processes:
             process.kill()
         newer = self.profile.clients.upgrade
-        self.start(self.client("drain"), self._end, newer=newer)
-        if not self.world.run(self._empty, DRAIN_SECONDS_MAX):
+        for shard in range(len(self.shards)):
+            self.start(self.client(f"drain.{shard}" if shard else "drain", shard), self._end, newer=newer)
+        if not self.world.run(self._over, DRAIN_SECONDS_MAX):
             raise Violation("the queue could not be drained")
-        self.processes[-1].kill()
+        for process in self.processes[-len(self.shards) :]:
+            process.kill()
         self.world.run(lambda: False, DRAIN_SECONDS_MAX)
-        if not self._empty():
+        if not self._over():
             raise Violation("a request that came late changed a drained queue")
 
     def _end(self, client: Client) -> Flow[None]:
@@ -210,18 +247,32 @@ class Run:
                 ask = yield from caller.enqueue_under(name)
                 if ask.error is not None:
                     raise Violation(f"{name} cannot be used any more: {ask.error}")
-        yield from client.drain(self._empty)
+        if not client.shard and self.profile.clients.loaders:
+            while left := self.loads.open():
+                for batch_id in left:
+                    yield from self.loader(client).resume(batch_id)
+                yield from client.work_once()
+        yield from client.drain(lambda: self._empty(client.shard))
+        if self.profile.clients.loaders:
+            yield from client.tick(lambda: not self.shards[client.shard].leftovers())
 
-    def _empty(self) -> bool:
-        state = self.invariants.state
-        if state is None or self.invariants.found or state.finished or state.tombstones:
+    def _over(self) -> bool:
+        """Is everything done, archived, forgotten and collected?"""
+        if self.profile.clients.loaders and any(each.leftovers() for each in self.shards):
+            return False
+        return not self.loads.open() and all(self._empty(shard) for shard in range(len(self.shards)))
+
+    def _empty(self, shard: int) -> bool:
+        invariants = self.shards[shard]
+        state = invariants.state
+        if state is None or invariants.found or state.finished or state.tombstones:
             return False
         return not state.tables and not self.truth.keys(ids.FOLDER)
 
     # ── Accounting ───────────────────────────────────────────────────────────
     def account(self) -> None:
         """Every job that was promised ended exactly once; none ended that was refused; the archive has them all."""
-        ends = self.invariants.over
+        ends = sum((each.over for each in self.shards), Counter[bytes]())
         promised, refused, possible = self._promises()
         self.report.jobs = len(ends)
         if lost := promised - ends.keys():
@@ -234,9 +285,10 @@ class Run:
             raise Violation(f"{len(strange)} jobs came from nowhere")
         records = self._records()
         self.report.records = records.total()
-        if missing := self.invariants.ended - records:
+        ended = sum((each.ended for each in self.shards), Counter[Record]())
+        if missing := ended - records:
             raise Violation(f"invariant 10: {missing.total()} endings are in no archive part")
-        if surplus := records - self.invariants.ended:
+        if surplus := records - ended:
             raise Violation(f"invariant 10: the archive tells of {surplus.total()} endings too many")
 
     def _records(self) -> Counter[Record]:
@@ -251,10 +303,8 @@ class Run:
 
     def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
         """The keys of jobs that were acknowledged, refused, and neither."""
-        promised: set[bytes] = set()
-        refused: set[bytes] = set()
-        possible: set[bytes] = set()
-        for call in self.ledger.calls:
+        promised, refused, possible = self.loads.account()
+        for call in self._calls():
             for at, op in enumerate(call.ops):
                 keys = self._keys(op)
                 if call.answer is None:
@@ -266,6 +316,9 @@ class Run:
                     code = codes[position] if isinstance(op, Enqueue) else codes[0]
                     (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
         return promised, refused, possible
+
+    def _calls(self) -> list[Call]:
+        return [call for each in self.shards for call in each.ledger.calls]
 
     def _keys(self, op: Op) -> list[bytes]:
         match op:
@@ -279,17 +332,19 @@ class Run:
     def finished(self) -> Report:
         """The report, with its sums."""
         report = self.report
-        report.commits = len(self.ledger.commits)
+        report.commits = sum(len(each.ledger.commits) for each in self.shards)
         report.hours = (self.world.now - self.profile.begin_seconds) / 3600
-        report.calls = len(self.ledger.calls)
-        report.unheard = sum(call.answer is None for call in self.ledger.calls)
+        report.calls = len(self._calls())
+        report.unheard = sum(call.answer is None for call in self._calls())
+        report.loads = self.loads.told
+        report.bulks = sum(load.whole for load in self.loads.all if load.keys)
         report.passes = self.book.passes
         report.asked = self.book.asked
         report.ids = sum(map(len, self.invariants.stories.named.values()))
         report.freed = self.invariants.stories.freed
         report.waits = sum(n for name, n in report.asked.items() if name.startswith("enqueue_and_wait"))
         report.faults = self.world.injected
-        for applied in self.ledger.applied.values():
+        for applied in (one for each in self.shards for one in each.ledger.applied.values()):
             for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):
                 for code, count in outcome.runs:
                     report.codes[f"{type(op).__name__} {Code(code).name}"] += count

@@ -11,8 +11,9 @@ from typing import Any
 
 from .. import limits, orphans
 from ..archive import ROOT as ARCHIVE
+from ..batches import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, Sleep
-from ..core.ops import Claim, Complete, Completion, Configure, Op, Sweep
+from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
 from ..errors import OsqueueError
 from ..ids import FOLDER as IDS
 from ..reaper import Reaper
@@ -21,6 +22,8 @@ from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMat
 from .clients import Book, Client
 from .invariants import Invariants
 from .ledger import Ledger, WatchedWriter, watched_reductions
+from .loaders import Loader
+from .loads import Loads
 from .machine import VirtualMachine
 from .profile import TIGHT, Faults
 from .promises import Ask, Promises
@@ -43,7 +46,8 @@ class Play:
         self.world = World("scene", Faults())
         self.truth = Truth(self.world)
         self.ledger = Ledger()
-        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE)
+        self.loads = Loads(self.truth)
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE, on_bulk=self.loads.join)
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = Book()
 
@@ -108,6 +112,23 @@ class Actor:
         now = self.client.writer.machine.now_ms()
         for turn in range(orphans.SLICES):
             yield from self.client.run(orphans.sweep(QUEUE, now + turn * limits.HOUR_MS))
+
+    def load(self, batch_id: str, *kinds: str) -> Flow[Any]:
+        """A bulk with a job of each kind; what was told, so far."""
+        loader = Loader(self.client, self.play.loads)
+        yield from loader.load_kinds(batch_id, kinds)
+        return self.play.loads.told.copy()
+
+    def resume(self, batch_id: str) -> Flow[Any]:
+        """Finish a bulk."""
+        yield from Loader(self.client, self.play.loads).resume(batch_id)
+        return self.play.loads.told.copy()
+
+    def fill(self, *kinds: str) -> None:
+        """Let a job of each kind wait."""
+        bits = self.client.writer.machine.bits
+        jobs = tuple(New(bits(128).to_bytes(16, "big"), b"", kind=kind) for kind in kinds)
+        self.run(self.commit(Enqueue(jobs)))
 
     def commit(self, *ops: Op) -> Flow[Any]:
         """Operations."""
@@ -185,6 +206,16 @@ def id_freed(effect: Effect) -> bool:
     if isinstance(effect, Delete):
         return effect.keys[0].startswith(IDS)
     return isinstance(effect, DeleteIfMatch) and effect.key.startswith(IDS)
+
+
+def batch_written(effect: Effect) -> bool:
+    """It is about to be decided what a batch is."""
+    return isinstance(effect, PutIfAbsent) and effect.key.startswith(BATCHES)
+
+
+def batch_changed(effect: Effect) -> bool:
+    """A batch is about to be done, or removed."""
+    return isinstance(effect, PutIfMatch | DeleteIfMatch) and effect.key.startswith(BATCHES)
 
 
 # ── The scenes ───────────────────────────────────────────────────────────────
@@ -278,6 +309,20 @@ def swept_while_another_helps(stage: Play) -> Any:
     return helper.go_on()
 
 
+def refused_and_resumed(stage: Play) -> Any:
+    """A bulk is refused; before its run removes it, another has found it, and by now there is room."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    slow.stop_after(slow.load("b", "x", "y"), batch_written)
+    other.fill(*"abcde")  # room for one more
+    slow.go_on(batch_changed)
+    other.work()
+    quick.stop_at(quick.resume("b"), batch_changed)
+    slow.go_on()
+    quick.go_on()
+    return other.run(other.load("b", "x", "y"))
+
+
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -294,4 +339,5 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "lives on": lives_on,
     "died between its writes": died_between_its_writes,
     "swept while another helps": swept_while_another_helps,
+    "refused and resumed": refused_and_resumed,
 }

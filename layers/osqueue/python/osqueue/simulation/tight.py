@@ -6,12 +6,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import limits, staging
+from .. import batches, bulk, limits, staging
 from ..commit import protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
 
 # `core.reduce` names a module and its function alike, so these are found where they are used.
-_MODULES = (limits, backlog, draft, reduce, settle, state, sweep, tables, wire, protocol, writer, staging)
+_MODULES = (
+    limits,
+    backlog,
+    draft,
+    reduce,
+    settle,
+    state,
+    sweep,
+    tables,
+    wire,
+    protocol,
+    writer,
+    staging,
+    batches,
+    bulk,
+)
 
 
 @contextmanager

@@ -1,0 +1,349 @@
+"""What a bulk is, written down before any of it is visible: any number of runs make it once, and each can finish it.
+
+    batches/<queue>/<SHA-256 of the batch's id>
+
+holds the requests of a batch, one for each shard, each with an identity of its own (``commit.protocol``). Of any number
+of runs with one id the first that creates the object decides what the batch is. The others, and whoever finds a batch
+whose writer died halfway, send the very requests that stand there, which their shards apply once. Once all are
+committed the object says so: from then on it is the batch's receipt, for ``KEPT_MS``.
+
+A request that a shard has no room for is refused by a commit as well (``core.reduce``), so all who send it hear the
+same, whenever they do. Only then is the object removed, or written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from . import limits
+from .clock import Machine
+from .commit.effects import Flow, Sleep, together
+from .commit.protocol import commit
+from .commit.verdict import Verdict, outcomes_of, verdict
+from .commit.writer import Head, Writer
+from .core.ops import AttachAll, Code, Op, Request
+from .core.state import Span, State
+from .core.wire import encode, frame, unframe
+from .errors import Damaged, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from .keys import job_id
+from .lookup import seek
+from .shards import QueueFlow, read_state, unavailable
+from .stores.base import (
+    Deleted,
+    DeleteIfMatch,
+    Failed,
+    Found,
+    Get,
+    List,
+    Listed,
+    Missing,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    Reply,
+    Written,
+)
+from .stores.base import Request as Ask
+
+FOLDER = "batches/"
+KEPT_MS = 30 * limits.DAY_MS  # how long a batch is known after it was last written
+ATTACH_SECONDS_MAX = 60.0  # how long one request may try
+TRIES = 5  # of a request that brought no definite answer
+PAUSE_SECONDS = 0.2  # before the second try, doubled for each further one
+MAGIC = b"OSQM"
+
+
+class Batch(Struct, frozen=True, array_like=True):
+    """A batch, as it is written down."""
+
+    batch_id: str  # "": it has none, and is not written down
+    jobs: int
+    shards: int  # how many it has parts for
+    requests: tuple[
+        tuple[int, Request], ...
+    ]  # by shard, of those that may lack their part; none left: it is done
+
+
+class Known(Struct, frozen=True):
+    """The same as it was read, and its version."""
+
+    batch: Batch
+    version: str
+
+
+_decode = msgspec.msgpack.Decoder(Batch).decode
+
+
+def place_of(queue: str, batch_id: str) -> str:
+    """The key under which a batch is written down."""
+    return f"{FOLDER}{queue}/{hashlib.sha256(batch_id.encode()).hexdigest()}"
+
+
+def insist(request: Ask) -> Flow[Reply]:
+    """Ask until there is a definite answer, a few times."""
+    reply = yield request
+    for tried in range(TRIES - 1):
+        if not isinstance(reply, Failed) or reply.error.permanent:
+            break
+        yield Sleep(PAUSE_SECONDS * 2**tried)
+        reply = yield request
+    return reply  # type: ignore[no-any-return]
+
+
+def identified(machine: Machine, state: State, ops: tuple[Op, ...]) -> Request:
+    """Operations under an identity that nobody else has."""
+    bits = machine.bits
+    return Request(f"{bits(64):016x}", 1, bits(64), state.seq, state.epoch, ops)
+
+
+class Batches:
+    """The batches of one queue."""
+
+    def __init__(
+        self, queue: str, machine: Machine, writer_of: Callable[[type[Writer], int], Writer]
+    ) -> None:
+        self.queue = queue
+        self.machine = machine
+        self._writer_of = writer_of
+
+    # ── Written down ─────────────────────────────────────────────────────────
+    def read(self, batch_id: str) -> Flow[Known | None]:
+        """What is known of a batch."""
+        place = place_of(self.queue, batch_id)
+        reply = yield from insist(Get(place))
+        if isinstance(reply, Missing):
+            return None
+        if not isinstance(reply, Found):
+            raise unavailable(reply, "what is known of the batch")
+        try:
+            return Known(_decode(unframe(MAGIC, reply.body, place)), reply.version)
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{place} cannot be decoded: {error}") from error
+
+    def decide(self, batch: Batch) -> Flow[Known]:
+        """Write a batch down, unless another run has: what it is from now on."""
+        place = place_of(self.queue, batch.batch_id)
+        reply = yield from insist(PutIfAbsent(place, frame(MAGIC, encode(batch))))
+        if isinstance(reply, Written):
+            return Known(batch, reply.version)
+        known = yield from self.read(batch.batch_id)  # another's, or ours with its answer lost
+        if known is None:
+            raise unavailable(reply, "room for the batch")
+        return known
+
+    def _rewrite(self, known: Known, left: Sequence[tuple[int, Request]]) -> Flow[None]:
+        """Write down which requests are left, unless another run has. Without an answer the next run finds out."""
+        batch = known.batch
+        data = frame(MAGIC, encode(Batch(batch.batch_id, batch.jobs, batch.shards, tuple(left))))
+        yield from insist(PutIfMatch(place_of(self.queue, batch.batch_id), data, known.version))
+
+    # ── Committed ────────────────────────────────────────────────────────────
+    def settle(self, known: Known) -> QueueFlow[None]:
+        """See to it that every request of a batch is committed, and say so."""
+        batch = known.batch
+        refused: list[tuple[int, Request, Code]] = []
+        unknown: Unknown | None = None
+        for shard, request in batch.requests:
+            try:
+                code = yield from self._commit(shard, request, batch)
+            except Unknown as error:  # the other shards can get their parts all the same
+                unknown = unknown or error
+                continue
+            if code != Code.QUEUED:
+                refused.append((shard, request, code))
+        if unknown is not None:
+            raise unknown
+        if refused:
+            yield from self._refuse(known, refused)
+        elif batch.batch_id and batch.requests:
+            yield from self._rewrite(known, ())
+
+    def _refuse(self, known: Known, refused: Sequence[tuple[int, Request, Code]]) -> QueueFlow[None]:
+        """Some shards did not take their parts: what they told the run that decided was overtaken by others."""
+        batch = known.batch
+        shard, request, code = refused[0]
+        error = refusal(shard, code, request.ops[0])
+        if len(refused) == batch.shards:
+            if batch.batch_id:  # the next run begins anew
+                yield from insist(DeleteIfMatch(place_of(self.queue, batch.batch_id), known.version))
+            raise error
+        remedy = "what is there cannot be taken back, and a second run would add it again"
+        if batch.batch_id:
+            left = []
+            for at, request, _ in refused:  # the old identities are spent on a refusal
+                state = yield from read_state(self.queue, at)
+                head = state or State(commit=bytes(16), epoch=request.epoch)
+                left.append((at, identified(self.machine, head, request.ops)))
+            yield from self._rewrite(known, left)
+            remedy = "run it again with the same batch_id, which adds only what is missing"
+        if stale := [str(at) for at, _, code in refused if code == Code.STALE]:
+            gone = f"what was staged for {', '.join(stale)} is gone"
+            remedy = f"{gone}, so write those rows again, under another batch_id"
+        raise Throttled(
+            f"{len(refused)} of {batch.shards} shards did not take their part of the bulk, and the others have theirs:"
+            f" {remedy}. ({error.message})"
+        )
+
+    def _commit(self, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+        """Send a request until it is known what became of it."""
+        for last in range(1, TRIES + 1):
+            writer = self._writer_of(_FixedWriter, shard)
+            assert isinstance(writer, _FixedWriter)
+            writer.fix(request)
+            deadline = self.machine.monotonic() + ATTACH_SECONDS_MAX
+            try:
+                answer = yield from commit(writer, request.ops, deadline)
+                return answer.outcomes[0].code
+            except _SpokenBefore:
+                return (yield from self._look(shard, request, batch))
+            except (Timeout, Unavailable, Throttled) as error:
+                if last == TRIES:
+                    raise _unsettled(error, batch) from error
+            yield Sleep(PAUSE_SECONDS * 2 ** (last - 1))
+        raise AssertionError("unreachable")
+
+    def _look(self, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+        """What became of a request that was sent before, by this process or another one."""
+        state = yield from read_state(self.queue, shard)
+        if state is not None and verdict(state, request) is Verdict.APPLIED:
+            return outcomes_of(state, request)[0].code
+        first = _spans(request)[0].first  # the writer's row is forgotten: its jobs may be there all the same
+        _, sighting = yield from seek(self.queue, shard, first)
+        if sighting is not None:
+            return Code.QUEUED
+        what, remedy = "of the bulk", "If not, run the bulk again."
+        if batch.batch_id:
+            what = f"of {batch.batch_id!r}"
+            remedy = (
+                f"If not, delete the object {place_of(self.queue, batch.batch_id)} and run the batch again."
+            )
+        if batch.shards > 1:
+            remedy = f"If not, write the rows of shard {shard} again, under another batch_id; others have their parts."
+        raise Unknown(
+            f"batch_id: nobody can tell any more whether shard {shard} has got its part {what}: the run that was about"
+            f" to attach it did not come back for too long. Look in the archive for job {job_id(first)}. If it is"
+            f" there, so is that part. {remedy}"
+        )
+
+
+class _SpokenBefore(Exception):
+    """The protocol would begin again under another identity, which must not be."""
+
+
+class _FixedWriter(Writer):
+    """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it."""
+
+    _request: Request | None = None
+
+    def fix(self, request: Request) -> None:
+        """This is what it will say."""
+        self._request = request
+
+    def identify(self, ops: Any, state: State) -> Request:
+        """The same identity, once."""
+        request, self._request = self._request, None
+        if request is None:
+            raise _SpokenBefore
+        self.env = request.env
+        return request
+
+    def redraw(self) -> None:
+        """It cannot become another."""
+        raise _SpokenBefore
+
+    def check_process(self) -> None:
+        """It does not live long enough for a fork."""
+
+    def see(self, reply: Any, began: float) -> Head | None:
+        """A head that is not there any more is made by nobody's old request."""
+        if isinstance(reply, Missing):
+            raise _SpokenBefore
+        return super().see(reply, began)
+
+
+def _spans(request: Request) -> list[Span]:
+    (op,) = request.ops
+    assert isinstance(op, AttachAll)
+    return [span for part in op.parts for span in part.spans]
+
+
+def refusal(shard: int, code: Code, op: Any) -> OsqueueError:
+    """Why a shard does not take its part of a bulk."""
+    if code == Code.LANES:
+        return Throttled(
+            f"kind: shard {shard} would have jobs of more than {limits.LANES_MAX} different (priority, kind) pairs"
+            " waiting. Use fewer kinds, or wait until some of them are empty."
+        )
+    if code == Code.DELAYED_LIMIT:
+        runs = sum(len(part.spans) for part in op.parts if part.delayed)
+        return Throttled(
+            f"delay: the bulk has {runs} segments of delayed jobs for shard {shard}, which has no room for so many."
+            " Add shards, or wait until some of its delayed jobs are due."
+        )
+    return too_late()
+
+
+def too_late() -> OsqueueError:
+    """The collector's horizon has passed what was staged."""
+    return Throttled(
+        "the bulk took longer than a day between its plan and its attachment, so the collector may have been at it."
+        " Run it again, in smaller bulks."
+    )
+
+
+def _unsettled(error: OsqueueError, batch: Batch) -> OsqueueError:
+    hint = (
+        "Run it again with the same batch_id, which adds nothing twice."
+        if batch.batch_id
+        else "Look at the queue before you run it again: it has no batch_id, so a second run adds it again."
+    )
+    return type(error)(f"{error.message} The bulk may or may not be in the queue. {hint}")
+
+
+# ── Forgotten ────────────────────────────────────────────────────────────────
+SLICES = 24  # of all batches, one looked at in each hour of a day
+LOOKED_AT_MAX = 1_000  # batches of a slice
+
+
+def forget(queue: str, now_ms: int) -> QueueFlow[int]:
+    """Remove batches that were last written ``KEPT_MS`` ago; answers how many.
+
+    It looks at those whose turn it is in this hour, and at no more than ``LOOKED_AT_MAX`` of them: each day at those
+    after another point.
+    """
+    turn, day = now_ms // limits.HOUR_MS % SLICES, now_ms // limits.DAY_MS
+    low, high = ((at << 256) // SLICES for at in (turn, turn + 1))
+    folder = f"{FOLDER}{queue}/"
+    last = f"{folder}{high - 1:064x}"
+    listed = yield from _page(folder, low)
+    if listed.more and listed.keys[-1] < last:
+        listed = yield from _page(folder, low + (high - low) * (day * 37 % 64) // 64)
+    places = [key for key in listed.keys if key <= last]
+    found = yield from together([insist(Get(place, start=0, length=1)) for place in places])
+    old = []
+    for place, reply in zip(places, found, strict=True):
+        if isinstance(reply, Failed):
+            raise unavailable(reply, "what is known of a batch")
+        if isinstance(reply, Found) and reply.modified_ms <= now_ms - KEPT_MS:
+            old.append(DeleteIfMatch(place, reply.version))
+    gone = 0
+    for wish in old:
+        reply = yield from insist(wish)
+        if not isinstance(reply, Deleted | Refused):
+            raise unavailable(reply, "leave to remove a batch")
+        gone += isinstance(reply, Deleted)
+    return gone
+
+
+def _page(folder: str, first: int) -> Flow[Listed]:
+    listed = yield List(
+        folder, after=f"{folder}{first:064x}"[:-1], limit=LOOKED_AT_MAX
+    )  # sorts just before it
+    if not isinstance(listed, Listed):
+        raise unavailable(listed, "the list of batches")
+    return listed
