@@ -6,6 +6,7 @@ judgement of what is damaged: a part that Spark stumbles over is decoded with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, TypeVar, get_args
@@ -36,6 +37,7 @@ from .folders import Folders
 
 SUFFIX = ".jsonl.gz"
 HOUR_MS = 3_600_000
+_PARTITION = re.compile(r"queue=([^/]+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d?)")
 
 
 def _columns_of(record: type[Struct]) -> list[StructField]:
@@ -100,8 +102,11 @@ def folder_of(queue: str, day: date, hour: int) -> str:
 
 
 def hour_of(partition: str) -> tuple[str, int]:
-    """The inverse: queue, and when the hour begins. Raises ValueError."""
-    queue, day, hour = (each.partition("=")[2] for each in partition.split("/"))
+    """The inverse, which takes ``hour=07`` for ``hour=7``: queue, and when the hour begins. Raises ValueError."""
+    found = _PARTITION.fullmatch(partition)
+    if found is None:
+        raise ValueError(f"{partition} is no partition of an hour")
+    queue, day, hour = found.groups()
     return queue, round(datetime.fromisoformat(f"{day}T{int(hour):02d}:00:00+00:00").timestamp() * 1000)
 
 
@@ -112,15 +117,14 @@ def parts(
     folders = Folders(spark)
     root = f"{store}/{ROOT.rstrip('/')}"
     found = []
-    for queue in queues or [each.removeprefix("queue=") for each in folders.below(root, 1)]:
-        if not is_queue_name(queue):
-            continue
+    there = [each.removeprefix("queue=") for each in folders.below(root, 1) if each.startswith("queue=")]
+    for queue in set(queues) or filter(is_queue_name, there):
         for day in folders.below(f"{root}/queue={queue}", 1):
-            first = _begin(f"queue={queue}/{day}/hour=0")
+            first = begin_of(f"queue={queue}/{day}/hour=0")
             if first is None or _outside(first, 24 * HOUR_MS, since_ms, until_ms):
                 continue
             for hour in folders.below(f"{root}/queue={queue}/{day}", 1):
-                at = _begin(f"queue={queue}/{day}/{hour}")
+                at = begin_of(f"queue={queue}/{day}/{hour}")
                 if at is None or _outside(at, HOUR_MS, since_ms, until_ms):
                     continue
                 for each in folders.entries(f"{root}/queue={queue}/{day}/{hour}"):
@@ -129,7 +133,8 @@ def parts(
     return sorted(found)
 
 
-def _begin(partition: str) -> int | None:
+def begin_of(partition: str) -> int | None:
+    """When the hour of a partition begins; None: it is not one."""
     try:
         return hour_of(partition)[1]
     except ValueError:  # a folder of somebody else's

@@ -3,7 +3,8 @@
 A figure belongs to the hour in which the event happened that it is about: a wait to the hour of the claim that ended
 it, a run time to the hour in which the lease ended. Percentiles are exact, over every value of the hour or day, with
 linear interpolation between the two nearest ranks. Depth is reconstructed from the timelines: a job waits from the
-moment it can be claimed until its end, except while somebody holds a lease of it.
+moment it can be claimed until its end, except while somebody holds a lease of it. A redriven job waits from its first
+remembered claim on: when it was redriven is not known. Leases that a job has forgotten count as waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HOUR, DAY = "hour", "day"
 _LENGTH = {HOUR: "INTERVAL 1 HOUR", DAY: "INTERVAL 1 DAY"}
 OF_JOBS = (  # the columns that figures are made of
     *("queue", "job_id", "state", "enqueued_at", "claimable_at", "started_at", "finished_at"),
-    *("attempt", "redriven", "wait_ms", "total_ms"),
+    *("attempt", "wait_ms", "total_ms"),
 )
 OF_ATTEMPTS = (
     *(
@@ -74,8 +75,19 @@ class Range(Struct, frozen=True):
         return inside.withColumn("start", self.start(F.col(at)))
 
 
-def metrics(jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int) -> DataFrame:
-    """Rows of ``metrics_hourly`` or ``metrics_daily``: for each queue every hour from its first to its last event."""
+def of_jobs(jobs: DataFrame) -> DataFrame:
+    """As much of the table ``jobs`` as figures are made of."""
+    first = F.slice("attempts.started_ms", 1, 1).alias("started_ms")
+    return jobs.select(*OF_JOBS, F.arrays_zip(first).alias("attempts"))
+
+
+def metrics(
+    jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int, known: Sequence[str] = ()
+) -> DataFrame:
+    """Rows of ``metrics_hourly`` or ``metrics_daily``: for each queue every hour from its first to its last event.
+
+    ``known`` are queues of which something happened before the range that these jobs need not tell of.
+    """
     key = ["queue", "start"]
     parts = (
         _arrivals(jobs, over),
@@ -86,7 +98,9 @@ def metrics(jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int) -
         _workers(attempts, over),
     )
     rows = reduce(
-        lambda left, right: left.join(right, key, "left"), parts, levels(_timeline(jobs, attempts), over)
+        lambda left, right: left.join(right, key, "left"),
+        parts,
+        levels(_timeline(jobs, attempts, [(queue, over.since_ms - 1) for queue in known]), over),
     )
     ended = _or_0("completed") + _or_0("failed") + _or_0("cancelled")
     rows = rows.withColumn("growth", _or_0("enqueued") - ended)
@@ -170,12 +184,14 @@ def _workers(attempts: DataFrame, over: Range) -> DataFrame:
 
 
 # ── Levels ───────────────────────────────────────────────────────────────────
-def _timeline(jobs: DataFrame, attempts: DataFrame) -> DataFrame:
-    """By how many jobs waiting and running change, and when. When a job was redriven is not known: at its claim."""
-    begin = F.when(F.col("redriven"), F.coalesce("started_at", "finished_at")).otherwise(
-        F.col("claimable_at")
-    )
+def _timeline(jobs: DataFrame, attempts: DataFrame, known: Sequence[tuple[str, int]]) -> DataFrame:
+    """By how many jobs waiting and running change, and when; ``known`` are moments of queues without a change."""
+    moments = jobs.sparkSession.createDataFrame([*known], "queue string, ms long")
+    begin = F.when(F.col("total_ms").isNotNull(), F.col("claimable_at"))
+    held = F.timestamp_millis(F.get("attempts.started_ms", F.lit(0)))
+    begin = F.coalesce(begin, held, F.col("finished_at"))
     changes = [
+        _change(moments, F.timestamp_millis("ms"), 0, 0),
         _change(jobs, F.col("enqueued_at"), 0, 0),
         _change(jobs, F.least(begin, F.col("finished_at")), 1, 0),
         _change(jobs, F.col("finished_at"), -1, 0),
@@ -200,17 +216,17 @@ def levels(
     names: Sequence[str] = ("waiting", "running"),
     by: Sequence[str] = ("queue",),
 ) -> DataFrame:
-    """What some quantities were over time, from the changes of them, for every hour or day from the first change on.
+    """What some quantities were over time, from the changes of them: for every hour or day from the first to the last.
 
     Of each: the mean over time, the most at one moment, what it was at the end, the milliseconds summed over all that
     it counts, and the share of the time in which it was not zero. Changes at one moment are one change.
     """
     last = F.timestamp_millis(F.lit(over.until_ms - 1))
-    clamped = changes.withColumn("at", F.greatest(F.col("at"), over.since))
-    ends = clamped.groupBy(*by).agg(
-        F.min(F.least(F.col("at"), last)).alias("first"), F.max(F.least(F.col("at"), last)).alias("last")
-    )
-    starts = F.sequence(over.start(F.col("first")), over.start(F.col("last")), over.length)
+    ends = changes.groupBy(*by).agg(F.min("at").alias("first"), F.max("at").alias("last"))
+    ends = ends.filter((F.col("first") < over.until) & (F.col("last") >= over.since))
+    clamped = changes.join(ends, [*by], "left_semi").withColumn("at", F.greatest(F.col("at"), over.since))
+    first, end = F.greatest(F.col("first"), over.since), F.least(F.col("last"), last)
+    starts = F.sequence(over.start(first), over.start(end), over.length)
     marks = ends.select(
         *by, F.explode(starts).alias("at"), *(F.lit(0).cast("long").alias(name) for name in names)
     )

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from osqueue.errors import NotSupported, Rejected, Unavailable
 
 _EXAMPLES = "file:///var/lib/jobs, s3://bucket/prefix"
+_PATTERN = "*?[]{}\\"  # what Spark expands in the paths that it reads
 
 
 class Entry(Struct, frozen=True):
@@ -37,9 +38,13 @@ def place(address: str, field: str) -> str:
         raise NotSupported(f"{field}: Spark cannot read {scheme}://. Use one of {_EXAMPLES}.", field=field)
     if not rest.strip("/"):
         raise Rejected(f"{field}: it names no folder. Give one like {_EXAMPLES}.", field=field)
-    if scheme == "s3" and separator:
-        return f"s3://{rest.rstrip('/')}"
-    return f"file://{Path(rest).resolve()}"
+    path = rest.rstrip("/") if separator and scheme == "s3" else str(Path(rest).resolve())
+    if found := next((each for each in path if each in _PATTERN), ""):
+        raise Rejected(
+            f"{field}: Spark takes the {found} in {path} for a pattern. Use a folder without any of {_PATTERN}",
+            field=field,
+        )
+    return f"s3://{path}" if separator and scheme == "s3" else f"file://{path}"
 
 
 class Folders:
@@ -88,11 +93,13 @@ class Folders:
         system.delete(where, True)
 
     def move(self, source: str, target: str) -> None:
-        """Move a folder to where none is."""
+        """Move a folder to where none is. Raises Unavailable where somebody else moves one there as well."""
         system, where = self._of(source)
         goal = self._path(target)
+        names = [each.name for each in self.entries(source)]
         system.mkdirs(goal.getParent())
-        if system.exists(goal) or not system.rename(where, goal):
+        moved = not system.exists(goal) and system.rename(where, goal)
+        if not moved or [each.name for each in self.entries(target)] != names:
             raise Unavailable(
                 f"{target} could not be written. If another run writes the same tables, wait for its end; then repeat."
             )

@@ -104,7 +104,7 @@ JOBS = Table(
             LONG,
             "claimable to first claim, milliseconds; null: never claimed, redriven, or forgotten",
         ),
-        ("total_ms", LONG, "claimable to end, milliseconds; null: redriven"),
+        ("total_ms", LONG, "claimable to end, milliseconds; null: redriven, or perhaps redriven"),
         ("why", TEXT, "cancelled: by whom, or why"),
         ("payload_bytes", LONG, "its payload"),
         ("result_bytes", LONG, "its result"),
@@ -230,6 +230,12 @@ def read(spark: SparkSession, root: str, table: Table) -> DataFrame:
     return spark.read.schema(table.schema).parquet(path)
 
 
+def views(spark: SparkSession, root: str) -> None:
+    """Every table as a view of its name, for SQL."""
+    for table in TABLES:
+        read(spark, root, table).createOrReplaceTempView(table.name)
+
+
 def partitions(spark: SparkSession, root: str, table: Table) -> list[str]:
     """The partitions that a table has, as the paths of their folders below its own."""
     return Folders(spark).below(f"{root}/{table.name}", len(table.partitions))
@@ -258,10 +264,12 @@ def publish(
 ) -> list[str]:
     """Exchange exactly these partitions of a table for the staged ones, and answer those that are empty now.
 
-    ``staged`` says in which staging folder each partition lies. A row that strayed into a partition which was not to
-    be replaced would take the place of all that is there: nothing is written then, and Conflict is raised.
+    ``staged`` says in which staging folder each partition lies. Partitions are exchanged in the order of time: one
+    that is there says that those before it have been exchanged. A row that strayed into a partition which was not to
+    be replaced would take the place of all that is there: nothing is written then, and Conflict is raised. Raises
+    Unavailable where another run exchanges the same partition.
     """
-    wanted = sorted(set(replaced))
+    wanted = sorted(set(replaced), key=_time)
     if strays := sorted(staged.keys() - set(wanted)):
         raise Conflict(f"{table.name}: there are rows for {strays[0]}, which was not to be replaced.")
     folders = Folders(spark)
@@ -271,3 +279,9 @@ def publish(
         if partition in staged:
             folders.move(f"{staged[partition]}/{table.name}/{partition}", target)
     return [partition for partition in wanted if partition not in staged]
+
+
+def _time(partition: str) -> list[str]:
+    """The date, and the hour where there is one, before the queue."""
+    queue, *time = (each.partition("=")[2].zfill(2) for each in partition.split("/"))
+    return [*time, queue]

@@ -27,6 +27,9 @@ def jobs(records: DataFrame) -> DataFrame:
 
     A job that failed, was redriven and ended again tells of its earlier leases a second time. They belong to the
     earlier record: a record's own are the last ones of which as many count as it says that attempts were used.
+
+    A record remembers eight leases. If it has eight of its own, and runs were granted before them that are no attempts
+    of it, then it was redriven before or a lease was given back: nobody knows, so how long it took is not told.
     """
     told = F.coalesce(F.col("attempts"), F.array().cast(records.schema["attempts"].dataType))
     rows = records.withColumn("told", told).withColumn("own", _own(F.col("told"), F.col("attempt")))
@@ -35,7 +38,10 @@ def jobs(records: DataFrame) -> DataFrame:
     remembered = F.col("redriven") | (first["run"] == 1)
     start_ms = F.when(remembered, first["started_ms"])
     claimable_ms = F.greatest(F.col("enqueued_ms"), _or("scheduled_ms", 0))
-    fresh = ~F.col("redriven")
+    forgotten = F.col("attempt") - _counted(F.col("own"))
+    fresh = ~F.col("redriven") & (
+        (F.size("own") == 0) | (first["run"] <= 1 + F.greatest(forgotten, F.lit(0)))
+    )
     return rows.select(
         "job_id",
         "run",
@@ -65,13 +71,13 @@ def jobs(records: DataFrame) -> DataFrame:
 
 def _own(told: Column, used: Column) -> Column:
     """The leases since the job was enqueued or redriven."""
-
-    def counted_from(at: Column) -> Column:
-        rest = F.slice(told, at + 1, F.size(told))
-        return F.size(F.filter(rest, lambda each: each["outcome"] != RELEASED))
-
-    own = F.filter(told, lambda _, at: counted_from(at) <= used)
+    own = F.filter(told, lambda _, at: _counted(F.slice(told, at + 1, F.size(told))) <= used)
     return F.when(F.size(told) <= used, told).otherwise(own)
+
+
+def _counted(leases: Column) -> Column:
+    """How many leases are attempts."""
+    return F.size(F.filter(leases, lambda each: each["outcome"] != RELEASED))
 
 
 def _span(start_ms: Column, end_ms: Column) -> Column:

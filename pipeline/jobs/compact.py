@@ -3,8 +3,9 @@
     spark-submit pipeline/jobs/compact.py s3://bucket/prefix s3://bucket/tables --at 2026-01-05T10:05:00Z
 
 A run over the same hours changes nothing, so a scheduled run goes over the latest hours again and so finds parts that
-came late or were written anew. Each record stands in the hour in which it was archived first. A record that was
-archived twice is looked for as far back as the job's end, before which no record of it can be.
+came late or were written anew; where earlier runs did not get that far, it begins with the hour at which they stopped.
+Each record stands in the hour in which it was archived first. A record that was archived twice is looked for as far
+back as the job's end, before which no record of it can be; not in later hours: to mend an hour, leave out ``--until``.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from osqueue.errors import OsqueueError, Rejected
+from osqueue.archive import ROOT
+from osqueue.errors import NotFound, OsqueueError, Rejected
 from osqueue.validation import queue_name
 from pipeline import archive, tables, transforms
 from pipeline.archive import HOUR_MS, Aside, Part
 from pipeline.folders import Folders, place
 from pipeline.session import session
-from pipeline.tables import ATTEMPTS, JOBS
+from pipeline.tables import ATTEMPTS, JOBS, Table
 
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 1_000  # whole hours are done together up to this many parts
@@ -45,6 +47,9 @@ class Compaction(Struct, frozen=True):
     since: datetime | None = None  # from the hour of this moment on; None: from the first archived hour on
     until: datetime | None = None  # up to the end of the hour before this moment; None: up to the last one
     queues: tuple[str, ...] = ()  # none: all
+    catch_up: bool = (
+        False  # begin earlier than since where the tables do not reach so far, as after an outage
+    )
 
 
 class Compacted(Struct, frozen=True):
@@ -78,9 +83,16 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = lambda don
     until = _ms(config.until, "until")
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
-    found = archive.parts(spark, store, queues, since, until)
+    begin = _reached(spark, root, queues, since) if config.catch_up else since
+    found = archive.parts(spark, store, queues, begin, until)
+    there = _there(spark, root, queues, found, since, until)
+    if there and not Folders(spark).exists(f"{store}/{ROOT}"):
+        raise NotFound(
+            f"store: there is no archive in {store}, and the tables have hours of this range. They stay as they are; "
+            "check the address."
+        )
     total, done = Compacted(), 0
-    for batch in _batches(found, _there(spark, root, queues, found, since, until)):
+    for batch in _batches(found, there):
         with tables.staging(spark, root) as folder:
             one = _compact(spark, store, root, folder, batch)
         total = _sum(total, one)
@@ -107,6 +119,26 @@ def _sum(total: Compacted, one: Compacted) -> Compacted:
     )
 
 
+def _reached(spark: SparkSession, root: str, queues: Sequence[str], since: int | None) -> int | None:
+    """An hour up to which the tables have everything, if it is earlier than a given one; None: they have nothing.
+
+    Partitions are published in the order of time, so all before the last one are there.
+    """
+    hours = [_hours(spark, root, table, queues).values() for table in (JOBS, ATTEMPTS)]
+    last = [max(found) for found in hours if found]
+    return min(since, *last) if last and since is not None else None
+
+
+def _hours(spark: SparkSession, root: str, table: Table, queues: Sequence[str] = ()) -> dict[str, int]:
+    """When the partitions of a table begin."""
+    begins = {each: archive.begin_of(each) for each in tables.partitions(spark, root, table)}
+    return {
+        each: at
+        for each, at in begins.items()
+        if at is not None and (not queues or archive.hour_of(each)[0] in queues)
+    }
+
+
 def _there(
     spark: SparkSession,
     root: str,
@@ -123,13 +155,8 @@ def _there(
     until = until if until is not None else max((each.at_ms + HOUR_MS for each in found), default=None)
     if since is None or until is None:
         return []
-    there = {each for table in (JOBS, ATTEMPTS) for each in tables.partitions(spark, root, table)}
-
-    def wanted(partition: str) -> bool:
-        queue, at = archive.hour_of(partition)
-        return since <= at < until and (not queues or queue in queues)
-
-    return sorted(filter(wanted, there))
+    there = _hours(spark, root, JOBS, queues) | _hours(spark, root, ATTEMPTS, queues)
+    return sorted(each for each, at in there.items() if since <= at < until)
 
 
 def _batches(found: Sequence[Part], there: Sequence[str]) -> Iterator[_Batch]:
@@ -159,7 +186,7 @@ def _compact(spark: SparkSession, store: str, root: str, folder: str, batch: _Ba
 
     _, aside = archive.undamaged(spark, store, batch.parts, write)
     rows = tables.read(spark, folder, JOBS).count()
-    staged = _without_repeats(spark, store, folder, batch)
+    staged = _without_repeats(spark, store, root, folder, batch)
     jobs = attempts = 0
     leases = f"{folder}/leases"
     if staged:
@@ -190,12 +217,14 @@ def _staged(spark: SparkSession, staged: Mapping[str, str]) -> DataFrame:
     return reduce(DataFrame.unionByName, frames)
 
 
-def _without_repeats(spark: SparkSession, store: str, folder: str, batch: _Batch) -> dict[str, str]:
+def _without_repeats(
+    spark: SparkSession, store: str, root: str, folder: str, batch: _Batch
+) -> dict[str, str]:
     """Where each partition lies once repeated records are out of it. Only partitions that had some are rewritten."""
     whole = tables.read(spark, folder, JOBS)
     staged = dict.fromkeys(tables.partitions(spark, folder, JOBS), folder)
     own = whole.select(*KEYS)
-    everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, folder, whole, batch), own)
+    everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, root, folder, whole, batch), own)
     repeats = transforms.repeated(everywhere)
     if repeats.isEmpty():
         return staged
@@ -213,16 +242,24 @@ def _without_repeats(spark: SparkSession, store: str, folder: str, batch: _Batch
 
 
 def _earlier(
-    spark: SparkSession, store: str, folder: str, jobs: DataFrame, batch: _Batch
+    spark: SparkSession, store: str, root: str, folder: str, jobs: DataFrame, batch: _Batch
 ) -> Iterator[DataFrame]:
-    """The keys in hours before the batch's, as far back as its jobs ended. Damaged parts are known there as well."""
+    """The keys in hours before the batch's, as far back as its jobs ended. Damaged parts are known there as well.
+
+    Hours that the archive has purged are looked for in the table.
+    """
     ended = jobs.groupBy("queue").agg(F.unix_millis(F.min("finished_at")).alias("oldest_ms")).collect()
     first = min((each.at_ms for each in batch.parts), default=0)
     before: list[Part] = []
+    kept: list[str] = []
     for row in ended:
         since = row.oldest_ms // HOUR_MS * HOUR_MS
         if since < first:
-            before += archive.parts(spark, store, [row.queue], since, first)
+            parts = archive.parts(spark, store, [row.queue], since, first)
+            there = {each.partition for each in parts}
+            hours = _hours(spark, root, JOBS, [row.queue])
+            before += parts
+            kept += [each for each, at in hours.items() if since <= at < first and each not in there]
     if before:
         path = f"{folder}/earlier"
 
@@ -231,6 +268,8 @@ def _earlier(
 
         archive.undamaged(spark, store, before, write)
         yield spark.read.parquet(path)
+    if kept:
+        yield _staged(spark, dict.fromkeys(kept, root)).select(*KEYS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--at sets the hours by itself: leave out --since and --until")
     try:
         since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)
-        config = Compaction(given.store, given.tables, since, until, tuple(given.queue))
+        config = Compaction(given.store, given.tables, since, until, tuple(given.queue), bool(given.at))
         done = run(session("osqueue compact"), config)
     except OsqueueError as error:
         print(error.message, file=sys.stderr)

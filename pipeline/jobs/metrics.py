@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from osqueue.errors import OsqueueError, Rejected
 from osqueue.validation import queue_name
 from pipeline import figures, tables
+from pipeline.archive import begin_of, hour_of
 from pipeline.figures import DAY, Range
 from pipeline.folders import place
 from pipeline.session import session
@@ -80,8 +81,9 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = lambda done, 
     last = until if until is not None else _floor(ends.last) + DAY_MS if ends.last is not None else since
     if first is None or last is None or first >= last:
         return Measured()
-    jobs, attempts = jobs.select(*figures.OF_JOBS).persist(), attempts.select(*figures.OF_ATTEMPTS).persist()
-    made = _frames(jobs, attempts, first, last, config.target_ms) if ends.first is not None else {}
+    jobs, attempts = figures.of_jobs(jobs).persist(), attempts.select(*figures.OF_ATTEMPTS).persist()
+    known = sorted(_queues_before(spark, root, first, queues))
+    made = _frames(jobs, attempts, first, last, config.target_ms, known) if known or ends.first else {}
     rows = dict.fromkeys((table.name for table in TABLES), 0)
     with tables.staging(spark, root) as folder:
         for done, table in enumerate(TABLES if made else (), start=1):
@@ -99,12 +101,12 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = lambda done, 
 
 
 def _frames(
-    jobs: DataFrame, attempts: DataFrame, first: int, last: int, target_ms: int
+    jobs: DataFrame, attempts: DataFrame, first: int, last: int, target_ms: int, known: Sequence[str]
 ) -> dict[str, DataFrame]:
     hours, days = Range(first, last), Range(first, last, DAY)
     return {
-        METRICS_HOURLY.name: figures.metrics(jobs, attempts, hours, target_ms),
-        METRICS_DAILY.name: figures.metrics(jobs, attempts, days, target_ms),
+        METRICS_HOURLY.name: figures.metrics(jobs, attempts, hours, target_ms, known),
+        METRICS_DAILY.name: figures.metrics(jobs, attempts, days, target_ms, known),
         METRICS_WORKERS.name: figures.workers(attempts, hours),
         METRICS_ERRORS.name: figures.errors(attempts, hours),
     }
@@ -118,6 +120,13 @@ def _history(
     if since is not None:
         rows = rows.filter(F.col("date") >= F.lit(_moment(since).date()))
     return rows.filter(F.col("queue").isin(*queues)) if queues else rows
+
+
+def _queues_before(spark: SparkSession, root: str, first: int, queues: Sequence[str]) -> set[str]:
+    """Of which queues something was archived before a moment, which ``_history`` leaves out."""
+    there = [each for each in tables.partitions(spark, root, JOBS) if begin_of(each) is not None]
+    hours = map(hour_of, there)
+    return {queue for queue, at in hours if at < first and (not queues or queue in queues)}
 
 
 def _day(at: datetime | None, field: str, up: bool = False) -> int | None:

@@ -1,28 +1,19 @@
-"""The real log as the past of two queues, and every metric of it computed in plain Python, without Spark.
-
-The log says when jobs came and how long they ran. What it does not say is decided by a job's number: how long it
-waited, which of them fail, stall, are given back, cancelled or redriven, and who ran it.
-"""
+"""The past of ``demo.past`` in plain words, and every metric of it computed in plain Python, without Spark."""
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from msgspec import Struct
 
-from demo.swf import SwfJob, read_jobs
-from osqueue.core.fingerprint import fingerprint
-from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record
+from demo.past import DAY_MS, HOUR_MS, Ending
+from osqueue.core.fingerprint import fingerprint, normalised
 
-LOG = Path(__file__).resolve().parents[2] / "demo/data/nasa-ipsc-1993.swf.gz"
-BEGAN_MS = 749_430_000_000  # the log's first second: early in October 1993, in the middle of an hour
-HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SILENT = "its lease ended without a word from its worker"
 
-Figures = dict[str, float | None]
+Figures = dict[str, float | str | None]
+__all__ = ("DAY_MS", "HOUR_MS", "Figures", "Life", "errors", "lives", "metrics", "workers")
 
 
 class Lease(Struct, frozen=True):
@@ -31,8 +22,9 @@ class Lease(Struct, frozen=True):
     end: int
     outcome: str
     worker: str
-    error: str = ""
-    final: bool = False
+    error_type: str
+    error: str
+    final: bool
 
 
 class Life(Struct, frozen=True):
@@ -46,99 +38,29 @@ class Life(Struct, frozen=True):
     state: str
     run: int
     leases: tuple[Lease, ...]
-    before: tuple[Lease, ...] = ()  # the leases before a redrive
+    redriven: bool
 
 
-def lives() -> list[Life]:
+def lives(past: Iterable[Ending]) -> list[Life]:
     """All of the log."""
-    return [life for job in read_jobs(LOG) for life in _lives(job)]
+    return list(map(_life, past))
 
 
-def _lives(job: SwfJob) -> Iterator[Life]:
-    fate = zlib.crc32(f"fate/{job.number}".encode())
-    percent, jitter = fate % 100, fate // 100
-    queue = "large" if job.processors > 8 else "small"
-    enqueued = BEGAN_MS + job.submit_s * 1000
-    claimable = enqueued + 5400_000 if percent in (20, 21) else enqueued  # scheduled an hour and a half ahead
-    start = claimable + jitter % 90_000
-    took = max(job.run_s, 0) * 1000
-    worker = f"node-{jitter % 7}"
-    error = f"host 10.0.{jitter % 256}.7 refused after {jitter % 60} s" if jitter % 3 else "out of memory"
-
-    def life(leases: Iterable[Lease], state: str, **more: object) -> Life:
-        held = tuple(leases)
-        run = int(str(more.pop("run", held[-1].run if held else 0)))
-        end = int(str(more.pop("finished", held[-1].end if held else 0)))
-        job_id = f"01890a5d-ac96-774b-bcce-{job.number:012x}"
-        return Life(queue, job_id, enqueued, claimable, end, state, run, held, **more)  # type: ignore[arg-type]
-
-    if percent == 0:  # cancelled while it waits
-        yield life((), "cancelled", finished=start)
-    elif percent == 1:  # cancelled while it runs
-        yield life([Lease(1, start, start + took, "cancelled", worker, final=True)], "cancelled")
-    elif percent in (2, 3):  # stalls, and then completes
-        again = start + 30_000
-        yield life(
-            [
-                Lease(1, start, again, "stalled", worker),
-                Lease(2, again, again + took, "completed", "node-8", final=True),
-            ],
-            "completed",
+def _life(ending: Ending) -> Life:
+    record = ending.record
+    own = record.attempts[ending.before :]
+    last = len(own) - 1
+    leases = tuple(
+        Lease(
+            *(each.run, each.started_ms, each.ended_ms, each.outcome, each.worker),
+            *((each.error_type, each.error) if each.outcome != "stalled" else ("stalled", SILENT)),
+            final=number == last and each.ended_ms == record.finished_ms,
         )
-    elif percent == 4:  # given back, and then completes
-        yield life(
-            [
-                Lease(1, start, start + 9, "released", worker),
-                Lease(2, start + 9, start + 9 + took, "completed", worker, final=True),
-            ],
-            "completed",
-        )
-    elif percent in (5, 6, 7, 8):  # fails once
-        again = start + took + 1000
-        yield life(
-            [
-                Lease(1, start, start + took // 2, "failed", worker, error),
-                Lease(2, again, again + took, "completed", worker, final=True),
-            ],
-            "completed",
-        )
-    elif percent in (9, 10):  # fails three times; every other one is redriven and completes
-        tries = [start + 60_000 * n for n in range(3)]
-        dead = tuple(
-            Lease(n + 1, at, at + 500, "failed", worker, error, n == 2) for n, at in enumerate(tries)
-        )
-        yield life(dead, "failed")
-        if percent == 9:
-            again = dead[-1].end + 2 * HOUR_MS
-            yield life(
-                [Lease(5, again, again + took, "completed", "node-9", final=True)], "completed", before=dead
-            )
-    else:
-        yield life([Lease(1, start, start + took, "completed", worker, final=True)], "completed")
-
-
-def record(life: Life) -> Record:
-    """As the library archives it."""
-    told = (*life.before, *life.leases)
-    return Record(
-        RECORD_FORMAT,
-        life.job_id,
-        life.run,
-        life.state,
-        life.enqueued,
-        life.finished,
-        sum(each.outcome != "released" for each in life.leases),
-        200,
-        scheduled_ms=life.claimable if life.claimable > life.enqueued else 0,
-        attempts=tuple(
-            AttemptRecord(
-                *(each.run, each.worker, each.start, each.end, each.outcome, each.error),
-                "OSError" if each.error.startswith("host") else "MemoryError" if each.error else "",
-                each.start if each.outcome == "stalled" else 0,
-            )
-            for each in told
-        ),
+        for number, each in enumerate(own)
     )
+    claimable = record.scheduled_ms or record.enqueued_ms
+    times = (record.enqueued_ms, claimable, record.finished_ms)
+    return Life(ending.queue, record.job_id, *times, record.state, record.run, leases, ending.before > 0)
 
 
 # ── The same figures again ───────────────────────────────────────────────────
@@ -195,7 +117,7 @@ def _events(past: list[Life], length: int) -> defaultdict[int, Hour]:
     for life in past:
         ended = hours[life.finished // length * length]
         ended.counts[life.state] += 1
-        if not life.before:
+        if not life.redriven:
             hours[life.enqueued // length * length].counts["enqueued"] += 1
             if life.state == "completed":
                 ended.totals.append(life.finished - life.claimable)
@@ -241,12 +163,12 @@ def _waiting(past: Iterable[Life]) -> Iterator[tuple[int, int]]:
     """When jobs wait, as spans: up to each lease, and from the last one to the end."""
     for life in past:
         since = life.claimable
-        if life.before:
-            since = life.leases[0].start
+        if life.redriven:
+            since = life.leases[0].start if life.leases else life.finished
         for lease in life.leases:
             yield since, lease.start
             since = lease.end
-        yield since, life.finished
+        yield min(since, life.finished), life.finished
 
 
 def _held(leases: Iterable[Lease]) -> Iterator[tuple[int, int]]:
@@ -304,26 +226,24 @@ def workers(past: list[Life]) -> dict[tuple[str, int, str], Figures]:
     return found
 
 
-def errors(past: list[Life]) -> dict[tuple[str, int, str], tuple[int, int, int, int, int]]:
-    """By queue, hour and fingerprint: leases, jobs, deaths, the first and the last."""
+def errors(past: list[Life]) -> dict[tuple[str, int, str], Figures]:
+    """By queue, hour and fingerprint."""
     theirs: defaultdict[tuple[str, int, str], list[tuple[str, Lease]]] = defaultdict(list)
-
-    def kind(lease: Lease) -> str:
-        return "OSError" if lease.error.startswith("host") else "MemoryError"
-
     for life in past:
         for lease in life.leases:
             if lease.outcome in ("failed", "stalled"):
-                stalled = lease.outcome == "stalled"
-                mark = fingerprint("stalled", SILENT) if stalled else fingerprint(kind(lease), lease.error)
+                mark = fingerprint(lease.error_type, lease.error)
                 theirs[life.queue, lease.end // HOUR_MS * HOUR_MS, mark].append((life.job_id, lease))
     return {
-        key: (
-            len(each),
-            len({job for job, _ in each}),
-            sum(lease.final for _, lease in each),
-            min(lease.end for _, lease in each),
-            max(lease.end for _, lease in each),
-        )
+        key: {
+            "error_type": each[0][1].error_type,
+            "error": normalised(each[0][1].error),
+            "example": min(lease.error for _, lease in each),
+            "attempts": len(each),
+            "jobs": len({job for job, _ in each}),
+            "deaths": sum(lease.final for _, lease in each),
+            "first_at": min(lease.end for _, lease in each),
+            "last_at": max(lease.end for _, lease in each),
+        }
         for key, each in theirs.items()
     }

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record, encode_part
+from pipeline import tables
+from pipeline.jobs import compact
+from pipeline.jobs.compact import Compacted, Compaction
+from pipeline.tables import JOBS
 
 MIDNIGHT_MS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000
@@ -47,6 +53,15 @@ def done(number: int, enqueued_ms: int, *attempts: AttemptRecord, **more: Any) -
     )
 
 
+def hour(number: int) -> datetime:
+    return datetime.fromtimestamp(at(number) / 1000, UTC)
+
+
+def job(number: int, start: float, **more: object) -> Record:
+    """One that ran for a second, at a time in hours after midnight."""
+    return done(number, at(start) - 500, lease(1, at(start), at(start) + 1000), **more)
+
+
 class Archive:
     """A store's folder with an archive in it, and one for the tables beside it."""
 
@@ -70,3 +85,24 @@ class Archive:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return path
+
+
+# ── Compaction of them ───────────────────────────────────────────────────────
+def run(
+    spark: SparkSession, archive: Archive, since: int | None = None, until: int | None = None
+) -> Compacted:
+    config = Compaction(
+        str(archive.store),
+        str(archive.tables),
+        None if since is None else hour(since),
+        None if until is None else hour(until),
+    )
+    return compact.run(spark, config)
+
+
+def jobs(spark: SparkSession, archive: Archive) -> list[tuple[int, int, str, int]]:
+    """The jobs in the table: number, run, queue and hour of the archive."""
+    rows = tables.read(spark, str(archive.tables), JOBS).collect()
+    return sorted(
+        (int(row.job_id[-12:], 16), row.run, row.queue, row.date.day * 24 - 120 + row.hour) for row in rows
+    )

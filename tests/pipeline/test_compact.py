@@ -1,57 +1,23 @@
-"""Compaction over small archives: what a run writes, what it leaves alone, and what it does with damage."""
+"""Compaction over small archives: what a run writes, and what it leaves alone."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import shutil
-from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import Record, encode_part
-from osqueue.errors import Conflict, NotSupported, Rejected
-from pipeline import archive as history
+from osqueue.core.history import encode_part
+from osqueue.errors import Conflict, NotFound, NotSupported, Rejected, Unavailable
 from pipeline import tables
-from pipeline.folders import place
+from pipeline.folders import Folders, place
 from pipeline.jobs import compact
 from pipeline.jobs.compact import Compacted, Compaction
 from pipeline.tables import ATTEMPTS, JOBS
-from tests.pipeline.past import Archive, at, done, key, lease
-
-Kept = list[tuple[str, int, str, int]]
-
-
-def hour(number: int) -> datetime:
-    return datetime.fromtimestamp(at(number) / 1000, UTC)
-
-
-def job(number: int, start: float, **more: object) -> Record:
-    """One that ran for a second, at a time in hours after midnight."""
-    return done(number, at(start) - 500, lease(1, at(start), at(start) + 1000), **more)
-
-
-def run(
-    spark: SparkSession, archive: Archive, since: int | None = None, until: int | None = None
-) -> Compacted:
-    config = Compaction(
-        str(archive.store),
-        str(archive.tables),
-        None if since is None else hour(since),
-        None if until is None else hour(until),
-    )
-    return compact.run(spark, config)
-
-
-def jobs(spark: SparkSession, archive: Archive) -> Kept:
-    """The jobs in the table: number, run, queue and hour of the archive."""
-    rows = tables.read(spark, str(archive.tables), JOBS).collect()
-    return sorted(
-        (int(row.job_id[-12:], 16), row.run, row.queue, row.date.day * 24 - 120 + row.hour) for row in rows
-    )
+from tests.pipeline.past import Archive, at, done, hour, job, jobs, key, lease, run
 
 
 def everything(spark: SparkSession, archive: Archive) -> list[str]:
@@ -229,6 +195,69 @@ def test_nothing_to_compact_is_no_error(spark: SparkSession, archive: Archive) -
     assert run(spark, archive, 3, 5) == Compacted()
 
 
+def test_a_repeat_of_a_record_that_the_archive_has_purged_stays_out(
+    spark: SparkSession, archive: Archive
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(10, "00-b", [job(1, 8.9), job(2, 9.9)])
+    run(spark, archive)
+    archive.path(9, "00-a").unlink()
+    assert run(spark, archive).repeats == 1
+    assert jobs(spark, archive) == [(1, 1, "emails", 9), (2, 1, "emails", 10)]
+
+
+def test_a_store_without_an_archive_empties_nothing(
+    spark: SparkSession, archive: Archive, tmp_path: Path
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    run(spark, archive)
+    wrong = Compaction(str(tmp_path / "stroe"), str(archive.tables), hour(0), hour(24))
+    with pytest.raises(NotFound, match=r"no archive in file:.*stroe.* check the address"):
+        compact.run(spark, wrong)
+    assert jobs(spark, archive) == [(1, 1, "emails", 9)]
+
+
+def test_a_run_that_catches_up_begins_where_the_tables_end(spark: SparkSession, archive: Archive) -> None:
+    for number in (1, 4, 7, 30):
+        archive.write(number, "00-a", [job(number, number)])
+    catching_up = Compaction(str(archive.store), str(archive.tables), hour(4), hour(5), catch_up=True)
+    assert compact.run(spark, catching_up).hours == 2  # the tables have nothing: from the beginning
+    later = replace(catching_up, since=hour(30), until=hour(31))
+    assert compact.run(spark, later).hours == 3
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 4, 7, 30]
+
+
+def test_a_run_that_catches_up_begins_where_a_run_died_between_the_tables(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for number in (1, 4, 7):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    for number in (4, 7):
+        shutil.rmtree(archive.tables / f"attempts/queue=emails/date=2026-01-05/hour={number}")
+    catching_up = Compaction(str(archive.store), str(archive.tables), hour(30), hour(31), catch_up=True)
+    assert compact.run(spark, catching_up).hours == 3
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 3
+
+
+def test_a_run_that_catches_up_keeps_what_the_archive_has_purged(
+    spark: SparkSession, archive: Archive
+) -> None:
+    archive.write(1, "00-a", [job(1, 1)])
+    run(spark, archive)
+    archive.path(1, "00-a").unlink()
+    catching_up = Compaction(str(archive.store), str(archive.tables), hour(30), hour(31), catch_up=True)
+    assert compact.run(spark, catching_up) == Compacted()
+    assert [number for number, *_ in jobs(spark, archive)] == [1]
+
+
+def test_an_hour_written_with_one_digit_is_the_same_hour(spark: SparkSession, archive: Archive) -> None:
+    part = archive.write(7, "00-a", [job(1, 6.9)])
+    part.parent.rename(part.parent.with_name("hour=7"))
+    archive.write(7, "00-b", [job(1, 6.9), job(2, 6.9)])
+    assert run(spark, archive) == Compacted(hours=1, parts=2, jobs=2, attempts=2, repeats=1)
+
+
 def test_foreign_files_and_folders_are_left_out(spark: SparkSession, archive: Archive) -> None:
     good = archive.write(9, "00-a", [job(1, 8.9)])
     good.with_name("notes.txt").write_text("not ours")
@@ -238,104 +267,13 @@ def test_foreign_files_and_folders_are_left_out(spark: SparkSession, archive: Ar
         "queue=No Queue/date=x",
     ):
         (archive.store / "archive" / folder).mkdir(parents=True)
+    for folder in ("emails", "queue=emails/day=2026-01-05/hour=09", "queue=emails/date=2026-01-05/part=9"):
+        foreign = archive.store / "archive" / folder / good.name
+        foreign.parent.mkdir(parents=True)
+        foreign.write_bytes(good.read_bytes())
     assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
-
-
-# ── Damage ───────────────────────────────────────────────────────────────────
-GOOD = encode_part([job(number, 8.9) for number in range(100, 400)])
-LINES = gzip.decompress(GOOD)
-
-
-def without(field: str) -> bytes:
-    """The records, but one has lost a field."""
-    first, *rest = LINES.splitlines()
-    record = json.loads(first)
-    del record[field]
-    return gzip.compress(b"\n".join([json.dumps(record).encode(), *rest]))
-
-
-def with_(**fields: object) -> bytes:
-    """The records, but one has other values."""
-    first, *rest = LINES.splitlines()
-    return gzip.compress(b"\n".join([*rest, json.dumps(json.loads(first) | fields).encode()]))
-
-
-DAMAGE: dict[str, Callable[[], bytes]] = {
-    "empty": lambda: b"",
-    "cut in the header": lambda: GOOD[:5],
-    "cut in the middle": lambda: GOOD[: len(GOOD) // 2],
-    "cut by one byte": lambda: GOOD[:-1],
-    "a flipped bit": lambda: GOOD[:300] + bytes([GOOD[300] ^ 4]) + GOOD[301:],
-    "not compressed": lambda: LINES,
-    "a line that is no JSON": lambda: gzip.compress(LINES + b"oh no\n"),
-    "a line cut short": lambda: gzip.compress(LINES[:-40]),
-    "a number that is text": lambda: with_(finished_ms="yesterday"),
-    "attempts that are none": lambda: with_(attempts="many"),
-    "a missing state": lambda: without("state"),
-    "a missing job id": lambda: without("job_id"),
-    "a newer format": lambda: with_(format=2),
-}
-
-
-@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
-def test_reading_stops_at_damage_of_every_kind(
-    spark: SparkSession, archive: Archive, data: Callable[[], bytes]
-) -> None:
-    archive.write(9, "00-a", [job(1, 8.9)])
-    archive.put(9, "00-b", data())
-    store = f"file://{archive.store}"
-    read: list[int] = []
-    _, aside = history.undamaged(
-        spark,
-        store,
-        history.parts(spark, store, (), None, None),
-        lambda records: read.append(records.collect()),
-    )
-    assert len(read) == 1
-    assert [Path(each.part).name for each in aside] == ["00-b.jsonl.gz"]
-
-
-def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(
-    spark: SparkSession, archive: Archive
-) -> None:
-    archive.write(9, "00-a", [job(1, 8.9)])
-    bad = [archive.put(9, name.replace(" ", "-"), data()) for name, data in DAMAGE.items()]
-    archive.write(10, "00-c", [job(2, 9.9)])
-    told = run(spark, archive)
-    assert (told.parts, told.jobs) == (2, 2)
-    assert sorted(each.part for each in told.aside) == sorted(f"file://{each}" for each in bad)
-    assert all(each.why for each in told.aside)
-    assert [number for number, *_ in jobs(spark, archive)] == [1, 2]
-
-
-def test_it_says_what_is_wrong_with_each_damaged_part(spark: SparkSession, archive: Archive) -> None:
-    for name in ("cut in the middle", "a newer format", "empty"):
-        archive.put(9, name.replace(" ", "-"), DAMAGE[name]())
-    why = {Path(each.part).name.split(".")[0]: each.why for each in run(spark, archive).aside}
-    assert why["empty"] == "it is empty"
-    assert "newer release. Upgrade osqueue" in why["a-newer-format"]
-    assert "is no archive part: Compressed file ended" in why["cut-in-the-middle"]
-
-
-def test_an_hour_of_damaged_parts_alone_is_empty(spark: SparkSession, archive: Archive) -> None:
-    archive.put(9, "00-a", b"")
-    archive.put(9, "00-b", GOOD[:-9])
-    told = run(spark, archive)
-    assert (told.hours, told.emptied, told.parts, told.jobs, len(told.aside)) == (1, 1, 0, 0, 2)
-
-
-def test_what_a_damaged_part_would_repeat_is_kept(spark: SparkSession, archive: Archive) -> None:
-    """A part of an earlier hour that cannot be read does not have its records."""
-    archive.put(9, "00-a", encode_part([job(1, 8.9), *(job(number, 8.9) for number in range(100, 400))])[:-9])
-    archive.write(10, "00-b", [job(1, 8.9)])
-    assert (run(spark, archive, 10, 11).jobs, jobs(spark, archive)) == (1, [(1, 1, "emails", 10)])
-
-
-def test_a_mended_part_is_compacted_by_the_next_run(spark: SparkSession, archive: Archive) -> None:
-    archive.put(9, "00-a", GOOD[:-9])
-    assert run(spark, archive).jobs == 0
-    archive.put(9, "00-a", GOOD)
-    assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=300, attempts=300)
+    (archive.tables / "jobs/queue=emails/date=soon/hour=9").mkdir(parents=True)
+    assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
 
 
 # ── Batches, publication, configuration ──────────────────────────────────────
@@ -347,7 +285,7 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     archive.write(8, "00-b", [job(2, 7.9)])
     archive.write(9, "00-c", [job(2, 7.9), job(3, 8.9)])
     archive.write(10, "00-d", [job(3, 8.9), job(4, 9.9)])
-    archive.put(11, "00-e", GOOD[:-9])
+    archive.put(11, "00-e", encode_part([job(5, 10.9)])[:-9])
     far: list[tuple[int, int]] = []
     told = compact.run(
         spark, Compaction(str(archive.store), str(archive.tables)), lambda *progress: far.append(progress)
@@ -370,6 +308,57 @@ def test_a_row_that_strayed_replaces_nothing(spark: SparkSession, archive: Archi
             tables.publish(spark, root, staged, JOBS, [nine])
     assert files(archive) == before
     assert list((archive.tables / "_staging").iterdir()) == []
+
+
+def test_partitions_are_exchanged_in_the_order_of_time(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+
+    class Watched(Folders):
+        def move(self, source: str, target: str) -> None:
+            moved.append(target.removeprefix(f"file://{archive.tables}/jobs/"))
+
+    for number, queue in ((9, "b"), (10, "a"), (31, "a"), (100, "b")):
+        archive.write(number, "00-a", [job(number, number)], queue)
+    monkeypatch.setattr(tables, "Folders", Watched)
+    run(spark, archive)
+    assert moved[:4] == [
+        "queue=b/date=2026-01-05/hour=9",
+        "queue=a/date=2026-01-05/hour=10",
+        "queue=a/date=2026-01-06/hour=7",
+        "queue=b/date=2026-01-09/hour=4",
+    ]
+
+
+def test_a_folder_that_somebody_else_moves_to_the_same_place_is_noticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether it is free and the move."""
+    source, target = tmp_path / "staged", tmp_path / "table/hour=9"
+    for folder in (source, target):
+        folder.mkdir(parents=True)
+        (folder / f"{folder.name}.parquet").write_text("rows")
+    folders = Folders(spark)
+    with pytest.raises(Unavailable, match="another run writes the same tables"):
+        folders.move(str(source), str(target))
+
+    class Blind:
+        """A file system that was looked at before the other one's move."""
+
+        def __init__(self, system: object) -> None:
+            self.system = system
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.system, name)
+
+        def exists(self, where: object) -> bool:
+            return "hour=9" not in str(where) and bool(self.system.exists(where))  # type: ignore[attr-defined]
+
+    found = folders._of
+    monkeypatch.setattr(folders, "_of", lambda path: (Blind(found(path)[0]), found(path)[1]))
+    with pytest.raises(Unavailable, match="another run writes the same tables"):
+        folders.move(str(source), str(target))
 
 
 def test_a_run_that_fails_leaves_the_tables_as_they_were(
@@ -404,6 +393,8 @@ def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
         (Compaction("s", "t", hour(9), hour(9)), "until"),
         (Compaction("s", "t", datetime(2026, 1, 5)), "since"),  # noqa: DTZ001
         (Compaction("s", "t", queues=("No Queue",)), "queue"),
+        (Compaction("s", "/tables/2026-*"), "tables"),
+        (Compaction("s3://bucket/[a]", "t"), "store"),
     ],
 )
 def test_a_mistake_in_the_configuration_is_named(spark: SparkSession, config: Compaction, field: str) -> None:

@@ -219,6 +219,21 @@ def test_a_redriven_job_arrives_once_and_ends_twice(told: Told) -> None:
     assert (found[12].wait_max_ms, found[12].total_max_ms, found[12].run_max_ms) == (None, None, 15 * MINUTE)
 
 
+DEATHS = [lease(run, at(9), at(9) + 5, "failed") for run in range(1, 9)]
+LATER = [lease(run, at(12) + run, at(12) + run, "failed") for run in range(10, 17)]
+PASTS["redriven-and-forgotten"] = [
+    done(1, at(8), *DEATHS),
+    done(1, at(8), *LATER, lease(17, at(12.5), at(12.75)), attempt=8),
+]
+
+
+def test_a_redriven_job_that_forgot_its_death_does_not_wait_meanwhile(told: Told) -> None:
+    found = told.hours("redriven-and-forgotten")
+    assert [found[hour].depth_max for hour in (8, 10, 11)] == [1, 0, 0]
+    assert found[12].depth_mean == pytest.approx(0.5, abs=1e-5)
+    assert (found[12].depth_max, found[12].depth_end, found[12].total_max_ms) == (1, 0, None)
+
+
 PASTS["target"] = [
     done(number, at(9), lease(1, at(9) + wait, at(9) + wait))
     for number, wait in enumerate((0, 999, 1000, 1001))
@@ -309,14 +324,20 @@ def test_no_jobs_no_metrics(spark: SparkSession, archive: Archive) -> None:
 
 
 def test_some_days_again_are_the_same_as_all_of_them(spark: SparkSession, archive: Archive) -> None:
-    """A job waits through the whole of the 6th: its hours have rows, and those of other days are not touched."""
-    records = [
-        done(1, at(20), lease(1, at(60), at(60.5), worker="a")),
-        done(2, at(26), lease(1, at(27), at(49), worker="b")),
-        done(3, at(2), lease(1, at(3), at(4), worker="a")),
-    ]
-    for number, record in zip((61, 50, 5), records, strict=True):
-        archive.write(number, "00-a", [record])
+    """Whatever happened before and after them: a job waits through a day, a queue has nothing to do on another one.
+
+    And what was archived on a day need not have ended on it.
+    """
+    for queue, hour, record in (
+        ("emails", 61, done(1, at(20), lease(1, at(60), at(60.5), worker="a"))),
+        ("emails", 50, done(2, at(26), lease(1, at(27), at(49), worker="b"))),
+        ("emails", 5, done(3, at(2), lease(1, at(3), at(4), worker="a"))),
+        ("late", 25, done(1, at(22), lease(1, at(22), at(23)))),
+        ("idle", 22, done(1, at(20), lease(1, at(20), at(21)))),
+        ("idle", 60, done(2, at(59), lease(1, at(59), at(60)))),
+        ("new", 60, done(2, at(59), lease(1, at(59), at(60)))),
+    ):
+        archive.write(hour, "00-a", [record], queue)
     compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
 
     def everything() -> list[str]:
@@ -329,7 +350,10 @@ def test_some_days_again_are_the_same_as_all_of_them(spark: SparkSession, archiv
     before = everything()
     within = day(6).replace(hour=7), day(6).replace(hour=9)  # rounded to the whole day
     again = metrics.run(spark, Metrics(str(archive.tables), *within))
-    assert (again.since, again.until, again.rows["metrics_hourly"]) == (day(6), day(7), 24)
+    assert (again.since, again.until, again.rows["metrics_hourly"]) == (day(6), day(7), 2 * 24)
+    assert everything() == before
+    for number in (5, 7, 8):
+        metrics.run(spark, Metrics(str(archive.tables), day(number), day(number + 1)))
     assert everything() == before
 
 

@@ -129,14 +129,24 @@ def test_which_leases_are_a_records_own(
 
 
 def test_a_job_whose_first_leases_are_forgotten_has_no_wait(spark: SparkSession) -> None:
-    leases = [lease(run, at(10) + run, at(10) + run, "released") for run in range(5, 12)]
-    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9)))
+    leases = [lease(run, at(10) + run, at(10) + run, "stalled") for run in range(5, 12)]
+    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9), attempt=12))
     assert (len(found.attempts), found.started_at, found.wait_ms, found.total_ms) == (
         8,
         None,
         None,
         7_200_009,
     )
+
+
+@pytest.mark.parametrize("outcome", ["stalled", "released"])
+def test_a_job_that_may_have_been_redriven_before_what_it_remembers_has_no_times(
+    spark: SparkSession, outcome: str
+) -> None:
+    """Runs 1 to 4 were three attempts and a redrive, or leases given back: eight leases do not tell."""
+    leases = [lease(run, at(10) + run, at(10) + run, outcome) for run in range(5, 12)]
+    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9)))
+    assert (found.started_at, found.wait_ms, found.total_ms) == (None, None, None)
 
 
 def test_attempts_say_who_when_and_how_long(spark: SparkSession) -> None:

@@ -20,6 +20,7 @@ Examples:
   osqueue pipeline run file:///var/lib/jobs file:///var/lib/tables report.html
   osqueue pipeline compact s3://bucket/prefix s3://bucket/tables --at 2026-01-05T10:05:00Z
   osqueue pipeline report file:///var/lib/tables report.html --queue emails
+  osqueue pipeline sql file:///var/lib/tables "SELECT state, count(*) FROM jobs GROUP BY state"
 """
 
 
@@ -63,5 +64,6 @@ for _name, _what in {
     "metrics": "Compute metrics by hour and day of these tables.",
     "report": "Draw the metrics as one HTML file.",
     "run": "All three, one after the other.",
+    "sql": "Ask the tables in Spark SQL.",
 }.items():
     pipeline.add_command(_job(_name, _what))

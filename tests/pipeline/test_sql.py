@@ -1,0 +1,82 @@
+"""Questions in SQL over small tables: how answers are printed, and what is said to those that cannot be understood."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from pyspark.sql import SparkSession
+
+from osqueue.errors import Rejected
+from pipeline.jobs import compact, sql
+from pipeline.jobs.compact import Compaction
+from tests.pipeline.past import Archive, at, done, key, lease
+
+
+@pytest.fixture
+def filled(spark: SparkSession, archive: Archive) -> Archive:
+    archive.write(9, "00-a", [done(n, at(8), lease(1, at(8), at(8) + 10**n)) for n in (1, 2)])
+    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
+    return archive
+
+
+def test_a_terminal_gets_a_table_with_numbers_to_the_right(spark: SparkSession, filled: Archive) -> None:
+    answer = sql.ask(
+        spark, str(filled.tables), "SELECT queue, total_ms, id, finished_at FROM jobs ORDER BY job_id"
+    )
+    assert list(sql.text(answer)) == [
+        "queue   total_ms  id  finished_at",
+        "------  --------  --  ----------------------",
+        "emails        10      2026-01-05 08:00:00.01",
+        "emails       100      2026-01-05 08:00:00.1",
+    ]
+
+
+def test_a_long_answer_is_cut_and_says_so(spark: SparkSession, filled: Archive) -> None:
+    answer = sql.ask(spark, str(filled.tables), "SELECT worker, worker FROM attempts")
+    assert list(sql.text(answer, most=1))[2:] == [
+        "w1      w1",
+        "… the first 1 rows. Add LIMIT, or write to a pipe for all of them.",
+    ]
+
+
+def test_a_pipe_gets_every_row_as_json(
+    spark: SparkSession, filled: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sql, "session", lambda _: spark)
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT job_id, id, started_at FROM jobs ORDER BY job_id"))
+    assert sql.main([str(filled.tables), "-"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [{"job_id": key(n), "id": None, "started_at": "2026-01-05T08:00:00.000Z"} for n in (1, 2)]
+
+
+def test_every_table_can_be_asked_before_it_is_written(spark: SparkSession, archive: Archive) -> None:
+    for table in ("jobs", "attempts", "metrics_hourly", "metrics_daily", "metrics_workers", "metrics_errors"):
+        assert list(sql.lines(sql.ask(spark, str(archive.tables), f"FROM {table}"))) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT nothing FROM jobs", "nothing"),
+        ("SELEKT 1", "SELEKT"),
+        ("SELECT 1 FROM cats", "cats"),
+    ],
+)
+def test_a_question_that_spark_does_not_understand_is_refused(
+    spark: SparkSession, archive: Archive, query: str, told: str
+) -> None:
+    with pytest.raises(Rejected, match=told) as error:
+        sql.ask(spark, str(archive.tables), query)
+    assert error.value.field == "query"
+    assert "\n" not in error.value.message
+
+
+def test_a_question_whose_answer_fails_says_so_in_one_line(
+    spark: SparkSession, filled: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sql, "session", lambda _: spark)
+    assert sql.main([str(filled.tables), "SELECT 1 / (run - 1) FROM jobs"]) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("query: [DIVIDE_BY_ZERO]")
