@@ -1,8 +1,8 @@
 # One command for each thing one does here; `make` alone lists them.
 #
 # Set-up needs a Python of 3.11 or later with its venv module, and the network once. Everything is
-# installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. The tests, and
-# what deploys, need Node.js as well.
+# installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. The tests need
+# Java 17 and Node.js as well, the pipeline Java, and what deploys Node.js.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -23,12 +23,15 @@ UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
 CODE := layers functions infra pipeline bench demo tests
 
+# As Spark looks for it.
+JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
+
 CDK := node_modules/.bin/cdk
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: help setup check-tools check-node demo test lint types unit pipeline-test format soak bench lock layers synth deploy clean
+.PHONY: help setup check-tools check-node check-java demo test lint types unit format soak bench lock layers synth deploy clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -48,6 +51,7 @@ check-tools: ## Say what this machine has and what is missing
 	  echo "missing: $(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "found:   $$("$(PYTHON)" -c 'import sys; print(sys.executable, sys.version.split()[0])') with venv"
 	@$(MAKE) --no-print-directory check-node || echo "         (everything but test, unit, synth and deploy works without it)" >&2
+	@$(MAKE) --no-print-directory check-java || echo "         (everything but test, unit and the pipeline works without it)" >&2
 
 check-node:
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
@@ -56,6 +60,14 @@ check-node:
 	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then \
 	  echo "missing: $$(command -v node) is Node.js $$(node --version), older than 20" >&2; exit 1; fi
 	@echo "found:   Node.js $$(node --version), npm $$(npm --version 2>/dev/null)"
+
+check-java:
+	@if ! $(JAVA) -version >/dev/null 2>&1; then \
+	  echo "missing: Java 17 or later, on which Spark runs (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)" >&2; \
+	  exit 1; fi
+	@if ! $(JAVA) -version 2>&1 | awk -F'"' '/version/ { split($$2, at, "."); exit (at[1] + 0 < 17) }'; then \
+	  echo "missing: $(JAVA) is older than Java 17" >&2; exit 1; fi
+	@echo "found:   $$($(JAVA) -version 2>&1 | head -1)"
 
 $(UV): Makefile
 	@$(MAKE) --no-print-directory check-tools
@@ -69,14 +81,14 @@ $(UV): Makefile
 
 .venv/.ready: pyproject.toml uv.lock $(UV)
 	@[ -x $(RUN) ] && $(RUN) -c '' 2>/dev/null || { rm -rf .venv; "$(PYTHON)" -m venv --without-pip .venv; }
-	@$(UV) sync --quiet --frozen --extra all || { \
+	@$(UV) sync --quiet --frozen --extra all --extra pipeline || { \
 	  echo "set-up stopped: uv could not install what uv.lock names. Is the network up? Then run it again." >&2; exit 1; }
 	@touch .venv/.ready
 
 demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way
 	@$(RUN) -m demo $(ARGS)
 
-test: check-node lint types unit ## Run every check: lint, types, tests
+test: check-node check-java lint types unit ## Run every check: lint, types, tests
 
 lint: setup ## Check style, banned names and formatting
 	@.venv/bin/ruff check $(CODE)
@@ -85,18 +97,7 @@ lint: setup ## Check style, banned names and formatting
 types: setup ## Check types, strictly
 	@.venv/bin/mypy
 
-PIPELINE := .venv-pipeline/.ready
-
-$(PIPELINE): pyproject.toml uv.lock $(UV)
-	@command -v java >/dev/null || { echo "missing: Java 17, on which Spark runs (Debian: apt install openjdk-17-jre-headless)" >&2; exit 1; }
-	@[ -x .venv-pipeline/bin/python ] || "$(PYTHON)" -m venv --without-pip .venv-pipeline
-	@UV_PROJECT_ENVIRONMENT=.venv-pipeline $(UV) sync --quiet --frozen --extra all --extra pipeline
-	@touch $(PIPELINE)
-
-pipeline-test: $(PIPELINE) ## Run the tests of the Spark pipeline, in an environment of its own (.venv-pipeline)
-	@.venv-pipeline/bin/python -m pytest -q tests/pipeline $(ARGS)
-
-unit: setup check-node ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
+unit: setup check-node check-java ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 format: setup ## Format the code and repair what the linter can
@@ -127,5 +128,5 @@ deploy: setup check-node $(CDK) ## Deploy ENV (dev) to AWS, with your credential
 	@$(CDK) deploy --all -c env=$(ENV) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer .venv-pipeline node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
