@@ -203,7 +203,12 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
 
 
 def _attach_all(draft: Draft, op: AttachAll) -> Outcome:
-    """Several bulks join, or none of them does: what one would be refused for is looked for in all of them first."""
+    """Several bulks join, or none of them does: what one would be refused for is looked for in all of them first.
+
+    Others may hold the same request and send it later, when there is room. So a refusal is committed as well: it is
+    then what all of them hear, and none of this can join any more.
+    """
+    draft.changed = True
     names = [span.name for part in op.parts for span in part.spans]
     if any(born_of(name) < draft.gc_floor for name in names):
         return outcome([Code.STALE])
