@@ -64,9 +64,13 @@ def test_a_coroutine_cancelled_when_its_answer_has_arrived_gives_its_leases_back
 class Watched(FileStore):
     """Tells on which thread each request was performed."""
 
-    def perform(self, request: Any) -> Any:
+    def get(self, request: Get) -> Any:
         self.last = threading.get_ident()
-        return super().perform(request)
+        return super().get(request)
+
+    def _put_if_match(self, request: PutIfMatch, patient: bool) -> Any:
+        self.last = threading.get_ident()
+        return super()._put_if_match(request, patient)
 
 
 def performed_here(store: Watched, request: Any) -> tuple[Any, bool]:

@@ -23,6 +23,7 @@ from osqueue.core.ops import (
     New,
     Redrive,
     Swap,
+    Sweep,
 )
 from osqueue.core.state import Attempt, Body, Finished, Job
 from osqueue.core.tables import encode_table
@@ -65,6 +66,15 @@ def test_whatever_is_over_is_forgotten_and_the_books_balance(loose: Any) -> None
     assert imbalances(loose.state) == []
     assert loose.state.forgotten == loose.state.seq
     assert loose.apply(Erase((done, cancelled, dead)))[0].count == 0
+
+
+def test_a_job_that_finishes_as_others_are_erased_stays_in_the_head_for_a_commit(loose: Any) -> None:
+    keys = loose.enqueue(4)
+    *old, last = loose.claim(4)
+    loose.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in old)))
+    loose.apply(Complete((Completion(last.job.key, last.token),)), Erase(tuple(keys[:3])), Sweep(flush=True))
+    assert [row.key for row in loose.state.finished] == [last.job.key]
+    assert imbalances(loose.state) == []
 
 
 def test_a_leased_job_is_not_erased_nor_anything_with_it(loose: Any) -> None:

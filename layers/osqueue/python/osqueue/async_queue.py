@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
 from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
+from .commit.effects import Effect
 from .core.state import Event
 from .errors import OsqueueError
 from .job import Job
@@ -27,7 +28,7 @@ from .methods import awaiting
 from .queue_base import QueueBase
 from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
-from .transports.base import Transport
+from .transports.base import Call, Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
@@ -77,12 +78,8 @@ class AsyncQueue(QueueBase[T]):
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             go_on = flow.send
-            if isinstance(effect, Await):
-                await self._await(effect)
-                reply = None
-                continue
             if not isinstance(effect, Submit):
-                reply = await self._driver.perform(effect)
+                reply = await self._perform(effect)
                 continue
             group = self._groups.get(effect.shard) or self._group(effect.shard)
             rider = group.board(effect.ops, self._deadline(effect), effect.look)
@@ -100,6 +97,9 @@ class AsyncQueue(QueueBase[T]):
             return asyncio.to_thread(self._tell, events)
         self._tell(events)
         return None
+
+    async def _perform(self, effect: Effect | Await | Call) -> Any:
+        return await (self._await(effect) if isinstance(effect, Await) else self._driver.perform(effect))
 
     async def _await(self, effect: Await) -> None:
         loop = asyncio.get_running_loop()

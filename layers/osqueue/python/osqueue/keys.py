@@ -17,7 +17,8 @@ from .core.state import key_text
 from .errors import Rejected, shown
 
 _KEY_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_COUNTER_MAX = (1 << 12) - 1
+_COUNTER_BITS = 12
+_COUNTER_MASK = (1 << _COUNTER_BITS) - 1
 _RANDOM_BYTES = 7
 _RANDOM_MASK = (1 << 54) - 1
 _LAYOUT = struct.Struct(">QQ").pack
@@ -29,24 +30,22 @@ class KeySource:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._lock = threading.Lock()
-        self._ms = 0
-        self._counter = 0
+        self._next = 0  # the earliest moment that is free: milliseconds, then the counter
 
     def draw(self, shard: int, count: int = 1) -> list[bytes]:
         """``count`` new keys of one shard, in order."""
         chance = self._machine.bits(_RANDOM_BYTES * 8 * count)
-        keys = []
         with self._lock:
-            now = self._machine.now_ms()
-            ms, counter = (now, 0) if now > self._ms else (self._ms, self._counter)
-            for random in (chance,) if count == 1 else _cut(chance, count):
-                if counter > _COUNTER_MAX:  # borrow from the next millisecond
-                    ms, counter = ms + 1, 0
-                high = ms << 16 | 7 << 12 | counter
-                keys.append(_LAYOUT(high, 0b10 << 62 | (random & _RANDOM_MASK) << 8 | shard))
-                counter += 1
-            self._ms, self._counter = ms, counter
-        return keys
+            first = max(self._machine.now_ms() << _COUNTER_BITS, self._next)
+            self._next = first + count  # a full counter borrows from the next millisecond
+        if count == 1:
+            return [_key(first, chance, shard)]
+        return [_key(at, random, shard) for at, random in enumerate(_cut(chance, count), first)]
+
+
+def _key(moment: int, random: int, shard: int) -> bytes:
+    high = moment >> _COUNTER_BITS << 16 | 7 << 12 | moment & _COUNTER_MASK
+    return _LAYOUT(high, 1 << 63 | (random & _RANDOM_MASK) << 8 | shard)
 
 
 def _cut(chance: int, count: int) -> Iterator[int]:

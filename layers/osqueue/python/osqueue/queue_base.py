@@ -316,7 +316,7 @@ class QueueBase(Generic[T]):
         claim whose answer is lost is not repeated but raises: what it leased comes back when the leases end.
         """
         claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
-        leases: Leases[Any] = Leases(self._lease_class(self, each) for each in claimed.leases)
+        leases: Leases[Any] = Leases([self._lease_class(self, each) for each in claimed.leases])
         leases.reason = claimed.reason
         return leases
 
@@ -501,4 +501,4 @@ def _holder(item: Any) -> tuple[bytes, str]:
 
 
 def _field(item: Any, name: str) -> Any:
-    return item.get(name) if isinstance(item, Mapping) else None
+    return None if isinstance(item, LeaseBase) or not isinstance(item, Mapping) else item.get(name)

@@ -102,19 +102,21 @@ class AsyncGroup:
         A caller that is cancelled while it awaits that has to ``leave``.
         """
         rider = Rider(ops, deadline, asyncio.Future(), look)
-        self._board(rider)
+        self._waiting.append(rider)
+        if self._task is None or self._task.done():
+            self._take_off()
         return rider
 
     def leave(self, rider: Rider) -> None:
         """Nobody waits for this rider any more; leases that just arrived for it are given back."""
         rider.gone = True
         if rider.answer is not None and (chores := give_back(rider.answer)):
-            self._board(Rider(tuple(chores), rider.deadline, None))
+            self._waiting.append(Rider(tuple(chores), rider.deadline, None))
+            if self._task is None or self._task.done():
+                self._take_off()
 
-    def _board(self, rider: Rider) -> None:
-        self._waiting.append(rider)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._fly())
+    def _take_off(self) -> None:
+        self._task = asyncio.create_task(self._fly())
 
     async def _fly(self) -> None:
         while self._waiting:
@@ -145,9 +147,10 @@ class AsyncGroup:
 
 def _wake(riders: Sequence[Rider]) -> None:
     for rider in riders:
-        if rider.wake is None or rider.wake.done():
+        wake = rider.wake
+        if wake is None or wake.done():
             continue
         if rider.error is not None:
-            rider.wake.set_exception(rider.error)
+            wake.set_exception(rider.error)
         else:
-            rider.wake.set_result(rider.answer)
+            wake.set_result(rider.answer)

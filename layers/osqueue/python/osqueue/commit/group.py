@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
+from msgspec import Struct
+
 from ..clock import Machine
-from ..core.ops import Claim, Complete, Enqueue, Fail, Heartbeat, Held, Op, Release
+from ..core.ops import Claim, Held, Op, Release
 from ..errors import Timeout, Unavailable
 from ..stores.base import Failed
+from .coalesce import coalesced, runs_of, shares
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .outbox import Outbox
@@ -33,37 +37,21 @@ LINGER_SHARE = 0.5  # of the last flight's time that the next one waits for thos
 LINGER_SECONDS_MAX = 0.005
 
 
-class Rider:
+class Rider(Struct, eq=False):
     """One caller's operations on their way."""
 
+    ops: tuple[Op, ...]
+    deadline: float  # monotonic seconds
+    wake: Any  # a threading.Lock, held, or an asyncio.Future; None: nobody waits for this one
+    look: bool = False  # take announced requests along
     answer: Answer | None = None
     error: BaseException | None = None
-    gone = False
-    lead = False  # woken to fly, not because it has arrived
-
-    def __init__(self, ops: tuple[Op, ...], deadline: float, wake: Any, look: bool = False) -> None:
-        self.ops = ops
-        self.look = look
-        self.deadline = deadline
-        self.wake = wake  # a threading.Lock, held, or an asyncio.Future; None: nobody waits for this one
+    gone: bool = False
+    lead: bool = False  # woken to fly, not because it has arrived
 
     def waits(self) -> bool:
         """Is there still somebody behind it? A chore, done for one who left, has nobody."""
         return self.wake is not None and not self.gone and self.answer is None and self.error is None
-
-    def items(self) -> int:
-        """How much work it brings."""
-        return sum([_ITEMS[type(op)](op) if type(op) in _ITEMS else 1 for op in self.ops])
-
-
-_ITEMS: dict[type, Callable[[Any], int]] = {
-    Enqueue: lambda op: len(op.jobs),
-    Claim: lambda op: int(op.limit),
-    Complete: lambda op: len(op.items),
-    Fail: lambda op: len(op.items),
-    Heartbeat: lambda op: len(op.held),
-    Release: lambda op: len(op.held),
-}
 
 
 class Flight:
@@ -71,10 +59,10 @@ class Flight:
 
     def __init__(self, writer: Writer, riders: list[Rider]) -> None:
         self.riders = riders
-        ops = tuple([op for rider in riders for op in rider.ops])
+        self.runs = runs_of([op for rider in riders for op in rider.ops])
         look = any(rider.look for rider in riders)
         deadline = max([rider.deadline for rider in riders])
-        self.flow: Flow[Answer] = commit(writer, ops, deadline, look)
+        self.flow: Flow[Answer] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
         self.torn = False  # interrupted between two effects, inside the protocol: nobody can resume it
 
@@ -94,7 +82,8 @@ class Flight:
         """Hand every rider its outcomes; answers what has to be done for those who left."""
         at = 0
         chores: list[Op] = []
-        outcomes, now_ms = answer.outcomes, answer.now_ms
+        shared = map(shares, self.runs, answer.outcomes)
+        outcomes, now_ms = tuple(chain.from_iterable(shared)), answer.now_ms
         for rider in self.riders:
             end = at + len(rider.ops)
             rider.answer = Answer(outcomes[at:end], now_ms)
@@ -131,17 +120,19 @@ def _lost(effect: Effect | None) -> Any:
 
 def boarding(waiting: list[Rider]) -> list[Rider]:
     """The riders of the next flight: all who wait, up to a limit, those who left excepted."""
-    waiting[:] = [rider for rider in waiting if not rider.gone]
-    items = 0
-    count = 0
-    for rider in waiting:
-        items += rider.items()
-        if count and items > ITEMS_PER_FLIGHT_MAX:
-            break
-        count += 1
-    riders = waiting[:count]
-    del waiting[:count]
+    riders = [rider for rider in waiting if not rider.gone]
+    waiting.clear()
+    if len(riders) > 1 and _items(riders) > ITEMS_PER_FLIGHT_MAX:
+        items = accumulate([_items([rider]) for rider in riders])
+        count = max(1, sum([so_far <= ITEMS_PER_FLIGHT_MAX for so_far in items]))
+        waiting += riders[count:]
+        del riders[count:]
     return riders
+
+
+def _items(riders: Sequence[Rider]) -> int:
+    """How much work they bring."""
+    return sum([op.limit if type(op) is Claim else op.codes_max() for rider in riders for op in rider.ops])
 
 
 class BlockingGroup:

@@ -47,7 +47,6 @@ from ..core.sweep import wants_time
 from ..core.wire import (
     IntentName,
     announced,
-    encode_head,
     intent_body,
     intent_key,
     parse_intent_key,
@@ -87,6 +86,7 @@ CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, w
 BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 SLEEP_SECONDS_MIN = 0.0005
+CHANCE_MASK = (1 << 64) - 1
 
 
 class Answer(Struct, frozen=True):
@@ -175,7 +175,6 @@ class _Commit:
             return (yield from self.combine(request, head))
         while True:
             state = head.state
-            now = self.writer.now_ms(state)
             contended = self.contended(head)
             reduction = yield from self.reduce(head, [request], load=not contended)
             if reduction is None:
@@ -199,7 +198,7 @@ class _Commit:
             return Answer(own, state.now_ms)
         if contended:
             return None
-        if self.must_look(state, now):
+        if self.must_look(state, reduction.state.now_ms):
             return (yield from self.combine(request, head))
         answer = yield from self.swap(request, head, reduction, ())
         if answer is None and head.version is None:
@@ -426,7 +425,7 @@ class _Commit:
                 for reply in written:
                     self.complain(reply)
                 return None
-        body = encode_head(reduction.state)
+        body = writer.encoder.encode(reduction.state)
         sent, self.sent = self.sent, True
         began = self.now()
         put = (
@@ -455,8 +454,8 @@ class _Commit:
         """Run the state machine, reading what it asks for. None: what the head refers to is gone, so it is old."""
         writer = self.writer
         machine = writer.machine
-        commit_id = machine.bits(128).to_bytes(16, "big")
-        chance = machine.bits(64)
+        drawn = machine.bits(128 + 64)
+        commit_id, chance = (drawn >> 64).to_bytes(16, "big"), drawn & CHANCE_MASK
         now = writer.now_ms(head.state)
         wanted = self.reader.unread(foresee(head.state, requests)) if load else []
         rounds = 0

@@ -16,7 +16,7 @@ from ..clock import Machine
 from ..core.backlog import Loaded
 from ..core.ops import Op, Request
 from ..core.state import State
-from ..core.wire import decode_head
+from ..core.wire import HeadEncoder, decode_head
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written
 from .effects import Flow
@@ -75,6 +75,7 @@ class Writer:
         self.n = 0
         self.process = machine.process()
         self.head: Head | None = None
+        self.encoder = HeadEncoder()
         self.complaint: OsqueueError | None = None  # why the last GET of the head brought no answer
         self.shared = True  # others have written since this writer's last commit, as far as it knows
         self.commit_seconds = COMMIT_SECONDS_FIRST  # moving average of a head's PUT

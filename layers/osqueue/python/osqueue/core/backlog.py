@@ -159,10 +159,13 @@ class Rope:
         Each fills its weight and ``more``.
         """
         self._changed = True
+        ready = self.ready
         jobs: list[Job] = []
         filled = 0
-        while filled < room and len(jobs) < count and self.ready:
-            job = self.ready.popleft()
+        for _ in range(min(count, len(ready))):
+            if filled >= room:
+                break
+            job = ready.popleft()
             jobs.append(job)
             filled += weight(job) + more
         self.ready_bytes -= filled - more * len(jobs)

@@ -30,6 +30,7 @@ from .state import (
     PROCESSING,
     QUEUED,
     SCHEDULED,
+    STALLED,
     Attempt,
     Backlog,
     Body,
@@ -83,6 +84,45 @@ def due_order(job: Job) -> tuple[int, bytes]:
 class Draft:
     """The working copy. ``changed`` tells whether anything a reader could see is different."""
 
+    __slots__ = (
+        "_known",
+        "blocked",
+        "blocks",
+        "changed",
+        "committed",
+        "context",
+        "counts",
+        "dead",
+        "delayed",
+        "delayed_bytes",
+        "delayed_spans",
+        "delayed_tombstones",
+        "events",
+        "expired",
+        "finished",
+        "finished_bytes",
+        "floor",
+        "forgotten",
+        "fresh_bytes",
+        "gc_floor",
+        "lanes",
+        "leases",
+        "leases_bytes",
+        "needs",
+        "now",
+        "observed",
+        "promoted",
+        "result_ttls",
+        "sessions",
+        "sessions_bytes",
+        "settings",
+        "spills",
+        "state",
+        "tables",
+        "tokens",
+        "tombstones",
+    )
+
     def __init__(self, state: State, context: Context) -> None:
         self.state = state
         self.context = context
@@ -102,6 +142,7 @@ class Draft:
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
         self.committed = len(self.finished)  # the first ones: they were finished in the head that was read
+        self.fresh_bytes = 0  # the weight of the others
         self.tables = state.tables
         self.forgotten = state.forgotten
         self.result_ttls = dict(state.result_ttls)
@@ -270,10 +311,12 @@ class Draft:
         del self.leases[lease.job.key]
         self.leases_bytes -= lease_weight(lease)
         job = lease.job
-        ended = min(self.now, lease.expires_ms) if how == "stalled" else self.now
-        error = error[:HISTORY_ERROR_CHARS]
-        beat = lease.beat_ms if how == "stalled" else 0
-        attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, error, error_type, beat)
+        if how == STALLED:
+            ended = min(self.now, lease.expires_ms)
+            attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, beat_ms=lease.beat_ms)
+        else:
+            error = error[:HISTORY_ERROR_CHARS]
+            attempt = Attempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
         history = (*job.history[1 - HISTORY_MAX :], attempt)
         return replace(job, history=history, trace=job.trace if trace is None else trace)
 
@@ -285,7 +328,7 @@ class Draft:
         self.dead.push(job, 0)
         size = content_bytes(job.payload)
         told = replace(job, payload=b"", trace="")
-        self._keep(Finished(told, FAILED, self.now, payload_bytes=size, mark=ECHO))
+        self.add_finished(Finished(told, FAILED, self.now, payload_bytes=size, mark=ECHO))
 
     def finish(
         self,
@@ -316,16 +359,19 @@ class Draft:
             LET_GO if origin == FAILED else ENDED,
             job.payload if isinstance(job.payload, Body) else None,
         )
-        self._keep(row)
+        self.add_finished(row)
         if state in (COMPLETED, CANCELLED):
             self.counts[state] += 1
         self.changed = True
         if self.observed:
             self.event(job, origin, state, cause, job.history[-1].worker if job.history else "")
 
-    def _keep(self, row: Finished) -> None:
+    def add_finished(self, row: Finished) -> None:
+        """Keep a row of a job that is over."""
+        size = finished_weight(row)
         self.finished.append(row)
-        self.finished_bytes += finished_weight(row)
+        self.finished_bytes += size
+        self.fresh_bytes += size
 
     # ── The end ──────────────────────────────────────────────────────────────
     def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
@@ -360,9 +406,11 @@ class Draft:
             sessions=self.sessions,
             sessions_bytes=self.sessions_bytes,
             lanes=tuple(
-                Lane(priority, kind, rope.freeze())
-                for (priority, kind), rope in sorted(self.lanes.items())
-                if rope
+                [
+                    Lane(priority, kind, rope.freeze())
+                    for (priority, kind), rope in sorted(self.lanes.items())
+                    if rope
+                ]
             ),
             leases=self.leases,
             leases_bytes=self.leases_bytes,
@@ -375,7 +423,7 @@ class Draft:
                 key: name for key, name in self.delayed_tombstones.items() if key in self.tombstones
             },
             settings=self.settings,
-            counters=Counters(**self.counts),
+            counters=Counters(*self.counts.values()),
             tables=self.tables,
             forgotten=self.forgotten,
             result_ttls=self.result_ttls,

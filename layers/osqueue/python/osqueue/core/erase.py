@@ -64,12 +64,17 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         gone += swap.span.keysum - left
         erased += swap.span.count - (0 if swap.replacement is None else swap.replacement.count)
     kept: list[Finished] = []
+    committed = draft.committed
     for at, row in enumerate(draft.finished):
         if row.key not in keys:
             kept.append(row)
             continue
-        draft.finished_bytes -= finished_weight(row)
-        draft.committed -= at < draft.committed
+        size = finished_weight(row)
+        draft.finished_bytes -= size
+        if at < committed:
+            draft.committed -= 1
+        else:
+            draft.fresh_bytes -= size
         gone += keysum(row.key) if row.mark in (ENDED, LET_GO) else 0
         erased += 1
     if op.again:

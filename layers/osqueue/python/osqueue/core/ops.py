@@ -6,8 +6,9 @@ first sent. Every operation answers per item: one bad item fails alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import groupby
 
 import msgspec
 from msgspec import Struct
@@ -95,11 +96,18 @@ class Failure(Struct, frozen=True, array_like=True, gc=False):
 class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
     """Base of the operations."""
 
+    def codes_max(self) -> int:
+        """How many runs of codes its outcome can have: one for every item, where it answers item by item."""
+        return 2
+
 
 class Enqueue(Operation, frozen=True, tag="enqueue"):
     """Accept jobs."""
 
     jobs: tuple[New, ...]
+
+    def codes_max(self) -> int:
+        return len(self.jobs)
 
 
 class Attach(Operation, frozen=True, tag="attach"):
@@ -132,17 +140,26 @@ class Heartbeat(Operation, frozen=True, tag="heartbeat"):
     held: tuple[Held, ...]
     lease_ms: int = 0  # 0 keeps each lease's own length
 
+    def codes_max(self) -> int:
+        return len(self.held)
+
 
 class Complete(Operation, frozen=True, tag="complete"):
     """Finish jobs."""
 
     items: tuple[Completion, ...]
 
+    def codes_max(self) -> int:
+        return len(self.items)
+
 
 class Fail(Operation, frozen=True, tag="fail"):
     """Report failed attempts."""
 
     items: tuple[Failure, ...]
+
+    def codes_max(self) -> int:
+        return len(self.items)
 
 
 class Release(Operation, frozen=True, tag="release"):
@@ -151,12 +168,18 @@ class Release(Operation, frozen=True, tag="release"):
     held: tuple[Held, ...]
     delay_ms: int = 0
 
+    def codes_max(self) -> int:
+        return len(self.held)
+
 
 class Abort(Operation, frozen=True, tag="abort"):
     """The worker cancels its job, on request or by its own decision."""
 
     held: tuple[Held, ...]
     why: str = ""
+
+    def codes_max(self) -> int:
+        return len(self.held)
 
 
 class Cancel(Operation, frozen=True, tag="cancel"):
@@ -302,6 +325,7 @@ class Request(Struct, frozen=True, array_like=True):
 class Outcome(Struct, frozen=True, array_like=True, gc=False):
     """What became of one operation: runs of (code, items), and the leases it was granted.
 
+    A claim that got fewer than it asked for says in its last run why there were no more.
     The leases travel only to a caller that made the commit itself; another finds them in the head by its nonce.
     """
 
@@ -324,15 +348,14 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
         return self.runs[0][1]
 
 
-def outcome(codes: Iterable[Code]) -> Outcome:
+_ALONE = tuple([Outcome(((number, 1),)) for number in range(max(_CODES) + 1)])  # by code
+
+
+def outcome(codes: Sequence[Code]) -> Outcome:
     """Compress one code per item into runs."""
-    runs: list[tuple[int, int]] = []
-    for code in codes:
-        if runs and runs[-1][0] == code:
-            runs[-1] = (code, runs[-1][1] + 1)
-        else:
-            runs.append((int(code), 1))
-    return Outcome(tuple(runs))
+    if len(codes) == 1:
+        return _ALONE[codes[0]]
+    return Outcome(tuple([(int(code), len(list(run))) for code, run in groupby(codes)]))
 
 
 def token_of(nonce: int, position: int) -> str:
@@ -346,25 +369,12 @@ _decode_outcomes = msgspec.msgpack.Decoder(tuple[tuple[tuple[int, int], ...], ..
 
 def outcomes_bytes_max(ops: Sequence[Op]) -> int:
     """The most bytes that the remembered outcomes of these operations can take: a run for every item."""
-    return 3 + sum(5 + 4 * items_of(op) for op in ops)
-
-
-def items_of(op: Op) -> int:
-    """How many items an operation answers for."""
-    match op:
-        case Enqueue():
-            return len(op.jobs)
-        case Complete() | Fail():
-            return len(op.items)
-        case Heartbeat() | Release() | Abort():
-            return len(op.held)
-        case _:
-            return 2
+    return 3 + sum([5 + 4 * op.codes_max() for op in ops])
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
     """What a session row remembers of them: the codes, never the leases."""
-    return _encode_outcomes(tuple(each.runs for each in outcomes))
+    return _encode_outcomes([each.runs for each in outcomes])
 
 
 def decode_outcomes(data: bytes) -> tuple[Outcome, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -74,6 +75,8 @@ from .state import (
 )
 from .wire import born_of
 
+_ORDER = attrgetter("born", "env", "n")  # in which requests are applied
+
 
 class Reduction(Struct, frozen=True):
     """What a batch of requests does to a state."""
@@ -93,7 +96,7 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
     sweep.advance(draft)
     outcomes: dict[Identity, tuple[Outcome, ...]] = {}
     crowded = False
-    for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
+    for request in sorted(requests, key=_ORDER):
         if not applicable(draft, request):
             continue
         if not settle.room_for_session(draft, request):
@@ -146,35 +149,29 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     shared = new.client_id is not None or new.seen >= 0  # others may enqueue it, or have done so
     if shared and (code := seen_before(draft, new)) is not None:
         return code
-    now = draft.now
-    due = max(new.at_ms, now + new.delay_ms) if new.at_ms or new.delay_ms else 0
-    if due <= now:
-        due = 0
     job = Job(
         new.key,
         payload,
-        now,
+        draft.now,
         new.priority,
         new.kind,
         new.max_attempts,
         new.result_ttl_ms,
         new.codec,
-        0,
-        0,
-        due,
-        new.client_id,
-        scheduled_ms=due,
+        client_id=new.client_id,
     )
-    if due:
+    due = max(new.at_ms, draft.now + new.delay_ms) if new.at_ms or new.delay_ms else 0
+    if due > draft.now:
         if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
+        job = replace(job, due_ms=due, scheduled_ms=due)
         draft.delay(job)
     elif not draft.queue(job):
         return Code.LANES
     accepted.append(job)
     if shared:
         draft.learn(new.key)
-    return Code.SCHEDULED if due else Code.QUEUED
+    return Code.SCHEDULED if job.due_ms else Code.QUEUED
 
 
 def _attach(draft: Draft, op: Attach) -> Outcome:
@@ -240,9 +237,9 @@ def _claim(draft: Draft, op: Claim) -> Outcome:
             break
         most = op.limit - len(granted) if alone else 1
         granted.extend(draft.grant(rope, most, op.worker, op.lease_ms))
-    if not granted:
-        return Outcome(((reason, 0),))
-    return Outcome(((Code.GRANTED, len(granted)),), tuple(granted))
+    runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
+    enough = granted and len(granted) == op.limit
+    return Outcome(runs if enough else (*runs, (reason, 0)), tuple(granted))
 
 
 def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[Rope | None, bool]:
@@ -277,6 +274,8 @@ def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[Rope]:
 
 def foresee(state: State, requests: Sequence[Request]) -> list[Need]:
     """What these requests' claims will want to read, so that it can be read before the first reduction."""
+    if not any(lane.backlog.spans for lane in state.lanes):
+        return []
     wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, Claim))
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
@@ -395,7 +394,7 @@ def _cancel_leased(draft: Draft, lease: Lease, why: str) -> Code:
 def _release_each(draft: Draft, op: Release) -> Outcome:
     # Going back to the front one by one would turn their order round.
     codes = [_release(draft, held, op.delay_ms) for held in reversed(op.held)]
-    return outcome(reversed(codes))
+    return outcome(codes[::-1])
 
 
 # Lambdas where the answer is one code an item, or one in all.

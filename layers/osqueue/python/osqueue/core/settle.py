@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from functools import partial
 from itertools import accumulate, takewhile
+from operator import attrgetter
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -66,12 +67,12 @@ def settle(draft: Draft) -> None:
 
 def _settle_lanes(draft: Draft) -> None:
     ropes = list(draft.lanes.values())
-    while sum(rope.ready_bytes for rope in ropes) > limits.READY_BYTES_MAX:
+    while sum([rope.ready_bytes for rope in ropes]) > limits.READY_BYTES_MAX:
         fullest = max(ropes, key=lambda rope: rope.ready_bytes)
         if len(fullest.ready) < 2:
             break
         fullest.spill_ready(draft.spill)
-    while sum(rope.tail_bytes for rope in ropes) > limits.TAIL_BYTES_MAX:
+    while sum([rope.tail_bytes for rope in ropes]) > limits.TAIL_BYTES_MAX:
         max(ropes, key=lambda rope: rope.tail_bytes).spill_tail(draft.spill)
     for rope in ropes:
         rope.fold(draft.spill)
@@ -175,20 +176,20 @@ def shelve(draft: Draft) -> None:
     at once.
     """
     rows, rest = draft.finished[: draft.committed], draft.finished[draft.committed :]
-    rest_bytes = sum(map(finished_weight, rest))
-    if rest_bytes > limits.FINISHED_BYTES_MAX:
-        rows += [row for row in rest if row.mark == ECHO]
+    rest_bytes = draft.fresh_bytes if rest else 0
+    if rest_bytes > limits.FINISHED_BYTES_MAX and (echoes := [row for row in rest if row.mark == ECHO]):
+        rows += echoes
         rest = [row for row in rest if row.mark != ECHO]
-        rest_bytes = sum(map(finished_weight, rest))
+        rest_bytes -= sum(map(finished_weight, echoes))
     if not rows:
         return
     draft.committed = 0
     draft.changed = True
     draft.finished = rest
-    draft.finished_bytes = rest_bytes
-    gone = keysums(row.job for row in rows if row.mark in (ENDED, LET_GO))
+    draft.finished_bytes = draft.fresh_bytes = rest_bytes
+    gone = keysums([row.job for row in rows if row.mark in (ENDED, LET_GO)])
     draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
-    rows.sort(key=lambda row: row.key)
+    rows.sort(key=attrgetter("job.key"))
     shelf = [*draft.tables, draft.spill(tables.FOLDER, partial(tables.encode_table, rows, False))]
     tables.fold(shelf, draft.spill)
     draft.tables = tuple(shelf)
@@ -200,9 +201,11 @@ def room_for_session(draft: Draft, request: Request) -> bool:
 
     If need be, forget the longest idle writers and raise the floor past them.
     """
+    more = session_weight_of(request.env, outcomes_bytes_max(request.ops))
+    if draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
+        return True
     row = draft.sessions.get(request.env)
-    have = session_weight(request.env, row) if row else 0
-    more = session_weight_of(request.env, outcomes_bytes_max(request.ops)) - have
+    more -= session_weight(request.env, row) if row else 0
     if more <= 0 or draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
         return True
     idle = [

@@ -327,8 +327,12 @@ def weight(job: Job) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
-    if job.kind:
-        total += len(job.kind.encode())
+    return total + _texts_weight(job) if job.kind or job.client_id or job.trace or job.history else total
+
+
+def _texts_weight(job: Job) -> int:
+    """The share of what most jobs lack."""
+    total = len(job.kind.encode())
     if job.client_id:
         total += 3 + len(job.client_id.encode())
     if job.trace:

@@ -38,7 +38,6 @@ from .state import (
     Job,
     Span,
     delayed_state,
-    finished_weight,
 )
 from .wire import born_of
 
@@ -151,8 +150,7 @@ def _amend_table(draft: Draft, op: Amend, row: Finished, expires: int) -> Code:
         return Code.EXPIRED
     kept = max(row.kept_ms, row.expires_ms)
     row = replace(row, expires_ms=expires, kept_ms=kept, mark=RECALLED)
-    draft.finished.append(row)
-    draft.finished_bytes += finished_weight(row)
+    draft.add_finished(row)
     draft.changed = True
     return Code.OK
 

@@ -92,10 +92,10 @@ def _encode_table(
         last=rows[-1].key,
         until_ms=until[-1],
         half_ms=until[len(until) // 2],
-        named=sum(row.job.client_id is not None for row in rows),
+        named=sum([row.job.client_id is not None for row in rows]),
         bodies=bool(bodies),
         archived=archived,
-        recalled=sum(row.mark == RECALLED for row in rows),
+        recalled=sum([row.mark == RECALLED for row in rows]),
     )
 
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
@@ -106,7 +107,48 @@ def unframe(magic: bytes, data: bytes, name: str) -> bytes:
 
 def encode_head(state: State) -> bytes:
     """The head object. It begins with the random commit id, so no two heads are ever the same bytes."""
-    return state.commit + frame(b"OSQH", encode(state))
+    body = encode(state)
+    return b"".join((state.commit, _HEADER.pack(b"OSQH", FORMAT, zlib.crc32(body)), body))
+
+
+class HeadEncoder:
+    """``encode_head`` for heads that follow one another: rows that stay, most of a head, are not encoded again."""
+
+    def __init__(self) -> None:
+        self._finished = _Rows()
+        self._tables = _Rows()
+
+    def encode(self, state: State) -> bytes:
+        """The same bytes as ``encode_head``."""
+        return encode_head(
+            replace(
+                state,
+                finished=self._finished.encode(state.finished),
+                tables=self._tables.encode(state.tables),
+            )
+        )
+
+
+class _Rows:
+    """One field of rows that mostly grows at its end, as it was encoded last."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Row, ...] = ()
+        self._encoded = b""  # those, one after the other
+        self._field: tuple[()] | msgspec.Raw = ()  # and as they stand in the head
+
+    def encode(self, rows: tuple[Row, ...]) -> tuple[()] | msgspec.Raw:
+        """These rows as they stand in the head; the empty field stays away, as in ``encode``."""
+        if rows is self._known:
+            return self._field
+        count = len(self._known)
+        if rows[:count] == self._known:
+            self._encoded += b"".join([encode(row) for row in rows[count:]])
+        else:
+            self._encoded = b"".join([encode(row) for row in rows])
+        self._known = rows
+        self._field = msgspec.Raw(_array(len(rows), self._encoded)) if rows else ()
+        return self._field
 
 
 def decode_head(data: bytes) -> State:
@@ -159,19 +201,26 @@ def cut_rows(jobs: Iterable[R]) -> Iterator[tuple[list[R], bytes]]:
     for job in jobs:
         row = encode(job)
         if run and len(row) > room:
-            yield run, _array(rows)
+            yield run, _array32(rows)
             run, rows = [], []
             room = BLOCK_BYTES_MAX - _HEADER.size - 2 * _LENGTH.size - 1
         run.append(job)
         rows.append(row)
         room -= len(row)
     if run:
-        yield run, _array(rows)
+        yield run, _array32(rows)
 
 
-def _array(rows: Sequence[bytes]) -> bytes:
-    """A MessagePack array of rows that are already encoded."""
+def _array32(rows: Sequence[bytes]) -> bytes:
+    """A MessagePack array of rows that are already encoded, its length in four bytes."""
     return b"\xdd" + _LENGTH.pack(len(rows)) + b"".join(rows)
+
+
+def _array(count: int, rows: bytes) -> bytes:
+    """The same, its length in as few bytes as hold it."""
+    if count < 16:
+        return bytes((0x90 | count,)) + rows
+    return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + _LENGTH.pack(count)) + rows
 
 
 def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Block]]:

@@ -25,7 +25,7 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import COMPLETED, Lease
+from ..core.state import COMPLETED, Body, Lease
 from ..errors import Damaged, LeaseLost, OsqueueError
 from ..job import Done
 from ..keys import job_id, shard_of
@@ -110,7 +110,7 @@ class Working(Context):
     def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
         """Leases with their payloads."""
         payloads: list[Any] = [lease.job.payload for lease in leases]
-        if any(type(each) is not bytes for each in payloads):
+        if Body in map(type, payloads):
             payloads = yield from read_bodies(self.writers[shard].root, payloads)
         return tuple(map(Granted, leases, payloads, repeat(asked)))
 

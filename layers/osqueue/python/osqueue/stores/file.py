@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import stat as modes
@@ -26,12 +25,13 @@ from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from ..clock import MACHINE, Machine
-from ..errors import Rejected
+from ..errors import OsqueueError, Rejected
 from .base import (
     LIST_KEYS_MAX,
     Delete,
     Deleted,
     DeleteIfMatch,
+    Failed,
     Found,
     Get,
     List,
@@ -48,7 +48,7 @@ from .base import (
     Written,
 )
 from .file_errors import explained
-from .file_locks import Stripes, stripe_of, version_of
+from .file_locks import Held, Stripes, stripe_of, version_of
 from .file_swap import replace_unflushed
 
 # A file system takes 255 bytes in one component of a path, and an intent carries its operations in its
@@ -116,6 +116,9 @@ class FileStore(Store):
             os.close(descriptor)
 
     def put(self, request: Put) -> Written:
+        return self._put(request, patient=True)
+
+    def _put(self, request: Put, patient: bool) -> Written:
         path = self._path(request.key)
         durable = self._fsync and request.durable
         try:
@@ -124,7 +127,7 @@ class FileStore(Store):
                 if _stat(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
-                    written = self._overwrite(path, request.body, durable)
+                    written = self._overwrite(path, request.body, durable, patient)
             if durable:
                 self._settle(os.path.dirname(path))
             return written
@@ -146,11 +149,14 @@ class FileStore(Store):
             self._fail("write", request.key, error)
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
+        return self._put_if_match(request, patient=True)
+
+    def _put_if_match(self, request: PutIfMatch, patient: bool) -> Written | Refused:
         path = self._path(request.key)
         try:
-            if not _matches(request.version, _stat(path)):
+            if self._fsync and not _matches(request.version, _stat(path)):
                 return Refused()  # without waiting for the winner's flush
-            with self._locked(path) as lock:
+            with self._locked(path, patient) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -207,36 +213,28 @@ class FileStore(Store):
 
     async def perform_async(self, request: Request) -> Reply:
         """Without flushes, what most commits ask for is done sooner than a thread would have taken it over."""
-        if not self._fsync and (
-            isinstance(request, Get) or (isinstance(request, Put | PutIfMatch) and self._is_quick(request))
-        ):
-            return self.perform(request)
+        if self._ready and not self._fsync:
+            if isinstance(request, Get):
+                return self.perform(request)
+            if isinstance(request, Put | PutIfMatch) and len(request.body) <= QUICK_BYTES_MAX:
+                with contextlib.suppress(Held):  # a stopped process must not stop an event loop as well
+                    return self._perform_at_once(request)
         return await super().perform_async(request)
 
-    def _is_quick(self, request: Put | PutIfMatch) -> bool:
-        """A small body, and nobody holds the lock: a stopped process must not stop an event loop as well."""
-        if len(request.body) > QUICK_BYTES_MAX:
-            return False
-        if isinstance(request, Put) and not os.path.exists(f"{self.root}/{request.key}"):
-            return True  # what does not exist yet is created without a lock
+    def _perform_at_once(self, request: Put | PutIfMatch) -> Reply:
+        """Carry out a write without waiting for anybody. Raises Held when that cannot be."""
         try:
-            stripe = stripe_of(f"{self.root}/{request.key}")
-            lock = os.open(f"{self._stripes.folder}/{stripe:02x}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False  # not there yet
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(lock)
-        return True
+            if isinstance(request, Put):
+                return self._put(request, patient=False)
+            return self._put_if_match(request, patient=False)
+        except OsqueueError as error:
+            return Failed(error)
 
     # ── Writing ──────────────────────────────────────────────────────────────
 
     def _create(self, path: str, body: bytes, durable: bool) -> Written | None:
         """Write ``body`` under a name that must not exist yet; None when it does."""
-        temporary, version = self._write_temporary(path, body, durable, lock=None)
+        temporary, version = self._write_temporary(path, body, durable)
         try:
             try:
                 os.link(temporary, path)
@@ -253,16 +251,16 @@ class FileStore(Store):
             os.unlink(temporary)
         return Written(version)
 
-    def _overwrite(self, path: str, body: bytes, durable: bool) -> Written | None:
+    def _overwrite(self, path: str, body: bytes, durable: bool, patient: bool) -> Written | None:
         """Replace what is there, whatever its version; None when there is nothing."""
-        with self._locked(path) as lock:
+        with self._locked(path, patient) as lock:
             current = _stat(path)
             return None if current is None else self._replace(path, body, durable, lock, current)
 
     def _replace(self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result) -> Written:
         """Put ``body`` in place of ``current``, under the stripe's lock."""
-        self._stripes.end(lock, current)
-        temporary, version = self._write_temporary(path, body, durable, lock)
+        clock_ns = self._stripes.end(lock, current)
+        temporary, version = self._write_temporary(path, body, durable, clock_ns)
         try:
             if self._fsync:
                 os.rename(temporary, path)
@@ -273,15 +271,21 @@ class FileStore(Store):
             raise
         return Written(version)
 
-    def _write_temporary(self, path: str, body: bytes, durable: bool, lock: int | None) -> tuple[str, str]:
-        """Write and flush a file that no key names yet; its path and the version it will have."""
+    def _write_temporary(
+        self, path: str, body: bytes, durable: bool, clock_ns: int | None = None
+    ) -> tuple[str, str]:
+        """Write and flush a file that no key names yet; its path and the version it will have.
+
+        ``clock_ns`` is the clock of the path's stripe where the caller holds its lock, so that it stands still.
+        """
         self._prepare()
         temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             _write(descriptor, body)
-            # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
-            clock_ns = self._stripes.clock_ns(path, lock)
+            if clock_ns is None:
+                # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
+                clock_ns = self._stripes.clock_ns(path)
             modified = max(self._machine.now_ms() * 1_000_000, clock_ns + 1)
             os.utime(descriptor, ns=(modified, modified))
             if durable:
@@ -330,9 +334,9 @@ class FileStore(Store):
             self._settled.clear()
         self._settled.add(folder)
 
-    def _locked(self, path: str) -> AbstractContextManager[int]:
+    def _locked(self, path: str, patient: bool = True) -> AbstractContextManager[int]:
         self._prepare()
-        return self._stripes.locked(path)
+        return self._stripes.locked(path, patient)
 
     # ── Names ────────────────────────────────────────────────────────────────
 

@@ -27,6 +27,10 @@ LOCK_POLL_S_MIN = 0.000_2
 LOCK_POLL_S_MAX = 0.005
 
 
+class Held(Exception):
+    """Somebody else holds the lock."""
+
+
 def version_of(stat: os.stat_result) -> str:
     """The version token of a file."""
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
@@ -45,38 +49,43 @@ class Stripes:
         self._machine = machine
 
     @contextlib.contextmanager
-    def locked(self, path: str) -> Iterator[int]:
-        """Hold the lock of the path's stripe; gives its descriptor.
+    def locked(self, path: str, patient: bool = True) -> Iterator[int]:
+        """Hold the lock of the path's stripe; gives its descriptor. Raises Held instead of waiting unless ``patient``.
 
         Opened anew each time: a kept descriptor would be shared by threads and by forked children,
         and a ``flock`` does not exclude those who share one.
         """
         lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._wait_for(lock, path)
+            self._wait_for(lock, path, patient)
             yield lock
         finally:
             os.close(lock)
 
-    def clock_ns(self, path: str, lock: int | None) -> int:
-        """The clock of the path's stripe, read through its lock where the caller holds it."""
+    def clock_ns(self, path: str) -> int:
+        """The clock of the path's stripe."""
         try:
-            return os.stat(self._lock_path(path) if lock is None else lock).st_mtime_ns
+            return os.stat(self._lock_path(path)).st_mtime_ns
         except FileNotFoundError:
             return 0  # nothing of this stripe has ever ended
 
-    def end(self, lock: int, current: os.stat_result) -> None:
-        """Bring the stripe's clock up to a version that is about to end."""
-        if os.stat(lock).st_mtime_ns < current.st_mtime_ns:
-            os.utime(lock, ns=(current.st_mtime_ns, current.st_mtime_ns))
+    def end(self, lock: int, current: os.stat_result) -> int:
+        """Bring the stripe's clock up to a version that is about to end; answers the clock."""
+        clock_ns = os.stat(lock).st_mtime_ns
+        if clock_ns < current.st_mtime_ns:
+            clock_ns = current.st_mtime_ns
+            os.utime(lock, ns=(clock_ns, clock_ns))
+        return clock_ns
 
-    def _wait_for(self, lock: int, path: str) -> None:
+    def _wait_for(self, lock: int, path: str, patient: bool) -> None:
         deadline: float | None = None
         pause = LOCK_POLL_S_MIN
         while True:  # polling, because a blocking flock knows no time-out
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if not patient:
+                    raise Held from None
                 now = self._machine.monotonic()
             deadline = now + LOCK_WAIT_S_MAX if deadline is None else deadline
             if now >= deadline:
