@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,9 @@ class Folders:
             found.append(Entry(name, f"{path}/{name}", folder, 0 if folder else int(status.getLen())))
         return sorted(found, key=lambda each: each.name)
 
-    def below(self, path: str, depth: int) -> list[str]:
-        """The folders so many levels below one, as paths relative to it, without hidden ones."""
-        found = [""]
+    def below(self, path: str, depth: int, start: Sequence[str] = ("",)) -> list[str]:
+        """The folders so many levels below one, or below some within it; relative to it, without hidden ones."""
+        found = list(start)
         for _ in range(depth):
             found = [
                 f"{each}/{entry.name}".lstrip("/")

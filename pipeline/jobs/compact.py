@@ -10,33 +10,30 @@ back as the job's end, before which no record of it can be; not in later hours: 
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from osqueue.archive import ROOT
-from osqueue.errors import NotFound, OsqueueError, Rejected
+from osqueue.errors import NotFound, Rejected
 from osqueue.validation import queue_name
 from pipeline import archive, tables, transforms
 from pipeline.archive import HOUR_MS, Aside, Part
 from pipeline.folders import Folders, place
-from pipeline.session import session
+from pipeline.jobs import command
+from pipeline.jobs.command import Progress, moment, silent
 from pipeline.tables import ATTEMPTS, JOBS, Table
 
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 1_000  # whole hours are done together up to this many parts
-BATCH_BYTES = 256 << 20  # or this many compressed bytes
+BATCH_BYTES = 64 << 20  # or this many compressed bytes
 KEYS = (*transforms.KEY, "date", "hour", "part")
-
-Progress = Callable[[int, int], None]  # parts done, of how many
 
 
 class Compaction(Struct, frozen=True):
@@ -69,13 +66,22 @@ class _Batch(Struct, frozen=True):
     partitions: list[str]  # to be replaced
 
 
+class _Fresh(Struct, frozen=True):
+    """A batch's rows of ``jobs`` as they were staged, with those that the tables have already."""
+
+    folder: str
+    rows: int
+    partitions: dict[str, str]  # and the folder again, in which each lies
+    ended: dict[str, int]  # when the first job of each queue did
+
+
 def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[datetime, datetime]:
     """The hours that a run scheduled for a moment goes over: the last so many that had ended by then."""
     until = _hour(at, "at")
     return until - timedelta(hours=look_back), until
 
 
-def run(spark: SparkSession, config: Compaction, progress: Progress = lambda done, total: None) -> Compacted:
+def run(spark: SparkSession, config: Compaction, progress: Progress = silent) -> Compacted:
     """Replace the partitions of a range of hours in both tables."""
     store, root = place(config.store, "store"), place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
@@ -124,19 +130,30 @@ def _reached(spark: SparkSession, root: str, queues: Sequence[str], since: int |
 
     Partitions are published in the order of time, so all before the last one are there.
     """
-    hours = [_hours(spark, root, table, queues).values() for table in (JOBS, ATTEMPTS)]
-    last = [max(found) for found in hours if found]
-    return min(since, *last) if last and since is not None else None
+    last = [_last(spark, root, table, queues) for table in (JOBS, ATTEMPTS)]
+    reached = [at for at in last if at is not None]
+    return min(since, *reached) if reached and since is not None else None
 
 
-def _hours(spark: SparkSession, root: str, table: Table, queues: Sequence[str] = ()) -> dict[str, int]:
-    """When the partitions of a table begin."""
-    begins = {each: archive.begin_of(each) for each in tables.partitions(spark, root, table)}
-    return {
-        each: at
-        for each, at in begins.items()
-        if at is not None and (not queues or archive.hour_of(each)[0] in queues)
-    }
+def _last(spark: SparkSession, root: str, table: Table, queues: Sequence[str]) -> int | None:
+    """When the last partition of a table begins."""
+    days = sorted(
+        tables.days(spark, root, table, queues), key=lambda each: each.rpartition("=")[2], reverse=True
+    )
+    for day in days:
+        begin = archive.begin_of(f"{day}/hour=0")
+        if begin is not None and (found := _hours(spark, root, table, queues, begin)):
+            return max(found.values())
+    return None
+
+
+def _hours(
+    spark: SparkSession, root: str, table: Table, queues: Sequence[str] = (), since: int | None = None
+) -> dict[str, int]:
+    """When the partitions of a table begin; from the day of a moment on."""
+    day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
+    begins = {each: archive.begin_of(each) for each in tables.partitions(spark, root, table, queues, day)}
+    return {each: at for each, at in begins.items() if at is not None}
 
 
 def _there(
@@ -155,7 +172,7 @@ def _there(
     until = until if until is not None else max((each.at_ms + HOUR_MS for each in found), default=None)
     if since is None or until is None:
         return []
-    there = _hours(spark, root, JOBS, queues) | _hours(spark, root, ATTEMPTS, queues)
+    there = _hours(spark, root, JOBS, queues, since) | _hours(spark, root, ATTEMPTS, queues, since)
     return sorted(each for each, at in there.items() if since <= at < until)
 
 
@@ -180,19 +197,15 @@ def _batches(found: Sequence[Part], there: Sequence[str]) -> Iterator[_Batch]:
 
 
 def _compact(spark: SparkSession, store: str, root: str, folder: str, batch: _Batch) -> Compacted:
-    def write(records: DataFrame) -> None:
-        Folders(spark).delete(f"{folder}/{JOBS.name}")  # of an attempt that met damage
-        tables.stage(transforms.jobs(records), folder, JOBS)
-
-    _, aside = archive.undamaged(spark, store, batch.parts, write)
-    rows = tables.read(spark, folder, JOBS).count()
-    staged = _without_repeats(spark, store, root, folder, batch)
+    fresh, aside = _stage(spark, store, folder, batch.parts)
+    staged = _without_repeats(spark, store, root, fresh, batch)
     jobs = attempts = 0
     leases = f"{folder}/leases"
     if staged:
         left = _staged(spark, staged)
         tables.stage(transforms.attempts(left), leases, ATTEMPTS)
-        jobs, attempts = left.count(), tables.read(spark, leases, ATTEMPTS).count()
+        jobs = fresh.rows if staged == fresh.partitions else left.count()
+        attempts = tables.read(spark, leases, ATTEMPTS).count()
     emptied = tables.publish(spark, root, staged, JOBS, batch.partitions)
     held = dict.fromkeys(tables.partitions(spark, leases, ATTEMPTS), leases)
     tables.publish(spark, root, held, ATTEMPTS, batch.partitions)
@@ -202,9 +215,28 @@ def _compact(spark: SparkSession, store: str, root: str, folder: str, batch: _Ba
         parts=len(batch.parts) - len(aside),
         jobs=jobs,
         attempts=attempts,
-        repeats=rows - jobs,
+        repeats=fresh.rows - jobs,
         aside=tuple(aside),
     )
+
+
+def _stage(spark: SparkSession, store: str, folder: str, parts: Sequence[Part]) -> tuple[_Fresh, list[Aside]]:
+    """The records of some parts as rows of ``jobs``, and which parts were left out."""
+
+    def write(records: DataFrame) -> None:
+        Folders(spark).delete(f"{folder}/{JOBS.name}")  # of an attempt that met damage
+        tables.stage(transforms.jobs(records), folder, JOBS)
+
+    _, aside = archive.undamaged(spark, store, parts, write)
+    oldest = F.unix_millis(F.min("finished_at")).alias("oldest_ms")
+    told = tables.read(spark, folder, JOBS).groupBy("queue").agg(F.count("*").alias("rows"), oldest).collect()
+    fresh = _Fresh(
+        folder,
+        sum(each.rows for each in told),
+        dict.fromkeys(tables.partitions(spark, folder, JOBS), folder),
+        {each.queue: each.oldest_ms for each in told},
+    )
+    return fresh, aside
 
 
 def _staged(spark: SparkSession, staged: Mapping[str, str]) -> DataFrame:
@@ -218,16 +250,14 @@ def _staged(spark: SparkSession, staged: Mapping[str, str]) -> DataFrame:
 
 
 def _without_repeats(
-    spark: SparkSession, store: str, root: str, folder: str, batch: _Batch
+    spark: SparkSession, store: str, root: str, fresh: _Fresh, batch: _Batch
 ) -> dict[str, str]:
     """Where each partition lies once repeated records are out of it. Only partitions that had some are rewritten."""
-    whole = tables.read(spark, folder, JOBS)
-    staged = dict.fromkeys(tables.partitions(spark, folder, JOBS), folder)
-    own = whole.select(*KEYS)
-    everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, root, folder, whole, batch), own)
+    own = tables.read(spark, fresh.folder, JOBS).select(*KEYS)
+    everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, root, fresh, batch), own)
     repeats = transforms.repeated(everywhere)
     if repeats.isEmpty():
-        return staged
+        return fresh.partitions
     touched = [
         archive.folder_of(row.queue, row.date, row.hour)
         for row in own.join(repeats, [*transforms.KEY], "left_semi")
@@ -235,33 +265,30 @@ def _without_repeats(
         .distinct()
         .collect()
     ]
-    clean = f"{folder}/clean"
+    staged, clean = dict(fresh.partitions), f"{fresh.folder}/clean"
     rows = _staged(spark, {each: staged.pop(each) for each in touched})
     tables.stage(transforms.without_repeats(rows, repeats, everywhere), clean, JOBS)
     return staged | dict.fromkeys(tables.partitions(spark, clean, JOBS), clean)
 
 
-def _earlier(
-    spark: SparkSession, store: str, root: str, folder: str, jobs: DataFrame, batch: _Batch
-) -> Iterator[DataFrame]:
+def _earlier(spark: SparkSession, store: str, root: str, fresh: _Fresh, batch: _Batch) -> Iterator[DataFrame]:
     """The keys in hours before the batch's, as far back as its jobs ended. Damaged parts are known there as well.
 
     Hours that the archive has purged are looked for in the table.
     """
-    ended = jobs.groupBy("queue").agg(F.unix_millis(F.min("finished_at")).alias("oldest_ms")).collect()
     first = min((each.at_ms for each in batch.parts), default=0)
     before: list[Part] = []
     kept: list[str] = []
-    for row in ended:
-        since = row.oldest_ms // HOUR_MS * HOUR_MS
+    for queue, oldest_ms in fresh.ended.items():
+        since = oldest_ms // HOUR_MS * HOUR_MS
         if since < first:
-            parts = archive.parts(spark, store, [row.queue], since, first)
+            parts = archive.parts(spark, store, [queue], since, first)
             there = {each.partition for each in parts}
-            hours = _hours(spark, root, JOBS, [row.queue])
+            hours = _hours(spark, root, JOBS, [queue], since)
             before += parts
             kept += [each for each, at in hours.items() if since <= at < first and each not in there]
     if before:
-        path = f"{folder}/earlier"
+        path = f"{fresh.folder}/earlier"
 
         def write(records: DataFrame) -> None:
             records.select(*KEYS).write.mode("overwrite").parquet(path)
@@ -274,34 +301,21 @@ def _earlier(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = command.parser(__doc__)
     parser.add_argument("store", help="address of the store, with archive/ in it")
     parser.add_argument("tables", help="address of the folder of the tables")
-    parser.add_argument(
-        "--since", type=datetime.fromisoformat, help="the first hour (the first archived one)"
-    )
-    parser.add_argument("--until", type=datetime.fromisoformat, help="the end (of the last archived hour)")
-    parser.add_argument(
-        "--at", type=datetime.fromisoformat, help="when the run was scheduled, for --look-back"
-    )
+    parser.add_argument("--since", type=moment, help="the first hour (the first archived one)")
+    parser.add_argument("--until", type=moment, help="the end (of the last archived hour)")
+    parser.add_argument("--at", type=moment, help="when the run was scheduled, for --look-back")
     parser.add_argument(
         "--look-back", type=int, default=LOOK_BACK_HOURS, help="hours that had ended by --at (3)"
-    )
-    parser.add_argument(
-        "--queue", action="append", default=[], help="only this one; may be given again (all)"
     )
     given = parser.parse_args(arguments)
     if given.at is not None and (given.since is not None or given.until is not None):
         parser.error("--at sets the hours by itself: leave out --since and --until")
-    try:
-        since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)
-        config = Compaction(given.store, given.tables, since, until, tuple(given.queue), bool(given.at))
-        done = run(session("osqueue compact"), config)
-    except OsqueueError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(done).decode())
-    return 0
+    since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)
+    config = Compaction(given.store, given.tables, since, until, tuple(given.queue), bool(given.at))
+    return command.finish("compact", lambda spark: run(spark, config, command.told("archive parts")))
 
 
 if __name__ == "__main__":

@@ -8,23 +8,21 @@ depth of hours whose jobs have not all ended rise until they have, so go over th
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from osqueue.errors import OsqueueError, Rejected
+from osqueue.errors import Rejected
 from osqueue.validation import queue_name
 from pipeline import figures, tables
-from pipeline.archive import begin_of, hour_of
 from pipeline.figures import DAY, Range
 from pipeline.folders import place
-from pipeline.session import session
+from pipeline.jobs import command
+from pipeline.jobs.command import Progress, moment, silent
 from pipeline.tables import (
     ATTEMPTS,
     JOBS,
@@ -39,8 +37,6 @@ TABLES = (METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
 DAY_MS = 86_400_000
 TARGET_MS = 60_000
 LOOK_BACK_DAYS = 7
-
-Progress = Callable[[int, int], None]  # tables done, of how many
 
 
 class Metrics(Struct, frozen=True):
@@ -63,7 +59,7 @@ class Measured(Struct, frozen=True):
     rows: dict[str, int] = {}  # of each table
 
 
-def run(spark: SparkSession, config: Metrics, progress: Progress = lambda done, total: None) -> Measured:
+def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Measured:
     """Replace the metrics of a range of days."""
     root = place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
@@ -92,8 +88,11 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = lambda done, 
             progress(done, len(TABLES))
         for table in TABLES:
             staged = dict.fromkeys(tables.partitions(spark, folder, table), folder)
-            there = tables.partitions(spark, root, table)
-            replaced = {*staged, *(each for each in there if _within(each, first, last, queues))}
+            there = tables.days(spark, root, table, queues, _moment(first).date())
+            replaced = {
+                *staged,
+                *(each for each in there if each.rpartition("=")[2] < f"{_moment(last).date()}"),
+            }
             tables.publish(spark, root, staged, table, replaced)
     jobs.unpersist()
     attempts.unpersist()
@@ -116,17 +115,13 @@ def _history(
     spark: SparkSession, root: str, table: Table, since: int | None, queues: Sequence[str]
 ) -> DataFrame:
     """What may tell of the days from ``since`` on: a job is archived in the hour of its end or a later one."""
-    rows = tables.read(spark, root, table)
-    if since is not None:
-        rows = rows.filter(F.col("date") >= F.lit(_moment(since).date()))
-    return rows.filter(F.col("queue").isin(*queues)) if queues else rows
+    return tables.read(spark, root, table, queues, None if since is None else _moment(since).date())
 
 
 def _queues_before(spark: SparkSession, root: str, first: int, queues: Sequence[str]) -> set[str]:
-    """Of which queues something was archived before a moment, which ``_history`` leaves out."""
-    there = [each for each in tables.partitions(spark, root, JOBS) if begin_of(each) is not None]
-    hours = map(hour_of, there)
-    return {queue for queue, at in hours if at < first and (not queues or queue in queues)}
+    """Of which queues something was archived before a day, which ``_history`` leaves out."""
+    there = (each.split("/") for each in tables.days(spark, root, JOBS, queues))
+    return {queue.partition("=")[2] for queue, day in there if day < f"date={_moment(first).date()}"}
 
 
 def _day(at: datetime | None, field: str, up: bool = False) -> int | None:
@@ -148,12 +143,6 @@ def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _within(partition: str, first: int, last: int, queues: Sequence[str]) -> bool:
-    queue, day = (each.partition("=")[2] for each in partition.split("/"))
-    at = round(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1000)
-    return first <= at < last and (not queues or queue in queues)
-
-
 def days_before(at: datetime, look_back: int = LOOK_BACK_DAYS) -> tuple[datetime, datetime]:
     """The days that a run scheduled for a moment goes over: the one it falls into and so many before."""
     return at - timedelta(days=look_back), at
@@ -161,33 +150,19 @@ def days_before(at: datetime, look_back: int = LOOK_BACK_DAYS) -> tuple[datetime
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = command.parser(__doc__)
     parser.add_argument("tables", help="address of the folder of the tables")
-    parser.add_argument("--since", type=_aware, help="the first day, UTC (the first job's)")
-    parser.add_argument("--until", type=_aware, help="the end, UTC (of the last job's day)")
-    parser.add_argument("--at", type=_aware, help="when the run was scheduled, for --look-back")
+    parser.add_argument("--since", type=moment, help="the first day, UTC (the first job's)")
+    parser.add_argument("--until", type=moment, help="the end, UTC (of the last job's day)")
+    parser.add_argument("--at", type=moment, help="when the run was scheduled, for --look-back")
     parser.add_argument("--look-back", type=int, default=LOOK_BACK_DAYS, help="days before --at's (7)")
-    parser.add_argument(
-        "--queue", action="append", default=[], help="only this one; may be given again (all)"
-    )
     parser.add_argument("--target-ms", type=int, default=TARGET_MS, help="the longest wait on target (60000)")
     given = parser.parse_args(arguments)
     if given.at is not None and (given.since is not None or given.until is not None):
         parser.error("--at sets the days by itself: leave out --since and --until")
-    try:
-        since, until = days_before(given.at, given.look_back) if given.at else (given.since, given.until)
-        config = Metrics(given.tables, since, until, tuple(given.queue), given.target_ms)
-        done = run(session("osqueue metrics"), config)
-    except OsqueueError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(done).decode())
-    return 0
-
-
-def _aware(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    since, until = days_before(given.at, given.look_back) if given.at else (given.since, given.until)
+    config = Metrics(given.tables, since, until, tuple(given.queue), given.target_ms)
+    return command.finish("metrics", lambda spark: run(spark, config, command.told("tables of metrics")))
 
 
 if __name__ == "__main__":

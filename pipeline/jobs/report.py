@@ -7,26 +7,25 @@ Counts, errors, workers and depths are those of the metrics, so run these first.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from osqueue.errors import NotFound, OsqueueError, Rejected, Unavailable
+from osqueue.errors import NotFound, Rejected, Unavailable
 from osqueue.validation import queue_name
 from pipeline.folders import place
+from pipeline.jobs import command
+from pipeline.jobs.command import moment
 from pipeline.report.collect import collect
 from pipeline.report.history import History, history
 from pipeline.report.model import HOUR_MS, TITLE
 from pipeline.report.page import page
-from pipeline.session import session
 
 
 class Review(Struct, frozen=True):
@@ -57,7 +56,9 @@ def run(spark: SparkSession, config: Review) -> Reported:
     root, out = place(config.tables, "tables"), place(config.out, "out")
     if config.target_ms is not None and config.target_ms < 0:
         raise Rejected("target_ms: it is below zero. Give milliseconds, such as 60000.", field="target_ms")
-    told = history(spark, root, tuple(map(queue_name, config.queues)))
+    hour = _hour(config.since, "since")
+    first = None if hour is None else datetime.fromtimestamp(hour / 1000, UTC).date()
+    told = history(spark, root, tuple(map(queue_name, config.queues)), first)
     begins_ms, ends_ms = _period(told, config)
     report = collect(told, begins_ms, ends_ms, config.target_ms, config.title)
     if not report.queues and not told.jobs.filter(_ended_within(begins_ms, ends_ms)).isEmpty():
@@ -138,29 +139,18 @@ def _write(spark: SparkSession, out: str, text: bytes) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point for ``spark-submit``: prints what was written as one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = command.parser(__doc__)
     parser.add_argument("tables", help="address of the folder of the tables")
     parser.add_argument("out", help="the HTML file to write")
-    parser.add_argument(
-        "--since", type=datetime.fromisoformat, help="the first hour (when the first job arrived)"
-    )
-    parser.add_argument("--until", type=datetime.fromisoformat, help="the end (when the last job ended)")
-    parser.add_argument(
-        "--queue", action="append", default=[], help="only this one; may be given again (all)"
-    )
+    parser.add_argument("--since", type=moment, help="the first hour (when the first job arrived)")
+    parser.add_argument("--until", type=moment, help="the end (when the last job ended)")
     parser.add_argument("--target-ms", type=int, help="how long a job may wait (as the metrics have it)")
     parser.add_argument("--title", default=TITLE, help="the page's heading")
     given = parser.parse_args(arguments)
     config = Review(
         given.tables, given.out, given.since, given.until, tuple(given.queue), given.target_ms, given.title
     )
-    try:
-        done = run(session("osqueue report"), config)
-    except OsqueueError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(done).decode())
-    return 0
+    return command.finish("report", lambda spark: run(spark, config))
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ archive and the latest days of the tables.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
-import msgspec
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from osqueue.errors import OsqueueError, Rejected
-from pipeline.jobs import compact, metrics, report
-from pipeline.session import session
+from osqueue.errors import Rejected
+from pipeline.jobs import command, compact, metrics, report
+from pipeline.jobs.command import Progress, moment, silent
 
 
 class Whole(Struct, frozen=True):
@@ -44,33 +42,34 @@ class Done(Struct, frozen=True):
     reported: report.Reported
 
 
-def run(spark: SparkSession, config: Whole) -> Done:
-    """Compact, measure and report. Raises what the steps raise."""
+def run(
+    spark: SparkSession, config: Whole, progress: Callable[[str], Progress] = lambda what: silent
+) -> Done:
+    """Compact, measure and report, with progress in things of a name. Raises what the steps raise."""
     for field in ("hours", "days"):
         if getattr(config, field) < 1:
             raise Rejected(f"{field}: it is less than 1. Give a number such as 3.", field=field)
     at, (store, root, queues) = config.at, (config.store, config.tables, config.queues)
     first, last = (None, None) if at is None else compact.hours_before(at, config.hours)
     since, until = (None, None) if at is None else metrics.days_before(at, config.days)
-    compacted = compact.run(spark, compact.Compaction(store, root, first, last, queues, at is not None))
-    measured = metrics.run(spark, metrics.Metrics(root, since, until, queues, config.target_ms))
+    archived = compact.Compaction(store, root, first, last, queues, catch_up=at is not None)
+    compacted = compact.run(spark, archived, progress("archive parts"))
+    measuring = metrics.Metrics(root, since, until, queues, config.target_ms)
+    measured = metrics.run(spark, measuring, progress("tables of metrics"))
     reported = report.run(spark, report.Review(root, config.out, since, until, queues))
     return Done(compacted, measured, reported)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = command.parser(__doc__)
     parser.add_argument("store", help="address of the store, with archive/ in it")
     parser.add_argument("tables", help="address of the folder of the tables")
     parser.add_argument("out", help="the HTML file to write")
     parser.add_argument(
-        "--queue", action="append", default=[], help="only this one; may be given again (all)"
-    )
-    parser.add_argument(
         "--target-ms", type=int, default=metrics.TARGET_MS, help="the longest wait on target (60000)"
     )
-    parser.add_argument("--at", type=_aware, help="when the run was scheduled (go through everything)")
+    parser.add_argument("--at", type=moment, help="when the run was scheduled (go through everything)")
     parser.add_argument(
         "--hours",
         type=int,
@@ -86,18 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     ranges = (given.at, given.hours, given.days)
     config = Whole(given.store, given.tables, given.out, tuple(given.queue), given.target_ms, *ranges)
-    try:
-        done = run(session("osqueue pipeline"), config)
-    except OsqueueError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(done).decode())
-    return 0
-
-
-def _aware(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return command.finish("pipeline", lambda spark: run(spark, config, command.told))
 
 
 if __name__ == "__main__":

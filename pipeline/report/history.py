@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -48,21 +49,13 @@ class Period(Struct, frozen=True):
         return range(self.begins_ms // self.step_ms * self.step_ms, self.ends_ms, self.step_ms)
 
 
-def history(spark: SparkSession, root: str, queues: Sequence[str] = ()) -> History:
-    """The tables below a folder."""
-
-    def read(table: tables.Table) -> DataFrame:
-        frame = tables.read(spark, root, table)
-        return frame.filter(F.col("queue").isin(list(queues))) if queues else frame
-
-    return History(
-        root,
-        read(tables.JOBS),
-        read(tables.ATTEMPTS),
-        read(tables.METRICS_HOURLY),
-        read(tables.METRICS_WORKERS),
-        read(tables.METRICS_ERRORS),
+def history(spark: SparkSession, root: str, queues: Sequence[str] = (), since: date | None = None) -> History:
+    """The tables below a folder: of all queues or some, from the first day or a later one on."""
+    used = (
+        *(tables.JOBS, tables.ATTEMPTS),
+        *(tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS),
     )
+    return History(root, *(tables.read(spark, root, table, queues, since) for table in used))
 
 
 def since(told: History, period: Period) -> History:

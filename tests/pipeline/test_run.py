@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from osqueue.errors import Rejected
 from pipeline import tables
-from pipeline.jobs import run
+from pipeline.jobs import command, run
 from pipeline.jobs.run import Whole
 from pipeline.tables import JOBS, METRICS_DAILY
 from tests.pipeline.past import Archive, at, done, key, lease
@@ -55,16 +55,18 @@ def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_
     spark: SparkSession, filled: Archive
 ) -> None:
     config = whole(filled, at=SCHEDULED)
+    first = run.run(spark, config)
+    assert first.compacted.parts == 3  # the tables had nothing: up to the hours 2, 3 and 4 of that day
     told = run.run(spark, config)
-    assert told.compacted.parts == 1  # of hours 2, 3 and 4 of that day
-    assert held(spark, filled) == {key(2)}
+    assert told.compacted.parts == 1  # of these hours
+    assert held(spark, filled) == {key(number) for number in range(3)}
     assert (told.measured.since, told.measured.until) == (
         datetime(2026, 1, 7, tzinfo=UTC),
         datetime(2026, 1, 15, tzinfo=UTC),
     )
     assert told.reported.since == "2026-01-07T05:00:00.000+00:00"
     assert told.reported.until == "2026-01-14T05:00:00.000+00:00"
-    assert told.reported.jobs == 1
+    assert told.reported.jobs == 2
     page = Path(config.out).read_bytes()
     assert run.run(spark, config) == told
     assert Path(config.out).read_bytes() == page
@@ -98,15 +100,15 @@ def test_the_entry_point_takes_the_moment_as_a_scheduler_writes_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(run, "session", lambda name: spark)
+    monkeypatch.setattr(command, "session", lambda name: spark)
     config = whole(filled)
     places = [config.store, config.tables, config.out]
     ranges = ["--at", "2026-01-14T05:10:00Z", "--hours", "6", "--days", "1"]
     assert run.main([*places, *ranges]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     told = json.loads(line)
-    assert held(spark, filled) == {key(1), key(2)}
-    assert told["compacted"]["parts"] == told["reported"]["jobs"] == 2
+    assert held(spark, filled) == {key(number) for number in range(3)}
+    assert (told["compacted"]["parts"], told["reported"]["jobs"]) == (3, 2)
     assert told["measured"]["since"] == "2026-01-13T00:00:00Z"
 
 
@@ -116,6 +118,6 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(run, "session", lambda name: spark)
+    monkeypatch.setattr(command, "session", lambda name: spark)
     assert run.main(["gs://bucket", str(archive.tables), str(archive.tables / "r.html")]) == 1
     assert "Spark cannot read gs://" in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""What the jobs' command lines have in common: their options, a word of progress, and how a run ends."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from osqueue.errors import OsqueueError
+from pipeline.session import session
+
+Progress = Callable[[int, int], None]  # what is done, of how much
+
+
+def parser(doc: str | None) -> ArgumentParser:
+    """A parser with what a job's docstring begins with, and with ``--queue``."""
+    made = ArgumentParser(description=(doc or "").partition("\n")[0])
+    made.add_argument("--queue", action="append", default=[], help="only this one; may be given again (all)")
+    return made
+
+
+def moment(text: str) -> datetime:
+    """A moment in ISO 8601; where it names no time zone, in UTC. Raises ValueError."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def silent(done: int, total: int) -> None:
+    """Says nothing."""
+
+
+def told(what: str) -> Progress:
+    """Says on standard error how far a job is."""
+
+    def progress(done: int, total: int) -> None:
+        print(f"{done:,} of {total:,} {what}", file=sys.stderr, flush=True)
+
+    return progress
+
+
+def finish(name: str, act: Callable[[SparkSession], Any]) -> int:
+    """Run a job: prints what was done as one line of JSON, or what went wrong; answers the exit status."""
+    try:
+        done = act(session(f"osqueue {name}"))
+    except OsqueueError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    print(msgspec.json.encode(done).decode())
+    return 0
