@@ -15,7 +15,7 @@ from infra.config import Pipeline
 from infra.pipeline import ENDINGS, MINUTE, REPORT, RUN_MINUTES_MAX, STAGING, TABLES
 from osqueue.archive import ROOT as ARCHIVE
 from pipeline import tables
-from pipeline.jobs import compact, metrics, report
+from pipeline.jobs import command, compact, metrics, report
 from pipeline.jobs import run as job
 
 APPLICATION = "AWS::EMRServerless::Application"
@@ -162,11 +162,11 @@ def test_the_job_takes_the_arguments_of_the_schedule(
     arguments = request_of(made)["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
     given: list[job.Whole] = []
 
-    def noted(spark: object, config: job.Whole) -> job.Done:
+    def noted(spark: object, config: job.Whole, progress: object) -> job.Done:
         given.append(config)
         return job.Done(compact.Compacted(), metrics.Measured(), report.Reported("", 0, 0, 0, "", ""))
 
-    monkeypatch.setattr(job, "session", lambda name: None)
+    monkeypatch.setattr(command, "session", lambda name: None)
     monkeypatch.setattr(job, "run", noted)
     moment = {"<aws.scheduler.scheduled-time>": "2030-01-01T00:10:00Z"}  # as the scheduler writes it
     assert job.main([moment.get(each, each) for each in arguments]) == 0
