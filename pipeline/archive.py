@@ -110,6 +110,13 @@ def hour_of(partition: str) -> tuple[str, int]:
     return queue, round(datetime.fromisoformat(f"{day}T{int(hour):02d}:00:00+00:00").timestamp() * 1000)
 
 
+def queues_of(spark: SparkSession, store: str) -> list[str]:
+    """The queues that have an archive."""
+    there = Folders(spark).below(f"{store}/{ROOT.rstrip('/')}", 1)
+    named = [each.removeprefix("queue=") for each in there if each.startswith("queue=")]
+    return [each for each in named if is_queue_name(each)]
+
+
 def parts(
     spark: SparkSession, store: str, queues: Sequence[str], since_ms: int | None, until_ms: int | None
 ) -> list[Part]:
@@ -117,8 +124,7 @@ def parts(
     folders = Folders(spark)
     root = f"{store}/{ROOT.rstrip('/')}"
     found = []
-    there = [each.removeprefix("queue=") for each in folders.below(root, 1) if each.startswith("queue=")]
-    for queue in set(queues) or filter(is_queue_name, there):
+    for queue in set(queues) or queues_of(spark, store):
         for day in folders.below(f"{root}/queue={queue}", 1):
             first = begin_of(f"queue={queue}/{day}/hour=0")
             if first is None or _outside(first, 24 * HOUR_MS, since_ms, until_ms):

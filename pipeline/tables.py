@@ -291,14 +291,11 @@ def publish(
 ) -> list[str]:
     """Exchange exactly these partitions of a table for the staged ones, and answer those that are empty now.
 
-    ``staged`` says in which staging folder each partition lies. Partitions are exchanged in the order of time: one
-    that is there says that those before it have been exchanged. A row that strayed into a partition which was not to
-    be replaced would take the place of all that is there: nothing is written then, and Conflict is raised. Raises
-    Unavailable where another run exchanges the same partition.
+    ``staged`` says in which staging folder each partition lies. Partitions are exchanged in the order of time. A row
+    that strayed into a partition which was not to be replaced would take the place of all that is there: nothing is
+    written then, and Conflict is raised. Raises Unavailable where another run exchanges the same partition.
     """
-    wanted = sorted(set(replaced), key=_time)
-    if strays := sorted(staged.keys() - set(wanted)):
-        raise Conflict(f"{table.name}: there are rows for {strays[0]}, which was not to be replaced.")
+    wanted = in_order(staged, table, replaced)
     folders = Folders(spark)
     for partition in wanted:
         target = f"{root}/{table.name}/{partition}"
@@ -306,6 +303,14 @@ def publish(
         if partition in staged:
             folders.move(f"{staged[partition]}/{table.name}/{partition}", target)
     return [partition for partition in wanted if partition not in staged]
+
+
+def in_order(staged: Mapping[str, str], table: Table, replaced: Iterable[str]) -> list[str]:
+    """The partitions to be replaced, in the order of time. Raises Conflict where rows are staged for another one."""
+    wanted = sorted(set(replaced), key=_time)
+    if strays := sorted(staged.keys() - set(wanted)):
+        raise Conflict(f"{table.name}: there are rows for {strays[0]}, which was not to be replaced.")
+    return wanted
 
 
 def _time(partition: str) -> list[str]:

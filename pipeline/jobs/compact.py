@@ -33,6 +33,7 @@ from pipeline.tables import ATTEMPTS, JOBS, Table
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 1_000  # whole hours are done together up to this many parts
 BATCH_BYTES = 64 << 20  # or this many compressed bytes
+HOLES_MS = 24 * HOUR_MS
 KEYS = (*transforms.KEY, "date", "hour", "part")
 
 
@@ -89,8 +90,10 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
     until = _ms(config.until, "until")
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
-    begin = _reached(spark, root, queues, since) if config.catch_up else since
-    found = archive.parts(spark, store, queues, begin, until)
+    if config.catch_up and since is not None:
+        found = _unread(spark, store, root, queues, since, until)
+    else:
+        found = archive.parts(spark, store, queues, since, until)
     there = _there(spark, root, queues, found, since, until)
     if there and not Folders(spark).exists(f"{store}/{ROOT}"):
         raise NotFound(
@@ -125,24 +128,35 @@ def _sum(total: Compacted, one: Compacted) -> Compacted:
     )
 
 
-def _reached(spark: SparkSession, root: str, queues: Sequence[str], since: int | None) -> int | None:
-    """An hour up to which the tables have everything, if it is earlier than a given one; None: they have nothing.
+def _unread(
+    spark: SparkSession, store: str, root: str, queues: Sequence[str], since: int, until: int | None
+) -> list[Part]:
+    """The parts of a range of hours, and of earlier ones that the tables do not have: queue by queue."""
+    found: list[Part] = []
+    for queue in queues or archive.queues_of(spark, store):
+        found += archive.parts(spark, store, [queue], _reached(spark, store, root, queue, since), until)
+    return sorted(found)
 
-    Partitions are published in the order of time, so all before the last one are there.
+
+def _reached(spark: SparkSession, store: str, root: str, queue: str, since: int) -> int | None:
+    """Where a queue is to be taken up, at a given hour at the latest; None: from its first, the tables have nothing.
+
+    Hours are published in the order of time, so all before the last one are there, unless a run that went over them
+    again was killed. What that has left out is looked for among the hours of a day.
     """
-    last = [_last(spark, root, table, queues) for table in (JOBS, ATTEMPTS)]
-    reached = [at for at in last if at is not None]
-    return min(since, *reached) if reached and since is not None else None
+    last = _last(spark, root, queue)
+    if last is None:
+        return None
+    there = set(_hours(spark, root, JOBS, [queue], since - HOLES_MS).values())
+    lately = archive.parts(spark, store, [queue], since - HOLES_MS, since)
+    return min(since, last, *(each.at_ms for each in lately if each.at_ms not in there))
 
 
-def _last(spark: SparkSession, root: str, table: Table, queues: Sequence[str]) -> int | None:
-    """When the last partition of a table begins."""
-    days = sorted(
-        tables.days(spark, root, table, queues), key=lambda each: each.rpartition("=")[2], reverse=True
-    )
-    for day in days:
+def _last(spark: SparkSession, root: str, queue: str) -> int | None:
+    """When the last hour that the tables have of a queue begins."""
+    for day in sorted(tables.days(spark, root, JOBS, [queue]), reverse=True):
         begin = archive.begin_of(f"{day}/hour=0")
-        if begin is not None and (found := _hours(spark, root, table, queues, begin)):
+        if begin is not None and (found := _hours(spark, root, JOBS, [queue], begin)):
             return max(found.values())
     return None
 
@@ -206,18 +220,30 @@ def _compact(spark: SparkSession, store: str, root: str, folder: str, batch: _Ba
         tables.stage(transforms.attempts(left), leases, ATTEMPTS)
         jobs = fresh.rows if staged == fresh.partitions else left.count()
         attempts = tables.read(spark, leases, ATTEMPTS).count()
-    emptied = tables.publish(spark, root, staged, JOBS, batch.partitions)
-    held = dict.fromkeys(tables.partitions(spark, leases, ATTEMPTS), leases)
-    tables.publish(spark, root, held, ATTEMPTS, batch.partitions)
+    emptied = _exchange(spark, root, batch, staged, leases)
     return Compacted(
         hours=len(batch.partitions),
-        emptied=len(emptied),
+        emptied=emptied,
         parts=len(batch.parts) - len(aside),
         jobs=jobs,
         attempts=attempts,
         repeats=fresh.rows - jobs,
         aside=tuple(aside),
     )
+
+
+def _exchange(spark: SparkSession, root: str, batch: _Batch, staged: Mapping[str, str], leases: str) -> int:
+    """Exchange the hours of a batch, one after the other; answers how many have no jobs now.
+
+    The partition of ``jobs`` goes first and comes last: where it is there, the hour is whole in both tables.
+    """
+    held = dict.fromkeys(tables.partitions(spark, leases, ATTEMPTS), leases)
+    tables.in_order(held, ATTEMPTS, batch.partitions)
+    for each in tables.in_order(staged, JOBS, batch.partitions):
+        tables.publish(spark, root, {}, JOBS, [each])
+        tables.publish(spark, root, {each: held[each]} if each in held else {}, ATTEMPTS, [each])
+        tables.publish(spark, root, {each: staged[each]} if each in staged else {}, JOBS, [each])
+    return sum(each not in staged for each in batch.partitions)
 
 
 def _stage(spark: SparkSession, store: str, folder: str, parts: Sequence[Part]) -> tuple[_Fresh, list[Aside]]:
@@ -255,7 +281,7 @@ def _without_repeats(
     """Where each partition lies once repeated records are out of it. Only partitions that had some are rewritten."""
     own = tables.read(spark, fresh.folder, JOBS).select(*KEYS)
     everywhere = reduce(DataFrame.unionByName, _earlier(spark, store, root, fresh, batch), own)
-    repeats = transforms.repeated(everywhere)
+    repeats = transforms.repeated(everywhere).join(own, [*transforms.KEY], "left_semi")
     if repeats.isEmpty():
         return fresh.partitions
     touched = [

@@ -47,7 +47,7 @@ def text(answer: DataFrame, most: int = SHOWN) -> Iterator[str]:
     """The rows of an answer as lines of a table, numbers to the right."""
     named = answer.toDF(*(f"c{place}" for place in range(len(answer.columns))))
     told = named.select(*(F.col(name).cast("string") for name in named.columns)).take(most + 1)
-    rows = [["" if value is None else value for value in row] for row in told[:most]]
+    rows = [["" if value is None else _safe(value) for value in row] for row in told[:most]]
     right = [isinstance(field.dataType, NumericType) for field in answer.schema]
     widths = [max(map(len, column)) for column in zip(answer.columns, *rows, strict=True)]
     for row in (answer.columns, ["-" * width for width in widths], *rows):
@@ -57,6 +57,11 @@ def text(answer: DataFrame, most: int = SHOWN) -> Iterator[str]:
         ).rstrip()
     if len(told) > most:
         yield f"… the first {most} rows. Add LIMIT, or write to a pipe for all of them."
+
+
+def _safe(text: str) -> str:
+    """Errors and names come from strangers: what a terminal would act upon is shown as its escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def lines(answer: DataFrame) -> Iterator[str]:

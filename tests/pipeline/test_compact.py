@@ -227,17 +227,53 @@ def test_a_run_that_catches_up_begins_where_the_tables_end(spark: SparkSession, 
     assert [number for number, *_ in jobs(spark, archive)] == [1, 4, 7, 30]
 
 
-def test_a_run_that_catches_up_begins_where_a_run_died_between_the_tables(
-    spark: SparkSession, archive: Archive
+@pytest.mark.parametrize("moves", range(4))
+def test_a_run_that_catches_up_mends_the_hour_at_which_another_was_killed(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    for number in (1, 4, 7):
+    for number in (1, 4):
         archive.write(number, "00-a", [job(number, number)])
     run(spark, archive)
-    for number in (4, 7):
-        shutil.rmtree(archive.tables / f"attempts/queue=emails/date=2026-01-05/hour={number}")
-    catching_up = Compaction(str(archive.store), str(archive.tables), hour(30), hour(31), catch_up=True)
-    assert compact.run(spark, catching_up).hours == 3
-    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 3
+    left = iter(range(moves))
+    move = Folders.move
+
+    def killed(folders: Folders, source: str, target: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        move(folders, source, target)
+
+    monkeypatch.setattr(Folders, "move", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, archive)
+    monkeypatch.undo()
+    assert [number for number, *_ in jobs(spark, archive)] != [1, 4]
+    later = Compaction(str(archive.store), str(archive.tables), hour(5), hour(6), catch_up=True)
+    compact.run(spark, later)
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 4]
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 2
+
+
+def test_a_run_that_catches_up_takes_up_each_queue_where_it_was_left(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for queue in ("ahead", "behind"):
+        for number in (1, 4, 30):
+            archive.write(number, "00-a", [job(number, number)], queue)
+    run(spark, archive, 0, 2)
+    compact.run(spark, Compaction(str(archive.store), str(archive.tables), queues=("ahead",)))
+    catching_up = Compaction(str(archive.store), str(archive.tables), hour(29), hour(31), catch_up=True)
+    compact.run(spark, catching_up)
+    wanted = [(number, queue) for number in (1, 4, 30) for queue in ("ahead", "behind")]
+    assert [(number, queue) for number, _, queue, _ in jobs(spark, archive)] == wanted
+
+
+def test_repeats_among_earlier_hours_are_not_this_runs_business(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for part in ("00-a", "00-b"):
+        archive.write(9, part, [job(1, 8.9)])
+    archive.write(10, "00-c", [job(2, 9.9)])
+    assert run(spark, archive, 10, 11) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
 
 
 def test_a_run_that_catches_up_keeps_what_the_archive_has_purged(
@@ -317,18 +353,19 @@ def test_partitions_are_exchanged_in_the_order_of_time(
 
     class Watched(Folders):
         def move(self, source: str, target: str) -> None:
-            moved.append(target.removeprefix(f"file://{archive.tables}/jobs/"))
+            moved.append(target.removeprefix(f"file://{archive.tables}/"))
 
     for number, queue in ((9, "b"), (10, "a"), (31, "a"), (100, "b")):
         archive.write(number, "00-a", [job(number, number)], queue)
     monkeypatch.setattr(tables, "Folders", Watched)
     run(spark, archive)
-    assert moved[:4] == [
+    times = (
         "queue=b/date=2026-01-05/hour=9",
         "queue=a/date=2026-01-05/hour=10",
         "queue=a/date=2026-01-06/hour=7",
         "queue=b/date=2026-01-09/hour=4",
-    ]
+    )
+    assert moved == [f"{table}/{each}" for each in times for table in ("attempts", "jobs")]
 
 
 def test_a_folder_that_somebody_else_moves_to_the_same_place_is_noticed(

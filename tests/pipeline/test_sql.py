@@ -33,6 +33,11 @@ def test_a_terminal_gets_a_table_with_numbers_to_the_right(spark: SparkSession, 
     ]
 
 
+def test_what_a_terminal_would_act_upon_is_shown_as_its_escape(spark: SparkSession, archive: Archive) -> None:
+    answer = sql.ask(spark, str(archive.tables), r"SELECT 'a\u001b[2J\nb' AS error")
+    assert list(sql.text(answer))[2:] == [r"a\x1b[2J\nb"]
+
+
 def test_a_long_answer_is_cut_and_says_so(spark: SparkSession, filled: Archive) -> None:
     answer = sql.ask(spark, str(filled.tables), "SELECT worker, worker FROM attempts")
     assert list(sql.text(answer, most=1))[2:] == [
