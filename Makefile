@@ -85,7 +85,7 @@ $(UV): Makefile
 	  echo "set-up stopped: uv could not install what uv.lock names. Is the network up? Then run it again." >&2; exit 1; }
 	@touch .venv/.ready
 
-demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way
+demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way, a report drawn at the end
 	@$(RUN) -m demo $(ARGS)
 
 test: check-node check-java lint types unit ## Run every check: lint, types, tests

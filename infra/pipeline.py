@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import CfnOutput, Duration, Environment, RemovalPolicy, Stack
+from aws_cdk import CfnOutput, Duration, Environment, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -28,10 +28,11 @@ from constructs import Construct
 
 from .access import ARCHIVE
 from .acknowledged import because
+from .buckets import private_bucket
 from .bundle import ENTRY, PYTHON
 from .config import Config
 from .logs import log_group
-from .storage import TLS_MIN, UPLOADS_KEPT_DAYS, StorageStack
+from .storage import StorageStack
 
 RELEASE = "emr-spark-8.0.0"  # Spark 4.0.2, as pyproject.toml pins it
 ARCHITECTURE = "ARM64"  # as infra.bundle.EMR builds for, and cheaper
@@ -132,26 +133,15 @@ class PipelineStack(Stack):
 
     # ── Where it writes ──────────────────────────────────────────────────────
     def _bucket(self) -> s3.Bucket:
-        bucket = s3.Bucket(
+        bucket = private_bucket(
             self,
             "Tables",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            enforce_ssl=True,
-            minimum_tls_version=TLS_MIN,
-            versioned=False,  # each run replaces the partitions of its hours
-            removal_policy=RemovalPolicy.RETAIN,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    id="end-abandoned-uploads",
-                    abort_incomplete_multipart_upload_after=Duration.days(UPLOADS_KEPT_DAYS),
-                ),
+            [
                 s3.LifecycleRule(
                     id="drop-what-killed-runs-left",
                     prefix=STAGING,
                     expiration=Duration.days(STAGING_KEPT_DAYS),
-                ),
+                )
             ],
         )
         because(

@@ -11,18 +11,17 @@ minute; one ends abandoned multipart uploads (osqueue makes none); one moves the
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, Duration, Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import CfnOutput, Duration, Environment, Fn, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from .access import ARCHIVE, HEADS, INTENTS
 from .acknowledged import because
+from .buckets import private_bucket
 from .config import Archive, Config
 
-UPLOADS_KEPT_DAYS = 1
 INTENTS_KEPT_DAYS = 7  # a request is answered within a day at most; its announcement is of no use then
-TLS_MIN = 1.2
 
 
 class StorageStack(Stack):
@@ -36,21 +35,10 @@ class StorageStack(Stack):
             description=f"osqueue {config.name}: the bucket that all queues live in",
             termination_protection=config.protected,
         )
-        self.bucket = s3.Bucket(
+        self.bucket = private_bucket(
             self,
             "Bucket",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            enforce_ssl=True,
-            minimum_tls_version=TLS_MIN,
-            versioned=False,
-            removal_policy=RemovalPolicy.RETAIN,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    id="end-abandoned-uploads",
-                    abort_incomplete_multipart_upload_after=Duration.days(UPLOADS_KEPT_DAYS),
-                ),
+            [
                 s3.LifecycleRule(
                     id="drop-old-announcements",
                     prefix=INTENTS.removesuffix("*"),

@@ -1,4 +1,4 @@
-"""What the jobs' command lines have in common: their options, a word of progress, and how a run ends."""
+"""What the jobs and their command lines share: options, moments, a word of progress, and how a run ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from osqueue.errors import OsqueueError
+from osqueue.errors import OsqueueError, Rejected
 from pipeline.session import session
 
 Progress = Callable[[int, int], None]  # what is done, of how much
@@ -28,6 +28,15 @@ def moment(text: str) -> datetime:
     """A moment in ISO 8601; where it names no time zone, in UTC. Raises ValueError."""
     at = datetime.fromisoformat(text)
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def milliseconds(at: datetime, field: str) -> int:
+    """A moment of a configuration, in milliseconds since 1970. Raises Rejected where it names no time zone."""
+    if at.tzinfo is None:
+        raise Rejected(
+            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
+        )
+    return round(at.timestamp() * 1000)
 
 
 def silent(done: int, total: int) -> None:

@@ -27,13 +27,13 @@ from pipeline import archive, tables, transforms
 from pipeline.archive import HOUR_MS, Aside, Part
 from pipeline.folders import Folders, place
 from pipeline.jobs import command
-from pipeline.jobs.command import Progress, moment, silent
+from pipeline.jobs.command import Progress, milliseconds, moment, silent
 from pipeline.tables import ATTEMPTS, JOBS, Table
 
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 1_000  # whole hours are done together up to this many parts
 BATCH_BYTES = 64 << 20  # or this many compressed bytes
-HOLES_MS = 24 * HOUR_MS
+HOLES_MS = 24 * HOUR_MS  # how far before its range a catching-up run looks for hours that are missing
 KEYS = (*transforms.KEY, "date", "hour", "part")
 
 
@@ -78,7 +78,7 @@ class _Fresh(Struct, frozen=True):
 
 def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[datetime, datetime]:
     """The hours that a run scheduled for a moment goes over: the last so many that had ended by then."""
-    until = _hour(at, "at")
+    until = datetime.fromtimestamp(_hour(at, "at") / 1000, UTC)
     return until - timedelta(hours=look_back), until
 
 
@@ -86,8 +86,8 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
     """Replace the partitions of a range of hours in both tables."""
     store, root = place(config.store, "store"), place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
-    since = _ms(config.since, "since")
-    until = _ms(config.until, "until")
+    since = None if config.since is None else _hour(config.since, "since")
+    until = None if config.until is None else _hour(config.until, "until")
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
     if config.catch_up and since is not None:
@@ -110,16 +110,8 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
     return total
 
 
-def _hour(at: datetime, field: str) -> datetime:
-    if at.tzinfo is None:
-        raise Rejected(
-            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
-        )
-    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def _ms(at: datetime | None, field: str) -> int | None:
-    return None if at is None else round(_hour(at, field).timestamp() * 1000)
+def _hour(at: datetime, field: str) -> int:
+    return milliseconds(at, field) // HOUR_MS * HOUR_MS
 
 
 def _sum(total: Compacted, one: Compacted) -> Compacted:

@@ -22,7 +22,7 @@ from pipeline import figures, tables
 from pipeline.figures import DAY, Range
 from pipeline.folders import place
 from pipeline.jobs import command
-from pipeline.jobs.command import Progress, moment, silent
+from pipeline.jobs.command import Progress, milliseconds, moment, silent
 from pipeline.tables import (
     ATTEMPTS,
     JOBS,
@@ -127,11 +127,7 @@ def _queues_before(spark: SparkSession, root: str, first: int, queues: Sequence[
 def _day(at: datetime | None, field: str, up: bool = False) -> int | None:
     if at is None:
         return None
-    if at.tzinfo is None:
-        raise Rejected(
-            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T00:00Z.", field=field
-        )
-    ms = round(at.timestamp() * 1000)
+    ms = milliseconds(at, field)
     return _floor(ms + DAY_MS - 1) if up else _floor(ms)
 
 

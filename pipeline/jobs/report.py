@@ -21,7 +21,7 @@ from osqueue.errors import NotFound, Rejected, Unavailable
 from osqueue.validation import queue_name
 from pipeline.folders import place
 from pipeline.jobs import command
-from pipeline.jobs.command import moment
+from pipeline.jobs.command import milliseconds, moment
 from pipeline.report.collect import collect
 from pipeline.report.history import History, history
 from pipeline.report.model import HOUR_MS, TITLE
@@ -104,11 +104,7 @@ def _ended_within(begins_ms: int, ends_ms: int) -> Column:
 def _hour(at: datetime | None, field: str) -> int | None:
     if at is None:
         return None
-    if at.tzinfo is None:
-        raise Rejected(
-            f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
-        )
-    return round(at.timestamp() * 1000) // HOUR_MS * HOUR_MS
+    return milliseconds(at, field) // HOUR_MS * HOUR_MS
 
 
 def _iso(ms: int) -> str:

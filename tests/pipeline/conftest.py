@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.pipeline.past import Archive
-
-# Without Spark there is nothing here to run.
-collect_ignore_glob = ["test_*.py"] if importlib.util.find_spec("pyspark") is None else []
+from pipeline.session import session
+from tests.pipeline.past import Archive
 
 QUICK = {
     "spark.sql.shuffle.partitions": "1",
@@ -32,8 +26,6 @@ QUICK = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores; a task may fail twice, so that retries happen as they do on a cluster."""
-    from pipeline.session import session
-
     made = session("osqueue tests", master="local[2,3]", settings=QUICK)
     yield made
     made.stop()
@@ -41,6 +33,4 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
-    from tests.pipeline.past import Archive
-
     return Archive(tmp_path)

@@ -105,7 +105,10 @@ def test_the_entry_point_takes_the_moment_as_a_scheduler_writes_it(
     places = [config.store, config.tables, config.out]
     ranges = ["--at", "2026-01-14T05:10:00Z", "--hours", "6", "--days", "1"]
     assert run.main([*places, *ranges]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    (line,) = said.out.splitlines()
+    assert said.err.splitlines()[0] == "3 of 3 archive parts"
+    assert said.err.splitlines()[-1] == "4 of 4 tables of metrics"
     told = json.loads(line)
     assert held(spark, filled) == {key(number) for number in range(3)}
     assert (told["compacted"]["parts"], told["reported"]["jobs"]) == (3, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -47,14 +46,14 @@ def _job(name: str, what: str) -> click.Command:
 
 def _main(name: str, arguments: list[str]) -> int:
     """Run one of the jobs; answers its exit status."""
-    if find_spec("pyspark") is None:
-        raise NotInstalled("the pipeline needs PySpark and Java 17. Remedy: pip install 'osqueue[pipeline]'")
     if not (CHECKOUT / "pipeline/jobs").is_dir():
         raise Rejected(
             "the pipeline is part of the repository, not of the installed package. Run this in a checkout of osqueue.",
             field="pipeline",
         )
     sys.path.insert(0, str(CHECKOUT))
+    if (why := import_module("pipeline.needs").missing()) is not None:
+        raise NotInstalled(f"the pipeline cannot run. {why}")
     done: int = import_module(f"pipeline.jobs.{name}").main(arguments)
     return done
 
