@@ -168,11 +168,6 @@ def _check_values(config: Config) -> None:
             )
     if config.events_archive_days is not None and not config.events:
         raise Misconfigured(f"{place}: events_archive_days: there is no bus; set events to true")
-    if config.pipeline is not None and config.pipeline.hours <= config.alarms.pipeline_hours:
-        raise Misconfigured(
-            f"{place}: pipeline.hours: {config.pipeline.hours} is not more than alarms.pipeline_hours "
-            f"({config.alarms.pipeline_hours}); an hour would be out of reach before anybody is told"
-        )
     young, old = config.archive.infrequent_days, config.archive.glacier_days
     if young is not None and old is not None and old < young + 30:
         raise Misconfigured(

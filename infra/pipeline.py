@@ -1,11 +1,11 @@
 """The Spark pipeline: an EMR Serverless application, the bucket of its tables, and a run every hour.
 
-**A bucket of its own.** Spark writes without conditions, lists, copies and deletes below its tables all the time; and
-who may read history need not be somebody who may rewrite queues. So the jobs' role reads ``archive/`` in the queues'
-bucket, and everything else it does is in the tables' bucket.
+**A bucket of its own.** Who may read history, or write tables of it, need not be somebody who may rewrite queues. So
+the jobs' role reads ``archive/`` in the queues' bucket, and everything else it does is in the tables' bucket.
 
-**One run at a time.** Two runs that replace the same partitions would undo each other, so the application runs one and
-lets the next one wait. A schedule's retry may start a run twice; the second finds nothing to change.
+**One run at a time.** Two runs over the same hours would do the same work twice, and stand in each other's way where
+they write. So the application runs one and lets the next one wait. A schedule's retry may start a run twice; the second
+finds nothing to change.
 
 **What changes with the code is in the schedule's request**, not in the application: an application can be changed only
 while it is stopped, and in this release a run's configuration replaces the application's instead of adding to it.
@@ -50,8 +50,6 @@ START_AGE_S_MAX = 900
 
 TABLES = "tables"  # the folder of the tables in their bucket
 REPORT = "reports/latest.html"
-STAGING = f"{TABLES}/_staging/"  # pipeline.tables.STAGING, of runs that were killed
-STAGING_KEPT_DAYS = 2
 
 FAILED, SUCCEEDED = "pipeline-failed", "pipeline-succeeded"
 ENDINGS = {FAILED: ["FAILED", "CANCELLED"], SUCCEEDED: ["SUCCESS"]}  # the states in which a run ends
@@ -117,13 +115,16 @@ class PipelineStack(Stack):
     @property
     def _settings(self) -> str:
         """What spark-submit is told. The archive is unpacked into ``environment`` where each process works."""
+        environment = {
+            "PYTHONPATH": "./environment",
+            "PYSPARK_PYTHON": f"python{PYTHON}",
+            "AWS_DEFAULT_REGION": self.region,  # for the library's S3 client; nobody documents that it is there
+        }
         settings = {
             "spark.archives": f"{self._archive.s3_object_url}#environment",
-            "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
-            "spark.executorEnv.PYTHONPATH": "./environment",
             "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": f"python{PYTHON}",
-            "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": f"python{PYTHON}",
-            "spark.executorEnv.PYSPARK_PYTHON": f"python{PYTHON}",
+            **{f"spark.emr-serverless.driverEnv.{name}": value for name, value in environment.items()},
+            **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
             **_sizes("driver"),
             **_sizes("executor"),
             "spark.dynamicAllocation.initialExecutors": "1",
@@ -133,17 +134,7 @@ class PipelineStack(Stack):
 
     # ── Where it writes ──────────────────────────────────────────────────────
     def _bucket(self) -> s3.Bucket:
-        bucket = private_bucket(
-            self,
-            "Tables",
-            [
-                s3.LifecycleRule(
-                    id="drop-what-killed-runs-left",
-                    prefix=STAGING,
-                    expiration=Duration.days(STAGING_KEPT_DAYS),
-                )
-            ],
-        )
+        bucket = private_bucket(self, "Tables", [])
         because(
             bucket,
             "AwsSolutions-S1",
@@ -163,14 +154,11 @@ class PipelineStack(Stack):
             description=f"What the Spark jobs of {self.name} may do",
         )
         store, tables = self._storage.arn, self._tables.bucket_arn
-        # Hadoop looks for an object of a folder's own name before it lists the folder: hence "archive" beside it.
-        history = [f"{store}/{ARCHIVE.removesuffix('/*')}", f"{store}/{ARCHIVE}"]
-        mine = [f"{tables}/*"]
         for sid, actions, resources in (
-            ("ReadArchive", ["s3:GetObject"], history),
-            ("ListQueues", ["s3:ListBucket"], [store]),
-            ("Tables", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], mine),
-            ("ListTables", ["s3:ListBucket", "s3:ListBucketMultipartUploads"], [tables]),
+            ("ReadArchive", ["s3:GetObject"], [f"{store}/{ARCHIVE}"]),
+            ("Tables", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], [f"{tables}/*"]),
+            # Without it S3 answers 403 where there is no object, and not 404.
+            ("List", ["s3:ListBucket"], [store, tables]),
             ("ReadCode", ["s3:GetObject"], [_key(self._archive), _key(self._entry)]),
             # As EMR Serverless documents it for a log group that is there.
             ("FindLogs", ["logs:DescribeLogGroups"], ["*"]),
@@ -184,7 +172,7 @@ class PipelineStack(Stack):
         tables_id = self.get_logical_id(self._tables.node.default_child)  # type: ignore[arg-type]
         for finding, why in {
             f"{self._storage.arn_export}/{ARCHIVE}": "Parts are named by queue, hour and content.",
-            f"<{tables_id}.Arn>/*": "Spark names the files of tables; nothing else is in the bucket but reports.",
+            f"<{tables_id}.Arn>/*": "Files are named by table, queue and day; the rest of the bucket are reports.",
             "*": "EMR Serverless looks for the log group in the list of all.",
         }.items():
             because(role, f"AwsSolutions-IAM5[Resource::{finding}]", why)

@@ -1,25 +1,22 @@
-"""The tables: what is in them, where they live, and how partitions of them are replaced.
+"""The tables: what is in them, where they live, and how Spark reads them.
 
-    <tables>/jobs/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/….parquet        by the hour of the archive, UTC
-    <tables>/attempts/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/….parquet    the same
-    <tables>/metrics_…/queue=<queue>/date=<YYYY-MM-DD>/….parquet            by the day of the event, UTC
+    <tables>/jobs/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/rows.parquet        by the hour of the archive, UTC
+    <tables>/attempts/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/rows.parquet    the same
+    <tables>/metrics_…/queue=<queue>/date=<YYYY-MM-DD>/rows.parquet            by the day of the event, UTC
 
-Plain Parquet, compressed with zstd. Read them with ``read``, which knows the type of every column; a reader that
-guesses takes a queue called ``2024`` for a number.
-
-A write never touches a table before all of it is there: it goes to ``<tables>/_staging/`` first, and then each
-partition that it is about, whether it has rows or not, is exchanged. No other partition is touched.
+Plain Parquet, compressed with zstd, each partition one file (``pipeline.files``). Read them with ``read``, which knows
+the type of every column; a reader that guesses takes a queue called ``2024`` for a number.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import date
 
+import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -34,13 +31,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from osqueue.clock import MACHINE, Machine
-from osqueue.errors import Conflict
+from osqueue.commit.effects import together
 
-from .folders import Folders
-
-STAGING = "_staging"
-_DAY = re.compile(r"queue=[^/]+/date=\d{4}-\d\d-\d\d")
+from . import files
+from .places import place
 
 TEXT, INT, LONG, REAL = StringType(), IntegerType(), LongType(), DoubleType()
 FLAG, MOMENT, DAY = BooleanType(), TimestampType(), DateType()
@@ -52,14 +46,18 @@ class Table(Struct, frozen=True):
     name: str  # its folder's
     columns: StructType  # without those it is partitioned by
     partitions: StructType  # folders, in this order
-    spread: tuple[
-        str, ...
-    ] = ()  # columns whose values hardly repeat: a dictionary of them costs time and space
+    spread: tuple[str, ...] = ()  # columns whose values hardly repeat: a dictionary costs time and space
+    order: tuple[str, ...] = ()  # columns that rows of a partition are sorted by, where Spark makes them
 
     @property
     def schema(self) -> StructType:
         """All columns, as they are read."""
         return StructType([*self.columns, *self.partitions])
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """Those of its files."""
+        return to_arrow_schema(self.columns)
 
 
 def _columns(*fields: tuple[str, DataType, str]) -> StructType:
@@ -185,8 +183,8 @@ _METRICS = _columns(
     ("on_target", LONG, "jobs claimed first that had waited no longer"),
     ("on_target_share", REAL, "of all jobs claimed first whose wait is known, 0 to 1"),
 )
-METRICS_HOURLY = Table("metrics_hourly", _METRICS, _BY_DAY)
-METRICS_DAILY = Table("metrics_daily", _METRICS, _BY_DAY)
+METRICS_HOURLY = Table("metrics_hourly", _METRICS, _BY_DAY, order=("start",))
+METRICS_DAILY = Table("metrics_daily", _METRICS, _BY_DAY, order=("start",))
 METRICS_WORKERS = Table(
     "metrics_workers",
     _columns(
@@ -204,6 +202,7 @@ METRICS_WORKERS = Table(
         ("utilisation", REAL, "share of the hour in which it held at least one lease, 0 to 1"),
     ),
     _BY_DAY,
+    order=("start", "worker"),
 )
 METRICS_ERRORS = Table(
     "metrics_errors",
@@ -220,6 +219,7 @@ METRICS_ERRORS = Table(
         ("last_at", MOMENT, "the last in the hour"),
     ),
     _BY_DAY,
+    order=("start", "fingerprint", "error_type"),
 )
 TABLES = (JOBS, ATTEMPTS, METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
 
@@ -232,11 +232,12 @@ def read(
 
     Of some queues, or from a day on, only those folders are looked into: to list a table of years takes minutes on S3.
     """
+    root = place(root, "tables")
     path = f"{root}/{table.name}"
     places = [path]
     if queues or since is not None:
-        places = [f"{path}/{each}" for each in days(spark, root, table, queues, since)]
-    elif not Folders(spark).exists(path):
+        places = [f"{path}/{each}" for each in files.days(root, table.name, queues, since)]
+    elif not files.exists(root, table.name):
         places = []
     if not places:
         return spark.createDataFrame([], table.schema)
@@ -249,71 +250,26 @@ def views(spark: SparkSession, root: str) -> None:
         read(spark, root, table).createOrReplaceTempView(table.name)
 
 
-def days(
-    spark: SparkSession, root: str, table: Table, queues: Sequence[str] = (), since: date | None = None
-) -> list[str]:
-    """The days that a table has, as the paths of their folders below its own; of some queues, or from one on."""
-    path, folders = f"{root}/{table.name}", Folders(spark)
-    there = folders.below(path, 1, [f"queue={each}" for each in queues] or folders.below(path, 1))
-    found = [each for each in there if _DAY.fullmatch(each)]
-    return found if since is None else [each for each in found if each.rpartition("=")[2] >= f"{since}"]
+def write(frame: DataFrame, root: str, table: Table) -> dict[str, int]:
+    """Make the partitions that a frame has rows of hold exactly these; answers how many each has.
 
-
-def partitions(
-    spark: SparkSession, root: str, table: Table, queues: Sequence[str] = (), since: date | None = None
-) -> list[str]:
-    """The partitions that a table has, as the paths of their folders below its own; the same."""
-    found = days(spark, root, table, queues, since)
-    deeper = len(table.partitions) - 2
-    return Folders(spark).below(f"{root}/{table.name}", deeper, found) if deeper else found
-
-
-@contextmanager
-def staging(spark: SparkSession, root: str, machine: Machine = MACHINE) -> Iterator[str]:
-    """A folder of one run's own to write tables to before they are published. It is gone afterwards."""
-    folder = f"{root}/{STAGING}/{machine.bits(64):016x}"
-    try:
-        yield folder
-    finally:
-        Folders(spark).delete(folder)
-
-
-def stage(frame: DataFrame, folder: str, table: Table) -> None:
-    """Write rows below a staging folder, in the table's columns and partitions."""
-    columns = [frame[field.name].cast(field.dataType).alias(field.name) for field in table.schema]
-    plain = {f"parquet.enable.dictionary#{name}": "false" for name in table.spread}
-    written = frame.select(columns).write.mode("error").options(**plain).partitionBy(table.partitions.names)
-    written.parquet(f"{folder}/{table.name}")
-
-
-def publish(
-    spark: SparkSession, root: str, staged: Mapping[str, str], table: Table, replaced: Iterable[str]
-) -> list[str]:
-    """Exchange exactly these partitions of a table for the staged ones, and answer those that are empty now.
-
-    ``staged`` says in which staging folder each partition lies. Partitions are exchanged in the order of time. A row
-    that strayed into a partition which was not to be replaced would take the place of all that is there: nothing is
-    written then, and Conflict is raised. Raises Unavailable where another run exchanges the same partition.
+    The rows come to the driver: metrics are few beside what they are made of.
     """
-    wanted = in_order(staged, table, replaced)
-    folders = Folders(spark)
-    for partition in wanted:
-        target = f"{root}/{table.name}/{partition}"
-        folders.delete(target)
-        if partition in staged:
-            folders.move(f"{staged[partition]}/{table.name}/{partition}", target)
-    return [partition for partition in wanted if partition not in staged]
-
-
-def in_order(staged: Mapping[str, str], table: Table, replaced: Iterable[str]) -> list[str]:
-    """The partitions to be replaced, in the order of time. Raises Conflict where rows are staged for another one."""
-    wanted = sorted(set(replaced), key=_time)
-    if strays := sorted(staged.keys() - set(wanted)):
-        raise Conflict(f"{table.name}: there are rows for {strays[0]}, which was not to be replaced.")
-    return wanted
-
-
-def _time(partition: str) -> list[str]:
-    """The date, and the hour where there is one, before the queue."""
-    queue, *time = (each.partition("=")[2].zfill(2) for each in partition.split("/"))
-    return [*time, queue]
+    names = table.partitions.names
+    columns = [frame[field.name].cast(field.dataType).alias(field.name) for field in table.schema]
+    folders = [(name, "ascending") for name in names]
+    rows = frame.select(columns).toArrow()
+    rows = rows.sort_by([*folders, *((name, "ascending") for name in table.order)])
+    counts: dict[str, int] = {}
+    exchanges = []
+    begin = 0
+    for one in rows.group_by(names).aggregate([([], "count_all")]).sort_by(folders).to_pylist():
+        folder, count = "/".join(f"{name}={one[name]}" for name in names), one["count_all"]
+        draft = files.Draft(table.arrow, table.spread)
+        draft.add(rows.slice(begin, count).select(table.columns.names).cast(table.arrow))
+        exchanges.append(files.replace(files.key_of(table.name, folder), draft.finish()))
+        counts[folder] = count
+        begin += count
+    with files.at(root) as held:
+        held.run(together(exchanges))
+    return counts

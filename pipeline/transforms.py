@@ -1,136 +1,175 @@
-"""From archive records to jobs, and from jobs to attempts: pure, DataFrame in and DataFrame out."""
+"""From archive records to rows of ``jobs`` and ``attempts``: pure, records in and columns out.
+
+A job that failed, was redriven and ended again tells of its earlier leases a second time. They belong to the earlier
+record: a record's own are the last ones of which as many count as it says that attempts were used.
+
+A record remembers eight leases. If it has eight of its own, and runs were granted before them that are no attempts of
+it, then it was redriven before or a lease was given back: nobody knows, so how long it took is not told.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Sequence
+from typing import Any
 
-from osqueue import limits
+import pyarrow as pa
+from msgspec import Struct
+
+from osqueue.core.history import AttemptRecord, Record
 from osqueue.core.state import FAILED, RELEASED, STALLED
 
 from .tables import ATTEMPTS, JOBS
 
-KEY = ("queue", "job_id", "run")  # tells a repeated record from another one
+_JOBS, _ATTEMPTS = JOBS.arrow, ATTEMPTS.arrow
+_LEASE = _JOBS.field("attempts").type.value_type
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+
+Leases = Sequence[AttemptRecord]
 
 
-def _moment(ms: Column) -> Column:
-    return F.timestamp_millis(ms)
+class Rows(Struct, frozen=True):
+    """Some rows of both tables."""
+
+    jobs: pa.Table
+    attempts: pa.Table
 
 
-def _or(name: str, default: str | int) -> Column:
-    """A field that is left out where it has its default value."""
-    return F.coalesce(F.col(name), F.lit(default))
+def key(record: Record) -> str:
+    """What tells a repeated record of a queue from another one: the job, and its run."""
+    return f"{record.job_id}{record.run}"
 
 
-def jobs(records: DataFrame) -> DataFrame:
-    """Archive records as rows of the table ``jobs``.
-
-    A job that failed, was redriven and ended again tells of its earlier leases a second time. They belong to the
-    earlier record: a record's own are the last ones of which as many count as it says that attempts were used.
-
-    A record remembers eight leases. If it has eight of its own, and runs were granted before them that are no attempts
-    of it, then it was redriven before or a lease was given back: nobody knows, so how long it took is not told.
-    """
-    told = F.coalesce(F.col("attempts"), F.array().cast(records.schema["attempts"].dataType))
-    rows = records.withColumn("told", told).withColumn("own", _own(F.col("told"), F.col("attempt")))
-    rows = rows.withColumn("redriven", F.size("own") < F.size("told"))
-    first = F.get("own", F.lit(0))
-    remembered = F.col("redriven") | (first["run"] == 1)
-    start_ms = F.when(remembered, first["started_ms"])
-    claimable_ms = F.greatest(F.col("enqueued_ms"), _or("scheduled_ms", 0))
-    forgotten = F.col("attempt") - _counted(F.col("own"))
-    fresh = ~F.col("redriven") & (
-        (F.size("own") == 0) | (first["run"] <= 1 + F.greatest(forgotten, F.lit(0)))
+def rows(records: Sequence[Record], part: str) -> Rows:
+    """The records of an archive part of this name as rows."""
+    told = [(each, own(each)) for each in records]
+    leases = pa.StructArray.from_arrays(
+        _leases([lease for _, mine in told for lease in mine]), fields=list(_LEASE)
     )
-    return rows.select(
-        "job_id",
-        "run",
-        "id",
-        "state",
-        _or("kind", "").alias("kind"),
-        _or("priority", limits.PRIORITY_DEFAULT).alias("priority"),
-        _moment(F.col("enqueued_ms")).alias("enqueued_at"),
-        _moment(claimable_ms).alias("claimable_at"),
-        _moment(start_ms).alias("started_at"),
-        _moment(F.col("finished_ms")).alias("finished_at"),
-        "attempt",
-        _or("max_attempts", limits.ATTEMPTS_DEFAULT).alias("max_attempts"),
-        "redriven",
-        F.when(fresh & start_ms.isNotNull(), _span(claimable_ms, start_ms)).alias("wait_ms"),
-        F.when(fresh, _span(claimable_ms, F.col("finished_ms"))).alias("total_ms"),
-        _or("why", "").alias("why"),
-        "payload_bytes",
-        _or("result_bytes", 0).alias("result_bytes"),
-        _or("result_ttl_ms", limits.RESULT_TTL_MS_DEFAULT).alias("result_ttl_ms"),
-        _or("codec", "json").alias("codec"),
-        F.col("own").alias("attempts"),
-        "part",
-        *JOBS.partitions.names,
-    )
+    return Rows(_jobs(told, leases, part), _attempts(told, leases))
 
 
-def _own(told: Column, used: Column) -> Column:
+def own(record: Record) -> Leases:
     """The leases since the job was enqueued or redriven."""
-    own = F.filter(told, lambda _, at: _counted(F.slice(told, at + 1, F.size(told))) <= used)
-    return F.when(F.size(told) <= used, told).otherwise(own)
+    told = record.attempts
+    if len(told) <= record.attempt:
+        return told
+    counted = 0
+    for at in reversed(range(len(told))):
+        counted += told[at].outcome != RELEASED
+        if counted > record.attempt:
+            return told[at + 1 :]
+    return told
 
 
-def _counted(leases: Column) -> Column:
-    """How many leases are attempts."""
-    return F.size(F.filter(leases, lambda each: each["outcome"] != RELEASED))
+def _leases(each: Leases) -> list[pa.Array]:
+    columns: dict[str, list[Any]] = {
+        "run": [lease.run for lease in each],
+        "worker": [lease.worker for lease in each],
+        "started_ms": [lease.started_ms for lease in each],
+        "ended_ms": [lease.ended_ms for lease in each],
+        "outcome": [lease.outcome for lease in each],
+        "error": [lease.error or None for lease in each],
+        "error_type": [lease.error_type or None for lease in each],
+        "beat_ms": [lease.beat_ms or None for lease in each],
+    }
+    return [pa.array(columns[field.name], field.type) for field in _LEASE]
 
 
-def _span(start_ms: Column, end_ms: Column) -> Column:
-    return F.greatest(end_ms - start_ms, F.lit(0).cast("long"))
+def _jobs(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray, part: str) -> pa.Table:
+    records = [record for record, _ in told]
+    claimable = [max(each.enqueued_ms, each.scheduled_ms) for each in records]
+    started = [_started_ms(record, mine) for record, mine in told]
+    timed = [_is_timed(record, mine) for record, mine in told]
+    ends = [0]
+    for _, mine in told:
+        ends.append(ends[-1] + len(mine))
+    columns: dict[str, Any] = {
+        "job_id": [each.job_id for each in records],
+        "run": [each.run for each in records],
+        "id": [each.id for each in records],
+        "state": [each.state for each in records],
+        "kind": [each.kind for each in records],
+        "priority": [each.priority for each in records],
+        "enqueued_at": _moments([each.enqueued_ms for each in records]),
+        "claimable_at": _moments(claimable),
+        "started_at": _moments(started),
+        "finished_at": _moments([each.finished_ms for each in records]),
+        "attempt": [each.attempt for each in records],
+        "max_attempts": [each.max_attempts for each in records],
+        "redriven": [len(mine) < len(record.attempts) for record, mine in told],
+        "wait_ms": [
+            max(start - since, 0) if known and start is not None else None
+            for start, since, known in zip(started, claimable, timed, strict=True)
+        ],
+        "total_ms": [
+            max(each.finished_ms - since, 0) if known else None
+            for each, since, known in zip(records, claimable, timed, strict=True)
+        ],
+        "why": [each.why for each in records],
+        "payload_bytes": [each.payload_bytes for each in records],
+        "result_bytes": [each.result_bytes for each in records],
+        "result_ttl_ms": [each.result_ttl_ms for each in records],
+        "codec": [each.codec for each in records],
+        "attempts": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), leases),
+        "part": pa.repeat(part, len(records)),
+    }
+    return _table(columns, _JOBS)
 
 
-def attempts(jobs: DataFrame) -> DataFrame:
-    """The leases of jobs as rows of the table ``attempts``."""
-    each = jobs.select(
-        "job_id",
-        F.posexplode("attempts").alias("at", "lease"),
-        "kind",
-        "priority",
-        F.col("run").alias("job_run"),
-        "state",
-        F.size("attempts").alias("count"),
-        *ATTEMPTS.partitions.names,
-    )
-    ending = (F.col("outcome") == F.col("state")) | (
-        (F.col("outcome") == STALLED) & (F.col("state") == FAILED)
-    )
-    return each.select("*", "lease.*").select(
-        "job_id",
-        "run",
-        "worker",
-        _moment(F.col("started_ms")).alias("started_at"),
-        _moment(F.col("ended_ms")).alias("ended_at"),
-        "outcome",
-        _or("error_type", "").alias("error_type"),
-        _or("error", "").alias("error"),
-        _moment(F.when(F.col("beat_ms") > 0, F.col("beat_ms"))).alias("heartbeat_at"),
-        _span(F.col("started_ms"), F.col("ended_ms")).alias("run_ms"),
-        "kind",
-        "priority",
-        "job_run",
-        ((F.col("at") == F.col("count") - 1) & ending).alias("final"),
-        *ATTEMPTS.partitions.names,
-    )
+def _started_ms(record: Record, mine: Leases) -> int | None:
+    """When the first lease began; None: there was none, or it is forgotten."""
+    if not mine:
+        return None
+    first = mine[0]
+    return first.started_ms if first.run == 1 or len(mine) < len(record.attempts) else None
 
 
-def repeated(keys: DataFrame) -> DataFrame:
-    """The keys that occur more than once. There are none as long as no pass of the reaper dies."""
-    return keys.groupBy(*KEY).agg(F.count("*").alias("times")).filter("times > 1").drop("times")
+def _is_timed(record: Record, mine: Leases) -> bool:
+    """Is it known since when the job waited?"""
+    if len(mine) < len(record.attempts):
+        return False
+    if not mine or mine[0].run == 1:
+        return True
+    forgotten = record.attempt - sum(lease.outcome != RELEASED for lease in mine)
+    return mine[0].run <= 1 + max(forgotten, 0)
 
 
-def without_repeats(jobs: DataFrame, repeats: DataFrame, everywhere: DataFrame) -> DataFrame:
-    """Jobs without those that an earlier hour or part has: each stays where it was archived first.
+def _attempts(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray) -> pa.Table:
+    of = [record for record, mine in told for _ in mine]
+    column = dict(zip((field.name for field in _LEASE), leases.flatten(), strict=True))
+    columns: dict[str, Any] = {
+        "job_id": [each.job_id for each in of],
+        "run": column["run"],
+        "worker": column["worker"],
+        "started_at": _moments(column["started_ms"]),
+        "ended_at": _moments(column["ended_ms"]),
+        "outcome": column["outcome"],
+        "error_type": column["error_type"].fill_null(""),
+        "error": column["error"].fill_null(""),
+        "heartbeat_at": _moments(column["beat_ms"]),
+        "run_ms": [max(lease.ended_ms - lease.started_ms, 0) for _, mine in told for lease in mine],
+        "kind": [each.kind for each in of],
+        "priority": [each.priority for each in of],
+        "job_run": [each.run for each in of],
+        "final": [lease is mine[-1] and _ended(record, lease) for record, mine in told for lease in mine],
+    }
+    return _table(columns, _ATTEMPTS)
 
-    ``repeats`` are the keys in question, ``everywhere`` says in which hours and parts each key occurs.
-    """
-    place = F.struct("date", "hour", "part")
-    first = everywhere.join(repeats, [*KEY], "left_semi").groupBy(*KEY).agg(F.min(place).alias("first"))
-    told = jobs.join(first, [*KEY], "left")
-    once = told.filter("first is null").drop("first")
-    again = told.filter(F.col("first") == place).drop("first").dropDuplicates([*KEY])
-    return once.unionByName(again)
+
+def _ended(record: Record, lease: AttemptRecord) -> bool:
+    """Did the job end with this lease of its last ones?"""
+    return lease.outcome == record.state or (lease.outcome == STALLED and record.state == FAILED)
+
+
+def _moments(ms: Any) -> pa.Array:
+    return pa.array(ms, pa.int64()).cast(_MILLISECONDS)
+
+
+def _table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    arrays = [
+        found.cast(field.type)
+        if isinstance(found := columns[field.name], pa.Array)
+        else pa.array(found, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

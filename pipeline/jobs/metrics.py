@@ -9,20 +9,21 @@ depth of hours whose jobs have not all ended rise until they have, so go over th
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from osqueue.commit.effects import together
 from osqueue.errors import Rejected
 from osqueue.validation import queue_name
-from pipeline import figures, tables
+from pipeline import figures, files, tables
 from pipeline.figures import DAY, Range
-from pipeline.folders import place
 from pipeline.jobs import command
 from pipeline.jobs.command import Progress, milliseconds, moment, silent
+from pipeline.places import place
 from pipeline.tables import (
     ATTEMPTS,
     JOBS,
@@ -78,22 +79,14 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Me
     if first is None or last is None or first >= last:
         return Measured()
     jobs, attempts = figures.of_jobs(jobs).persist(), attempts.select(*figures.OF_ATTEMPTS).persist()
-    known = sorted(_queues_before(spark, root, first, queues))
+    known = sorted(_queues_before(root, first, queues))
     made = _frames(jobs, attempts, first, last, config.target_ms, known) if known or ends.first else {}
     rows = dict.fromkeys((table.name for table in TABLES), 0)
-    with tables.staging(spark, root) as folder:
-        for done, table in enumerate(TABLES if made else (), start=1):
-            tables.stage(made[table.name], folder, table)
-            rows[table.name] = tables.read(spark, folder, table).count()
-            progress(done, len(TABLES))
-        for table in TABLES:
-            staged = dict.fromkeys(tables.partitions(spark, folder, table), folder)
-            there = tables.days(spark, root, table, queues, _moment(first).date())
-            replaced = {
-                *staged,
-                *(each for each in there if each.rpartition("=")[2] < f"{_moment(last).date()}"),
-            }
-            tables.publish(spark, root, staged, table, replaced)
+    for done, table in enumerate(TABLES, start=1):
+        written = tables.write(made[table.name], root, table) if made else {}
+        rows[table.name] = sum(written.values())
+        _empty(root, table, queues, first, last, written.keys())
+        progress(done, len(TABLES))
     jobs.unpersist()
     attempts.unpersist()
     return Measured(_moment(first), _moment(last), rows)
@@ -118,9 +111,20 @@ def _history(
     return tables.read(spark, root, table, queues, None if since is None else _moment(since).date())
 
 
-def _queues_before(spark: SparkSession, root: str, first: int, queues: Sequence[str]) -> set[str]:
+def _empty(
+    root: str, table: Table, queues: Sequence[str], first: int, last: int, kept: Collection[str]
+) -> None:
+    """Remove the days of a range that have no rows now."""
+    there = files.days(root, table.name, queues, _moment(first).date())
+    before = f"{_moment(last).date()}"
+    gone = [each for each in there if each not in kept and each.rpartition("=")[2] < before]
+    with files.at(root) as held:
+        held.run(together([files.replace(files.key_of(table.name, each), None) for each in gone]))
+
+
+def _queues_before(root: str, first: int, queues: Sequence[str]) -> set[str]:
     """Of which queues something was archived before a day, which ``_history`` leaves out."""
-    there = (each.split("/") for each in tables.days(spark, root, JOBS, queues))
+    there = (each.split("/") for each in files.days(root, JOBS.name, queues))
     return {queue.partition("=")[2] for queue, day in there if day < f"date={_moment(first).date()}"}
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from pyspark.sql import Column, SparkSession
@@ -19,9 +18,10 @@ from pyspark.sql import functions as F
 
 from osqueue.errors import NotFound, Rejected, Unavailable
 from osqueue.validation import queue_name
-from pipeline.folders import place
+from pipeline import files
 from pipeline.jobs import command
 from pipeline.jobs.command import milliseconds, moment
+from pipeline.places import place
 from pipeline.report.collect import collect
 from pipeline.report.history import History, history
 from pipeline.report.model import HOUR_MS, TITLE
@@ -66,7 +66,7 @@ def run(spark: SparkSession, config: Review) -> Reported:
             f"tables: {root} has jobs of this period, but no metrics. First run osqueue pipeline metrics."
         )
     text = page(report).encode()
-    _write(spark, out, text)
+    _write(out, text)
     return Reported(
         path=out.removeprefix("file://"),
         bytes=len(text),
@@ -111,26 +111,23 @@ def _iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def _write(spark: SparkSession, out: str, text: bytes) -> None:
+def _write(out: str, text: bytes) -> None:
     """Replace the file: whoever reads it sees the old one or the new one."""
-    if out.startswith("file://"):
-        path = Path(out.removeprefix("file://"))
-        draft = path.with_name(f".{path.name}.draft")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(text)
-            draft.replace(path)
-        except OSError as error:
-            raise Unavailable(
-                f"{path} could not be written: {error.strerror}. Name another file as out."
-            ) from error
+    folder, _, name = out.rpartition("/")
+    if out.startswith("s3://"):
+        with files.at(folder) as store:
+            store.run(files.replace(name, text))
         return
-    where: Any = spark._jvm.org.apache.hadoop.fs.Path(out)  # type: ignore[union-attr]
-    stream = where.getFileSystem(spark._jsc.hadoopConfiguration()).create(where, True)
+    path = Path(out.removeprefix("file://"))
+    draft = path.with_name(f".{path.name}.draft")
     try:
-        stream.write(bytearray(text))
-    finally:
-        stream.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(text)
+        draft.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path} could not be written: {error.strerror}. Name another file as out."
+        ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from osqueue.errors import Rejected
 from pipeline.jobs import command, compact, metrics, report
 from pipeline.jobs.command import Progress, moment, silent
+from pipeline.stretch import Compacted
 
 
 class Whole(Struct, frozen=True):
@@ -37,7 +38,7 @@ class Whole(Struct, frozen=True):
 class Done(Struct, frozen=True):
     """What each step did."""
 
-    compacted: compact.Compacted
+    compacted: Compacted
     measured: metrics.Measured
     reported: report.Reported
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import NumericType
 
 from osqueue.errors import OsqueueError, Rejected
 from pipeline import tables
-from pipeline.folders import place
+from pipeline.places import place
 from pipeline.session import session
 
 SHOWN = 200  # rows on a terminal

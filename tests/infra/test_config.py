@@ -72,8 +72,6 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("pipeline", {"pipeline": True}),
         ("pipeline.executors", {"pipeline": {"executors": 0}}),
         ("pipeline.hours", {"pipeline": {"hours": 0}}),
-        ("pipeline.hours", {"pipeline": {"hours": 3}}),
-        ("pipeline.hours", {"pipeline": {}, "alarms": {"pipeline_hours": 6}}),
         ("pipeline.days", {"pipeline": {"days": 0}}),
         ("alarms.pipeline_hours", {"alarms": {"pipeline_hours": 1}}),
         ("protected", {"protected": "yes"}),

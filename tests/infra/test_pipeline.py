@@ -12,16 +12,16 @@ import pytest
 
 from infra import bundle
 from infra.config import Pipeline
-from infra.pipeline import ENDINGS, MINUTE, REPORT, RUN_MINUTES_MAX, STAGING, TABLES
+from infra.pipeline import ENDINGS, MINUTE, REPORT, RUN_MINUTES_MAX, TABLES
 from osqueue.archive import ROOT as ARCHIVE
-from pipeline import tables
 from pipeline.jobs import command, compact, metrics, report
 from pipeline.jobs import run as job
+from pipeline.stretch import Compacted
 
 APPLICATION = "AWS::EMRServerless::Application"
 PART = f"{ARCHIVE}queue=emails/date=2030-01-01/hour=00/00-000000000000-0123456789ab.jsonl.gz"
-STAGED = f"{STAGING}0123456789abcdef/jobs/queue=emails/date=2030-01-01/hour=0"
 PARTITION = f"{TABLES}/jobs/queue=emails/date=2030-01-01/hour=0"
+ROWS = f"{PARTITION}/rows.parquet"
 
 Wanted = tuple[str, str]  # action, resource
 
@@ -164,7 +164,7 @@ def test_the_job_takes_the_arguments_of_the_schedule(
 
     def noted(spark: object, config: job.Whole, progress: object) -> job.Done:
         given.append(config)
-        return job.Done(compact.Compacted(), metrics.Measured(), report.Reported("", 0, 0, 0, "", ""))
+        return job.Done(Compacted(), metrics.Measured(), report.Reported("", 0, 0, 0, "", ""))
 
     monkeypatch.setattr(command, "session", lambda name: None)
     monkeypatch.setattr(job, "run", noted)
@@ -186,6 +186,7 @@ def test_spark_unpacks_the_archive_where_python_looks(staging: Any, request_of: 
     for process in ("spark.emr-serverless.driverEnv", "spark.executorEnv"):
         assert settings[f"{process}.PYTHONPATH"] == f"./{folder}"
         assert settings[f"{process}.PYSPARK_PYTHON"] == f"python{bundle.PYTHON}"
+        assert settings[f"{process}.AWS_DEFAULT_REGION"] == "<AWS::Region>"
     assert settings["spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON"] == f"python{bundle.PYTHON}"
 
 
@@ -226,72 +227,46 @@ def test_the_tables_have_a_bucket_of_their_own_private_and_encrypted(staging: An
     assert (whole["DeletionPolicy"], whole["UpdateReplacePolicy"]) == ("Retain", "Retain")
 
 
-def test_nothing_but_leavings_expires(staging: Any) -> None:
-    rules = staging.only("pipeline", "AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
-    expiring = {each["Prefix"]: each["ExpirationInDays"] for each in rules if "ExpirationInDays" in each}
-    assert expiring == {f"{TABLES}/{tables.STAGING}/": 2}
-    (uploads,) = [each for each in rules if "ExpirationInDays" not in each]
-    assert uploads["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+def test_tables_never_expire(staging: Any) -> None:
+    (rule,) = staging.only("pipeline", "AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    assert [name for name in rule if "Expiration" in name or "Transition" in name] == []
 
 
 @pytest.mark.parametrize("context", [{"aws:SecureTransport": "false"}, {"s3:TlsVersion": "1.1"}])
 def test_nobody_reads_tables_without_good_tls(context: dict[str, str], staging: Any, policies: Any) -> None:
     statements = staging.only("pipeline", "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
     everything = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-    key = f"{policies.TABLES}/{PARTITION}/part-0.parquet"
+    key = f"{policies.TABLES}/{ROWS}"
     assert policies.allowed([everything, *statements], "s3:GetObject", key)
     assert not policies.allowed([everything, *statements], "s3:GetObject", key, context)
 
 
 # ── Who may do what ──────────────────────────────────────────────────────────
-class Hadoop:
-    """What S3 is asked for by the file system that Spark uses on EMR, S3A, for what the jobs do.
+def looked_for(bucket: str, path: str) -> Iterator[Wanted]:
+    """By the file system that Spark reads tables with: a path is an object, else a folder, which is a listing."""
+    yield "s3:GetObject", f"{bucket}/{path}"
+    yield "s3:ListBucket", bucket
 
-    A path is looked for as an object, then as a folder; a folder is a listing; files are written in parts that become
-    an object when the job commits; a folder that is renamed is copied and deleted, object by object.
-    """
 
-    def __init__(self, bucket: str) -> None:
-        self.bucket = bucket
-
-    def look(self, path: str) -> Iterator[Wanted]:
-        yield "s3:GetObject", f"{self.bucket}/{path}"
-        yield "s3:ListBucket", self.bucket
-
-    def read(self, path: str) -> Iterator[Wanted]:
-        yield "s3:GetObject", f"{self.bucket}/{path}"
-
-    def write(self, path: str) -> Iterator[Wanted]:
-        yield "s3:PutObject", f"{self.bucket}/{path}"
-        yield "s3:AbortMultipartUpload", f"{self.bucket}/{path}"
-        yield "s3:ListBucketMultipartUploads", self.bucket
-
-    def delete(self, folder: str) -> Iterator[Wanted]:
-        yield "s3:ListBucket", self.bucket
-        yield "s3:DeleteObject", f"{self.bucket}/{folder}/part-0.parquet"
-
-    def rename(self, folder: str, target: str) -> Iterator[Wanted]:
-        yield from self.look(target)
-        yield from self.read(f"{folder}/part-0.parquet")
-        yield from self.write(f"{target}/part-0.parquet")
-        yield from self.delete(folder)
+def replaced(bucket: str, key: str) -> Iterator[Wanted]:
+    """By the library: what is there is read, and then written on that condition, for which S3 wants both rights."""
+    yield "s3:ListBucket", bucket  # an object that is not there is told as such to whom may list
+    yield "s3:GetObject", f"{bucket}/{key}"
+    yield "s3:PutObject", f"{bucket}/{key}"
 
 
 def asked_by_jobs(policies: Any, code: list[str], group: str) -> Iterator[Wanted]:
     """All of a run."""
-    store, own = Hadoop(policies.BUCKET), Hadoop(policies.TABLES)
+    store, own = policies.BUCKET, policies.TABLES
     yield from (("s3:GetObject", each) for each in code)
-    yield from store.look(ARCHIVE.rstrip("/"))
-    for path in (PART.rpartition("/")[0], PART):
-        yield from store.look(path)
-    yield from store.read(PART)
-    for path in (TABLES, f"{TABLES}/jobs", PARTITION):
-        yield from own.look(path)
-    yield from own.write(f"{STAGED}/part-0.parquet")
-    yield from own.read(f"{STAGED}/part-0.parquet")
-    yield from own.delete(PARTITION)
-    yield from own.rename(STAGED, PARTITION)
-    yield from own.write(REPORT)
+    yield "s3:ListBucket", store
+    yield "s3:GetObject", f"{store}/{PART}"
+    yield from replaced(own, ROWS)
+    yield "s3:DeleteObject", f"{own}/{ROWS}"
+    for path in (TABLES, f"{TABLES}/jobs", PARTITION, ROWS):
+        yield from looked_for(own, path)
+    yield from replaced(own, REPORT)
     yield "logs:DescribeLogGroups", "*"
     for action in ("CreateLogStream", "DescribeLogStreams", "PutLogEvents"):
         yield f"logs:{action}", group
@@ -451,7 +426,7 @@ def test_silence_for_some_hours_is_told(which: str, request: pytest.FixtureReque
     alarm = alarm_of(made, "pipeline-not-run")
     assert alarm["TreatMissingData"] == "breaching"
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "LessThanThreshold")
-    assert alarm["EvaluationPeriods"] == made.config.alarms.pipeline_hours < made.config.pipeline.hours
+    assert alarm["EvaluationPeriods"] == made.config.alarms.pipeline_hours
 
 
 def test_a_full_application_is_told_by_the_metrics_of_its_name(staging: Any) -> None:

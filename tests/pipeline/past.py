@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record, encode_part
 from pipeline import tables
 from pipeline.jobs import compact
-from pipeline.jobs.compact import Compacted, Compaction
+from pipeline.jobs.compact import Compaction
+from pipeline.stretch import Compacted
 from pipeline.tables import JOBS
 
 MIDNIGHT_MS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp() * 1000)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterable
+from contextlib import closing, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -11,11 +14,15 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from osqueue.core.history import encode_part
-from osqueue.errors import Conflict, NotFound, NotSupported, Rejected, Unavailable
-from pipeline import tables
-from pipeline.folders import Folders, place
+from osqueue.errors import NotFound, NotSupported, Rejected, Timeout, Unavailable
+from osqueue.stores.address import open_store
+from osqueue.stores.base import Put
+from osqueue.stores.file import FileStore
+from pipeline import stretch, tables
 from pipeline.jobs import compact
-from pipeline.jobs.compact import Compacted, Compaction
+from pipeline.jobs.compact import Compaction
+from pipeline.places import place, store_at
+from pipeline.stretch import Compacted
 from pipeline.tables import ATTEMPTS, JOBS
 from tests.pipeline.past import Archive, at, done, hour, job, jobs, key, lease, run
 
@@ -28,6 +35,11 @@ def everything(spark: SparkSession, archive: Archive) -> list[str]:
 
 def files(archive: Archive) -> dict[Path, int]:
     return {path: path.stat().st_ino for path in archive.tables.rglob("*.parquet")}
+
+
+def marks(archive: Archive) -> list[Path]:
+    """What runs have left unfinished."""
+    return [path for path in archive.tables.glob("_unfinished/*/*") if path.is_file()]
 
 
 def test_parts_become_jobs_and_attempts_of_their_hours(spark: SparkSession, archive: Archive) -> None:
@@ -52,7 +64,7 @@ def test_parts_become_jobs_and_attempts_of_their_hours(spark: SparkSession, arch
         (key(3), 2, "completed", True),
     ]
     assert (archive.tables / "jobs/queue=emails/date=2026-01-05/hour=9").is_dir()
-    assert list((archive.tables / "_staging").iterdir()) == []
+    assert marks(archive) == []
 
 
 def test_the_columns_read_back_have_their_types(spark: SparkSession, archive: Archive) -> None:
@@ -68,9 +80,9 @@ def test_a_run_again_changes_nothing(spark: SparkSession, archive: Archive) -> N
     archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9)])
     archive.write(10, "00-b", [job(2, 8.9), job(3, 9.9)])
     first = run(spark, archive)
-    before = everything(spark, archive)
+    before = everything(spark, archive), files(archive)
     assert run(spark, archive) == first
-    assert everything(spark, archive) == before
+    assert (everything(spark, archive), files(archive)) == before
 
 
 def test_a_repeated_record_stays_in_the_hour_that_had_it_first(spark: SparkSession, archive: Archive) -> None:
@@ -111,6 +123,8 @@ def test_only_the_hours_of_the_range_are_replaced(spark: SparkSession, archive: 
         archive.write(number, "00-a", [job(number, number)])
     run(spark, archive)
     before = files(archive)
+    for number in (8, 9, 10, 11):
+        archive.write(number, "00-b", [job(number + 10, number)])
     told = run(spark, archive, 9, 11)
     assert told.hours == 2
     kept = {path for path in before if before[path] == files(archive).get(path)}
@@ -227,30 +241,55 @@ def test_a_run_that_catches_up_begins_where_the_tables_end(spark: SparkSession, 
     assert [number for number, *_ in jobs(spark, archive)] == [1, 4, 7, 30]
 
 
-@pytest.mark.parametrize("moves", range(4))
-def test_a_run_that_catches_up_mends_the_hour_at_which_another_was_killed(
-    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, moves: int
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_run_that_catches_up_does_what_a_killed_one_has_not(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    for number in (1, 4):
+    """Killed after so many writes: the mark, two files of each of two hours, and the mark once more."""
+    for number in (1, 4, 7):
         archive.write(number, "00-a", [job(number, number)])
     run(spark, archive)
-    left = iter(range(moves))
-    move = Folders.move
+    for number in (1, 4):
+        archive.write(number, "00-late", [job(number + 10, number)])
+    left = iter(range(writes))
 
-    def killed(folders: Folders, source: str, target: str) -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        move(folders, source, target)
+    def killed(method: str) -> None:
+        act = getattr(FileStore, method)
 
-    monkeypatch.setattr(Folders, "move", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run(spark, archive)
+        def acted(*arguments: object) -> object:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return act(*arguments)
+
+        monkeypatch.setattr(FileStore, method, acted)
+
+    monkeypatch.setattr(compact, "in_tasks", lambda _, stretches: list(map(stretch.compact, stretches)))
+    for method in ("put", "put_if_absent", "put_if_match", "delete"):
+        killed(method)
+    with pytest.raises(KeyboardInterrupt) if writes < 6 else nullcontext():
+        run(spark, archive, 1, 5)
     monkeypatch.undo()
-    assert [number for number, *_ in jobs(spark, archive)] != [1, 4]
-    later = Compaction(str(archive.store), str(archive.tables), hour(5), hour(6), catch_up=True)
-    compact.run(spark, later)
-    assert [number for number, *_ in jobs(spark, archive)] == [1, 4]
-    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 2
+    later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
+    told = compact.run(spark, later)
+    assert told.hours == (3 if writes < 6 else 1)
+    assert sorted(number for number, *_ in jobs(spark, archive)) == [1, 4, 7, 11, 14]
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 5
+    assert marks(archive) == []
+
+
+def test_a_run_removes_the_marks_of_its_own_hours_alone(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    folder = archive.tables / "_unfinished/queue=emails"
+    folder.mkdir(parents=True)
+    inside, across = (folder / f"{at(first)}-{at(last)}" for first, last in ((9, 10), (8, 12)))
+    other = archive.tables / "_unfinished/queue=mails" / inside.name
+    other.parent.mkdir()
+    for each in (inside, across, other):
+        each.touch()
+    run(spark, archive, 9, 11)
+    assert sorted(marks(archive)) == sorted([across, other])
+    run(spark, archive)
+    assert marks(archive) == [other]
 
 
 def test_a_run_that_catches_up_takes_up_each_queue_where_it_was_left(
@@ -316,7 +355,7 @@ def test_foreign_files_and_folders_are_left_out(spark: SparkSession, archive: Ar
 def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "BATCH_PARTS", 2)
+    monkeypatch.setattr(compact, "BATCH_PARTS", 1)  # for each of two cores
     archive.write(8, "00-a", [job(1, 7.9)])
     archive.write(8, "00-b", [job(2, 7.9)])
     archive.write(9, "00-c", [job(2, 7.9), job(3, 8.9)])
@@ -331,71 +370,72 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     assert [number for number, *_ in jobs(spark, archive)] == [1, 2, 3, 4]
 
 
-def test_a_row_that_strayed_replaces_nothing(spark: SparkSession, archive: Archive) -> None:
-    for number in (9, 10):
-        archive.write(number, "00-a", [job(number, number)])
-    run(spark, archive)
-    root, nine = str(archive.tables), "queue=emails/date=2026-01-05/hour=9"
-    before = files(archive)
-    with tables.staging(spark, root) as folder:
-        tables.stage(tables.read(spark, root, JOBS), folder, JOBS)
-        staged = dict.fromkeys(tables.partitions(spark, folder, JOBS), folder)
-        with pytest.raises(Conflict, match="hour=10, which was not to be replaced"):
-            tables.publish(spark, root, staged, JOBS, [nine])
-    assert files(archive) == before
-    assert list((archive.tables / "_staging").iterdir()) == []
-
-
-def test_partitions_are_exchanged_in_the_order_of_time(
+def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across_them(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved: list[str] = []
+    monkeypatch.setattr(compact, "STRETCH_PARTS", 1)
+    for number in range(1, 9):
+        for queue in ("emails", "mails"):
+            archive.write(number, "00-a", [job(number, number - 0.1), job(number - 1, number - 1.1)], queue)
+    given: list[stretch.Stretch] = []
+    in_tasks = compact.in_tasks
 
-    class Watched(Folders):
-        def move(self, source: str, target: str) -> None:
-            moved.append(target.removeprefix(f"file://{archive.tables}/"))
+    def seen(session: SparkSession, stretches: Iterable[stretch.Stretch]) -> list[Compacted]:
+        given.extend(stretches)
+        return in_tasks(session, given)
 
-    for number, queue in ((9, "b"), (10, "a"), (31, "a"), (100, "b")):
-        archive.write(number, "00-a", [job(number, number)], queue)
-    monkeypatch.setattr(tables, "Folders", Watched)
+    monkeypatch.setattr(compact, "in_tasks", seen)
+    told = run(spark, archive)
+    assert len(given) == 4
+    assert all(each.queue == one.queue for one in given for each in one.hours)
+    assert (told.jobs, told.repeats) == (18, 14)
+    assert [(number, hour) for number, _, queue, hour in jobs(spark, archive) if queue == "mails"] == [
+        (0, 1),
+        *((number, number) for number in range(1, 9)),
+    ]
+
+
+def test_each_hour_is_one_file(spark: SparkSession, archive: Archive) -> None:
+    for part in "abc":
+        archive.write(9, f"00-{part}", [job(ord(part), 8.9)])
     run(spark, archive)
-    times = (
-        "queue=b/date=2026-01-05/hour=9",
-        "queue=a/date=2026-01-05/hour=10",
-        "queue=a/date=2026-01-06/hour=7",
-        "queue=b/date=2026-01-09/hour=4",
-    )
-    assert moved == [f"{table}/{each}" for each in times for table in ("attempts", "jobs")]
+    names = sorted(f"{path.relative_to(archive.tables)}" for path in files(archive))
+    place = "queue=emails/date=2026-01-05/hour=9/rows.parquet"
+    assert names == [f"attempts/{place}", f"jobs/{place}"]
 
 
-def test_a_folder_that_somebody_else_moves_to_the_same_place_is_noticed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_store_that_fails_is_told_and_what_it_lost_is_made_good(
+    spark: SparkSession, archive: Archive
 ) -> None:
-    """Between the look whether it is free and the move."""
-    source, target = tmp_path / "staged", tmp_path / "table/hour=9"
-    for folder in (source, target):
-        folder.mkdir(parents=True)
-        (folder / f"{folder.name}.parquet").write_text("rows")
-    folders = Folders(spark)
-    with pytest.raises(Unavailable, match="another run writes the same tables"):
-        folders.move(str(source), str(target))
+    for number in range(1, 9):
+        archive.write(number, "00-a", [job(number, number - 0.1)])
+    for seed in range(20):
+        flaky = f"file://{archive.store}?error_rate=0.1&lost_reply_rate=0.1&seed={seed}"
+        with suppress(Unavailable, Timeout):
+            compact.run(spark, Compaction(flaky, str(archive.tables)))
+            break
+    assert [number for number, *_ in jobs(spark, archive)] == [*range(1, 9)]
+    with pytest.raises((Unavailable, Timeout)):
+        compact.run(spark, Compaction(f"file://{archive.store}?error_rate=1", str(archive.tables)))
 
-    class Blind:
-        """A file system that was looked at before the other one's move."""
 
-        def __init__(self, system: object) -> None:
-            self.system = system
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.system, name)
-
-        def exists(self, where: object) -> bool:
-            return "hour=9" not in str(where) and bool(self.system.exists(where))  # type: ignore[attr-defined]
-
-    found = folders._of
-    monkeypatch.setattr(folders, "_of", lambda path: (Blind(found(path)[0]), found(path)[1]))
-    with pytest.raises(Unavailable, match="another run writes the same tables"):
-        folders.move(str(source), str(target))
+def test_an_store_at_an_endpoint_is_compacted_into_a_folder(
+    spark: SparkSession, archive: Archive, s3_endpoint: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # workers have those of the session's begin
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+    address = f"s3://{s3_bucket}/jobs?endpoint={s3_endpoint}&region=us-east-1"
+    damaged = archive.put(9, "00-c", b"no part")
+    archive.write(9, "00-a", [job(1, 8.9)])
+    archive.write(10, "00-b", [job(1, 8.9), job(2, 9.9)])
+    with closing(open_store(address)) as store:
+        for path in archive.store.rglob("*.gz"):
+            store.put(Put(path.relative_to(archive.store).as_posix(), path.read_bytes()))
+    told = compact.run(spark, Compaction(address, str(archive.tables)))
+    assert jobs(spark, archive) == [(1, 1, "emails", 9), (2, 1, "emails", 10)]
+    assert (told.parts, told.repeats) == (2, 1)
+    (aside,) = told.aside
+    assert aside.part == f"s3://{s3_bucket}/jobs/{damaged.relative_to(archive.store)}"
 
 
 def test_a_run_that_fails_leaves_the_tables_as_they_were(
@@ -407,13 +447,13 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     archive.write(9, "00-b", [job(2, 8.9)])
 
     def broken(*_: object) -> None:
-        raise RuntimeError("out of luck")
+        raise Unavailable("out of luck")
 
-    monkeypatch.setattr(compact.transforms, "attempts", broken)
-    with pytest.raises(RuntimeError, match="out of luck"):
+    monkeypatch.setattr(compact, "in_tasks", broken)
+    with pytest.raises(Unavailable, match="out of luck"):
         run(spark, archive)
     assert files(archive) == before
-    assert list((archive.tables / "_staging").iterdir()) == []
+    assert len(marks(archive)) == 1
 
 
 def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
@@ -431,7 +471,8 @@ def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
         (Compaction("s", "t", datetime(2026, 1, 5)), "since"),  # noqa: DTZ001
         (Compaction("s", "t", queues=("No Queue",)), "queue"),
         (Compaction("s", "/tables/2026-*"), "tables"),
-        (Compaction("s3://bucket/[a]", "t"), "store"),
+        (Compaction("gs://bucket", "t"), "store"),
+        (Compaction("s3://bucket?endpiont=x", "t"), "store"),
     ],
 )
 def test_a_mistake_in_the_configuration_is_named(spark: SparkSession, config: Compaction, field: str) -> None:
@@ -441,15 +482,24 @@ def test_a_mistake_in_the_configuration_is_named(spark: SparkSession, config: Co
     assert told.value.message.startswith(f"{field}: ")
 
 
+@pytest.mark.parametrize("address", ["memory://", "https://api"])
+def test_a_store_that_tasks_cannot_reach_is_refused_by_name(address: str) -> None:
+    with pytest.raises(NotSupported, match=r"^store: ") as told:
+        store_at(address, "store")
+    assert told.value.field == "store"
+
+
 @pytest.mark.parametrize("address", ["memory://", "https://api", "s3://b/p?endpoint=http://127.0.0.1:9000"])
-def test_a_store_that_spark_cannot_read_is_refused_by_name(address: str) -> None:
-    with pytest.raises(NotSupported, match="store: Spark"):
-        place(address, "store")
+def test_a_folder_that_spark_cannot_read_is_refused_by_name(address: str) -> None:
+    with pytest.raises(NotSupported, match="tables: Spark"):
+        place(address, "tables")
 
 
-def test_addresses_become_places_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_become_places_for_spark_and_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert place("file:///var/jobs?fsync=off", "store") == "file:///var/jobs"
-    assert place("file://jobs", "store") == f"file://{tmp_path}/jobs"
-    assert place("jobs", "store") == f"file://{tmp_path}/jobs"
-    assert place("s3://bucket/prefix/?region=eu-west-1", "store") == "s3://bucket/prefix"
+    assert place("file:///var/jobs?fsync=off", "tables") == "file:///var/jobs"
+    assert place("s3://bucket/prefix/?region=eu-west-1", "tables") == "s3://bucket/prefix"
+    assert store_at("file:///var/jobs?fsync=off", "store") == "file:///var/jobs?fsync=off"
+    assert store_at("s3://bucket/p?region=eu-west-1", "store") == "s3://bucket/p?region=eu-west-1"
+    for name in ("file://jobs", "jobs"):
+        assert place(name, "tables") == store_at(name, "store") == f"file://{tmp_path}/jobs"

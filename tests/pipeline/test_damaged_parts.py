@@ -7,12 +7,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from osqueue.core.history import encode_part
-from pipeline import archive as history
-from pipeline.jobs.compact import Compacted
+from pipeline.stretch import Compacted
 from tests.pipeline.past import Archive, job, jobs, run
 
 GOOD = encode_part([job(number, 8.9) for number in range(100, 400)])
@@ -48,24 +46,6 @@ DAMAGE: dict[str, Callable[[], bytes]] = {
     "a missing job id": lambda: without("job_id"),
     "a newer format": lambda: with_(format=2),
 }
-
-
-@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
-def test_reading_stops_at_damage_of_every_kind(
-    spark: SparkSession, archive: Archive, data: Callable[[], bytes]
-) -> None:
-    archive.write(9, "00-a", [job(1, 8.9)])
-    archive.put(9, "00-b", data())
-    store = f"file://{archive.store}"
-    read: list[int] = []
-    _, aside = history.undamaged(
-        spark,
-        store,
-        history.parts(spark, store, (), None, None),
-        lambda records: read.append(records.collect()),
-    )
-    assert len(read) == 1
-    assert [Path(each.part).name for each in aside] == ["00-b.jsonl.gz"]
 
 
 def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(

@@ -362,6 +362,7 @@ def test_days_whose_jobs_are_gone_are_emptied(spark: SparkSession, archive: Arch
     compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
     metrics.run(spark, Metrics(str(archive.tables)))
     archive.path(20, "00-a").unlink()
+    archive.write(70, "00-a", [done(2, at(60))])  # of a later day: there is an archive still
     compact.run(spark, Compaction(str(archive.store), str(archive.tables), day(5), day(6)))
     metrics.run(spark, Metrics(str(archive.tables), day(5), day(6)))
     assert [tables.read(spark, str(archive.tables), table).count() for table in TABLES] == [0] * len(TABLES)

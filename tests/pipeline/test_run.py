@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from osqueue.errors import Rejected
-from pipeline import tables
+from pipeline import files, tables
 from pipeline.jobs import command, run
 from pipeline.jobs.run import Whole
 from pipeline.tables import JOBS, METRICS_DAILY
@@ -48,7 +48,7 @@ def test_without_a_schedule_everything_is_gone_through_and_a_scheduled_run_leave
     told = run.run(spark, whole(filled, at=SCHEDULED))
     assert (told.compacted.parts, told.compacted.hours) == (1, 1)
     assert held(spark, filled) == {key(number) for number in range(4)}
-    assert "queue=emails/date=2026-01-05" in tables.partitions(spark, str(filled.tables), METRICS_DAILY)
+    assert "queue=emails/date=2026-01-05" in files.days(f"file://{filled.tables}", METRICS_DAILY.name)
 
 
 def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_the_same_result(
@@ -123,4 +123,4 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(command, "session", lambda name: spark)
     assert run.main(["gs://bucket", str(archive.tables), str(archive.tables / "r.html")]) == 1
-    assert "Spark cannot read gs://" in capsys.readouterr().err
+    assert "store: gs:// is no store of this release" in capsys.readouterr().err

@@ -1,63 +1,51 @@
-"""Records as jobs and attempts, on small frames with answers made by hand."""
+"""Records as jobs and attempts, with answers made by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from osqueue import limits
 from osqueue.core.history import AttemptRecord, Record
-from pipeline import archive, tables, transforms
+from pipeline import tables, transforms
 from tests.pipeline.past import at, done, key, lease
 
-DAY = date(2026, 1, 5)
+
+def job(record: Record) -> Any:
+    (found,) = transforms.rows([record], "00-a").jobs.to_pylist()
+    leases = [SimpleNamespace(**each) for each in found.pop("attempts")]
+    return SimpleNamespace(**found, attempts=leases)
 
 
-def frame(spark: SparkSession, records: Sequence[Record], part: str = "00-a", hour: int = 10) -> DataFrame:
-    """Records as Spark reads them: what has its default value is not there."""
-    told = [each for each in archive.RECORD if each.name != archive.DAMAGED_LINE]
-    schema = StructType([*told, StructField("part", StringType())])
-    rows = [
-        {**msgspec.to_builtins(each), "queue": "emails", "date": DAY, "hour": hour, "part": part}
-        for each in records
-    ]
-    return spark.createDataFrame(rows, schema)
-
-
-def job(spark: SparkSession, record: Record) -> Row:
-    (found,) = transforms.jobs(frame(spark, [record])).collect()
-    return found
-
-
-def attempts(spark: SparkSession, *records: Record) -> list[Row]:
-    return sorted(
-        transforms.attempts(transforms.jobs(frame(spark, records))).collect(), key=lambda row: row.run
-    )
+def attempts(*records: Record) -> list[Any]:
+    return [SimpleNamespace(**each) for each in transforms.rows(records, "00-a").attempts.to_pylist()]
 
 
 def moment(ms: int) -> datetime:
-    """As Spark answers it: without a zone, in this machine's."""
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().replace(tzinfo=None)
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 FAILED = lease(1, at(10), at(10) + 500, "failed", error="no route", error_type="OSError")
 
 
-def test_a_record_has_a_column_for_every_field_the_library_writes() -> None:
-    assert [
-        name for name in archive.RECORD.names if name not in ("_damaged", "queue", "date", "hour")
-    ] == list(Record.__struct_fields__)
-    assert archive.RECORD["attempts"].dataType.elementType.names == list(AttemptRecord.__struct_fields__)
+def test_a_lease_in_a_job_has_a_column_for_every_field_the_library_writes() -> None:
+    (found,) = transforms.rows([done(1, at(9), FAILED)], "00-a").jobs["attempts"].to_pylist()
+    assert list(found[0]) == list(AttemptRecord.__struct_fields__)
 
 
-def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job(spark: SparkSession) -> None:
-    found = job(spark, done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
+def test_no_field_that_the_library_writes_is_left_out_of_a_job() -> None:
+    """A field that it adds is found here."""
+    times = {"enqueued_ms": "enqueued_at", "finished_ms": "finished_at", "scheduled_ms": "claimable_at"}
+    untold = {"format", "result_body"}  # neither means anything outside of the store
+    told = {times.get(name, name) for name in Record.__struct_fields__} - untold
+    assert told <= set(tables.JOBS.columns.names)
+
+
+def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job() -> None:
+    found = job(done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
     assert (found.kind, found.priority, found.max_attempts) == (
         "",
         limits.PRIORITY_DEFAULT,
@@ -67,20 +55,18 @@ def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job(spark: SparkSes
     assert (found.why, found.id, found.redriven) == ("", None, False)
 
 
-def test_waiting_counts_from_when_a_job_could_be_claimed(spark: SparkSession) -> None:
-    once = job(spark, done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
+def test_waiting_counts_from_when_a_job_could_be_claimed() -> None:
+    once = job(done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
     assert (once.wait_ms, once.total_ms) == (250, 1000)
     assert (once.enqueued_at, once.started_at, once.finished_at) == tuple(
         map(moment, (at(9), at(9) + 250, at(9) + 1000))
     )
-    later = job(spark, done(2, at(9), lease(1, at(12) + 40, at(12) + 90), scheduled_ms=at(12)))
+    later = job(done(2, at(9), lease(1, at(12) + 40, at(12) + 90), scheduled_ms=at(12)))
     assert (later.claimable_at, later.wait_ms, later.total_ms) == (moment(at(12)), 40, 90)
 
 
-def test_a_job_cancelled_before_its_time_has_waited_for_nothing(spark: SparkSession) -> None:
-    found = job(
-        spark, done(1, at(9), state="cancelled", finished_ms=at(9.5), scheduled_ms=at(12), why="a mistake")
-    )
+def test_a_job_cancelled_before_its_time_has_waited_for_nothing() -> None:
+    found = job(done(1, at(9), state="cancelled", finished_ms=at(9.5), scheduled_ms=at(12), why="a mistake"))
     assert (found.wait_ms, found.total_ms, found.started_at, found.attempts, found.why) == (
         None,
         0,
@@ -90,9 +76,9 @@ def test_a_job_cancelled_before_its_time_has_waited_for_nothing(spark: SparkSess
     )
 
 
-def test_a_redriven_job_tells_only_of_its_leases_since(spark: SparkSession) -> None:
+def test_a_redriven_job_tells_only_of_its_leases_since() -> None:
     again = done(1, at(9), FAILED, lease(3, at(11), at(11) + 70), attempt=1)
-    found = job(spark, again)
+    found = job(again)
     assert [each.run for each in found.attempts] == [3]
     assert (found.redriven, found.started_at, found.wait_ms, found.total_ms) == (
         True,
@@ -118,19 +104,17 @@ def test_a_redriven_job_tells_only_of_its_leases_since(spark: SparkSession) -> N
         pytest.param([(1, "failed")], 0, [], id="cancelled after a redrive"),
     ],
 )
-def test_which_leases_are_a_records_own(
-    spark: SparkSession, history: list[tuple[int, str]], used: int, own: list[int]
-) -> None:
+def test_which_leases_are_a_records_own(history: list[tuple[int, str]], used: int, own: list[int]) -> None:
     leases = [lease(run, at(10) + run, at(10) + run, outcome) for run, outcome in history]
     state = "completed" if history[-1][1] == "completed" else "failed" if used else "cancelled"
-    found = job(spark, done(1, at(9), *leases, attempt=used, state=state))
+    found = job(done(1, at(9), *leases, attempt=used, state=state))
     assert [each.run for each in found.attempts] == own
     assert found.redriven is (len(own) < len(history))
 
 
-def test_a_job_whose_first_leases_are_forgotten_has_no_wait(spark: SparkSession) -> None:
+def test_a_job_whose_first_leases_are_forgotten_has_no_wait() -> None:
     leases = [lease(run, at(10) + run, at(10) + run, "stalled") for run in range(5, 12)]
-    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9), attempt=12))
+    found = job(done(1, at(9), *leases, lease(12, at(11), at(11) + 9), attempt=12))
     assert (len(found.attempts), found.started_at, found.wait_ms, found.total_ms) == (
         8,
         None,
@@ -140,19 +124,15 @@ def test_a_job_whose_first_leases_are_forgotten_has_no_wait(spark: SparkSession)
 
 
 @pytest.mark.parametrize("outcome", ["stalled", "released"])
-def test_a_job_that_may_have_been_redriven_before_what_it_remembers_has_no_times(
-    spark: SparkSession, outcome: str
-) -> None:
+def test_a_job_that_may_have_been_redriven_before_what_it_remembers_has_no_times(outcome: str) -> None:
     """Runs 1 to 4 were three attempts and a redrive, or leases given back: eight leases do not tell."""
     leases = [lease(run, at(10) + run, at(10) + run, outcome) for run in range(5, 12)]
-    found = job(spark, done(1, at(9), *leases, lease(12, at(11), at(11) + 9)))
+    found = job(done(1, at(9), *leases, lease(12, at(11), at(11) + 9)))
     assert (found.started_at, found.wait_ms, found.total_ms) == (None, None, None)
 
 
-def test_attempts_say_who_when_and_how_long(spark: SparkSession) -> None:
-    first, second = attempts(
-        spark, done(1, at(9), FAILED, lease(2, at(11), at(11) + 70, worker="w2"), kind="mail")
-    )
+def test_attempts_say_who_when_and_how_long() -> None:
+    first, second = attempts(done(1, at(9), FAILED, lease(2, at(11), at(11) + 70, worker="w2"), kind="mail"))
     assert (first.job_id, first.run, first.job_run, first.kind, first.worker) == (key(1), 1, 2, "mail", "w1")
     assert (first.outcome, first.error_type, first.error, first.run_ms) == (
         "failed",
@@ -162,12 +142,10 @@ def test_attempts_say_who_when_and_how_long(spark: SparkSession) -> None:
     )
     assert (second.worker, second.started_at, second.ended_at) == ("w2", moment(at(11)), moment(at(11) + 70))
     assert (second.run_ms, second.error, second.heartbeat_at) == (70, "", None)
-    assert (first.queue, first.date, first.hour) == ("emails", DAY, 10)
 
 
-def test_a_lease_that_a_job_did_not_end_with_is_not_final(spark: SparkSession) -> None:
+def test_a_lease_that_a_job_did_not_end_with_is_not_final() -> None:
     found = attempts(
-        spark,
         done(1, at(9), lease(1, at(9), at(9), "failed"), state="cancelled", finished_ms=at(10)),
         done(
             2, at(9), lease(2, at(9), at(9), "failed"), lease(3, at(9), at(9), "stalled", beat_ms=at(9) - 5)
@@ -185,29 +163,31 @@ def test_a_lease_that_a_job_did_not_end_with_is_not_final(spark: SparkSession) -
     assert found[2].heartbeat_at == moment(at(9)) - timedelta(milliseconds=5)
 
 
-def test_repeats_stay_where_they_were_archived_first(spark: SparkSession) -> None:
-    one, two = (done(number, at(9), lease(1, at(9), at(9) + 9)) for number in (1, 2))
-    ended_again = done(1, at(9), FAILED, lease(3, at(11), at(11) + 70), attempt=1)
-    here = transforms.jobs(
-        frame(spark, [one, two, two], "00-b")
-        .unionByName(frame(spark, [one, ended_again], "00-c"))
-        .unionByName(frame(spark, [one], "00-a", hour=11))
-    )
-    keys = here.select("queue", "job_id", "run", "date", "hour", "part")
-    repeats = transforms.repeated(keys)
-    assert sorted((row.job_id, row.run) for row in repeats.collect()) == [(key(1), 1), (key(2), 1)]
-    left = transforms.without_repeats(here, repeats, keys).collect()
-    assert sorted((row.job_id, row.run, row.hour, row.part) for row in left) == [
-        (key(1), 1, 10, "00-b"),
-        (key(1), 3, 10, "00-c"),
-        (key(2), 1, 10, "00-b"),
+def test_the_leases_of_a_job_stand_in_the_same_order_in_both_tables() -> None:
+    """Both are made of the same columns, cut at different places."""
+    records = [
+        done(1, at(9), FAILED, lease(2, at(11), at(11) + 70)),
+        done(2, at(9), state="cancelled"),
+        done(3, at(9), FAILED, lease(3, at(11), at(11) + 9), attempt=1),
+        done(4, at(9), lease(1, at(9), at(10))),
     ]
+    both = transforms.rows(records, "00-a")
+    nested = [(row["job_id"], each["run"]) for row in both.jobs.to_pylist() for each in row["attempts"]]
+    assert nested == [(key(1), 1), (key(1), 2), (key(3), 3), (key(4), 1)]
+    assert [(row["job_id"], row["run"]) for row in both.attempts.to_pylist()] == nested
 
 
-def test_the_tables_columns_are_those_that_the_transforms_make(spark: SparkSession) -> None:
-    jobs = transforms.jobs(frame(spark, [done(1, at(9), FAILED)]))
-    assert sorted(jobs.columns) == sorted(tables.JOBS.schema.names)
-    assert sorted(transforms.attempts(jobs).columns) == sorted(tables.ATTEMPTS.schema.names)
+def test_an_ending_is_told_from_others_of_the_same_job() -> None:
+    once, again = (done(1, at(9), lease(run, at(9), at(9))) for run in (1, 3))
+    assert transforms.key(once) != transforms.key(again)
+    assert transforms.key(done(1, at(9), lease(12, at(9), at(9)))) != transforms.key(once)
+
+
+def test_the_tables_columns_are_those_that_the_transforms_make() -> None:
+    both = transforms.rows([done(1, at(9), FAILED)], "00-a")
+    for made, table in ((both.jobs, tables.JOBS), (both.attempts, tables.ATTEMPTS)):
+        assert made.schema == table.arrow
+        assert made.column_names == table.columns.names
 
 
 def test_every_column_says_what_it_holds() -> None:

@@ -80,19 +80,25 @@ def read(names: Sequence[str]) -> Flow[list[list[Record]]]:
     found: list[list[Record]] = []
     for at in range(0, len(names), PARTS_AT_ONCE):
         group = names[at : at + PARTS_AT_ONCE]
-        replies = yield All(tuple(map(Get, group)))
-        for tried in range(1, READ_TRIES):
-            if not any(isinstance(reply, Failed) for reply in replies):
-                break
-            yield Sleep(READ_PAUSE_SECONDS * tried)
-            replies = yield All(tuple(map(Get, group)))
-        for name, reply in zip(group, replies, strict=True):
-            if isinstance(reply, Missing):
-                found.append([])
-            elif not isinstance(reply, Found):
-                raise unavailable(reply, name)
-            else:
-                found.append(decode_part(reply.body, name))
+        for name, body in zip(group, (yield from bodies(group)), strict=True):
+            found.append([] if body is None else decode_part(body, name))
+    return found
+
+
+def bodies(names: Sequence[str]) -> Flow[list[bytes | None]]:
+    """Some parts as they lie there, read at once; None: it is not there any more. Raises Unavailable."""
+    asked = tuple(map(Get, names))
+    replies = yield All(asked)
+    for tried in range(1, READ_TRIES):
+        if not any(isinstance(reply, Failed) for reply in replies):
+            break
+        yield Sleep(READ_PAUSE_SECONDS * tried)
+        replies = yield All(asked)
+    found: list[bytes | None] = []
+    for name, reply in zip(names, replies, strict=True):
+        if not isinstance(reply, Found | Missing):
+            raise unavailable(reply, name)
+        found.append(reply.body if isinstance(reply, Found) else None)
     return found
 
 

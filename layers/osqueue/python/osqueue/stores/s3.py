@@ -62,7 +62,7 @@ _CREDENTIALS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",  # of EKS. A token that is no file, as on EMR Serverless, it ignores
 )
 _STATUS_OF = {
     "NotModifiedError": 304,
@@ -298,7 +298,8 @@ class S3Store(PerformingStore):
             if not any(map(os.environ.get, _CREDENTIALS_IN_ENVIRONMENT)) and find_spec("boto3") is not None:
                 from obstore.auth.boto3 import Boto3CredentialProvider
 
-                options["credential_provider"] = Boto3CredentialProvider()
+                # What boto3 gives is good for ten minutes more at least, and obstore asks again after five.
+                options["credential_provider"] = Boto3CredentialProvider(ttl=timedelta(minutes=10))
             self._client = obstore.store.S3Store(
                 self.bucket,
                 client_options={

@@ -1,0 +1,169 @@
+"""A stretch: some hours of one queue, one after the other, from archive parts to the files of both tables.
+
+It runs in one task, with the library's own decoder and stores, and needs nothing of other tasks. The library says what
+is damaged; such a part is set aside and the rest goes on.
+
+Each record stands in the hour in which it was archived first. A record that was archived twice is looked for as far
+back as its job's end, before which no record of it can be: in the parts of those hours, or in the table where the
+archive has purged them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from osqueue.archive import PARTS_AT_ONCE, bodies
+from osqueue.commit.driver import BlockingDriver
+from osqueue.core.history import Record, decode_part
+from osqueue.errors import Damaged, NewerFormat
+
+from . import archive, files, transforms
+from .archive import HOUR_MS, Hour
+from .files import Draft
+from .tables import ATTEMPTS, JOBS
+
+
+class Stretch(Struct, frozen=True):
+    """What one task does."""
+
+    store: str  # address of the archive's store
+    tables: str  # address of the tables
+    queue: str
+    hours: tuple[Hour, ...]  # in order
+
+
+class Aside(Struct, frozen=True):
+    """A part that was left out."""
+
+    part: str  # its address
+    why: str
+
+
+class Compacted(Struct, frozen=True):
+    """What was done."""
+
+    hours: int = 0  # partitions that are as they should be now
+    emptied: int = 0  # of these, those that have no jobs
+    parts: int = 0  # that were read
+    jobs: int = 0  # rows
+    attempts: int = 0  # rows
+    repeats: int = 0  # records that an earlier hour or part had
+    aside: tuple[Aside, ...] = ()  # parts that were left out, and why
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+def compact(stretch: Stretch) -> Compacted:
+    """Make the partitions of some hours what their parts say. Raises Unavailable."""
+    with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
+        task = _Task(stretch, store, tables)
+        total = Compacted()
+        for hour in stretch.hours:
+            total += task.hour(hour)
+        return total
+
+
+@contextmanager
+def _without_cycles() -> Iterator[None]:
+    """Records hold no cycles, and to look for some among millions of them takes as long as all the rest."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class _Task:
+    def __init__(self, stretch: Stretch, store: BlockingDriver, tables: BlockingDriver) -> None:
+        self._stretch = stretch
+        self._store = store
+        self._tables = tables
+        self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
+
+    def hour(self, hour: Hour) -> Compacted:
+        jobs, attempts = (Draft(each.arrow, each.spread) for each in (JOBS, ATTEMPTS))
+        mine: set[str] = set()
+        oldest_ms = hour.at_ms
+        repeats = 0
+        aside: list[Aside] = []
+        for part, records in self._read(hour.parts, aside):
+            oldest_ms = min(oldest_ms, *(each.finished_ms for each in records))
+            fresh = self._fresh(records, mine, oldest_ms, hour.at_ms)
+            repeats += len(records) - len(fresh)
+            rows = transforms.rows(fresh, part.rpartition("/")[2])
+            jobs.add(rows.jobs)
+            attempts.add(rows.attempts)
+        # Leases first: where a new hour has jobs, it is whole.
+        for table, draft in ((ATTEMPTS, attempts), (JOBS, jobs)):
+            self._tables.run(files.replace(files.key_of(table.name, hour.partition), draft.finish()))
+        self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
+        self._keys[hour.at_ms] = mine
+        return Compacted(
+            hours=1,
+            emptied=int(not jobs.rows),
+            parts=len(hour.parts) - len(aside),
+            jobs=jobs.rows,
+            attempts=attempts.rows,
+            repeats=repeats,
+            aside=tuple(aside),
+        )
+
+    def _read(self, parts: Sequence[str], aside: list[Aside]) -> Iterator[tuple[str, list[Record]]]:
+        """The records of those parts that have some and can be read."""
+        for start in range(0, len(parts), PARTS_AT_ONCE):
+            group = parts[start : start + PARTS_AT_ONCE]
+            for part, body in zip(group, self._store.run(bodies(group)), strict=True):
+                why = "it was deleted while it was read" if body is None else "" if body else "it is empty"
+                records: list[Record] = []
+                if body:
+                    try:
+                        records = decode_part(body, part)
+                    except (Damaged, NewerFormat) as error:
+                        why = error.message
+                if why:
+                    aside.append(Aside(f"{self._stretch.store.partition('?')[0]}/{part}", why))
+                elif records:
+                    yield part, records
+
+    def _fresh(self, records: list[Record], mine: set[str], oldest_ms: int, at_ms: int) -> list[Record]:
+        """Those of a part that neither an earlier part nor an earlier hour has; ``mine`` learns of all."""
+        keys = list(map(transforms.key, records))
+        before = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, at_ms)]
+        once = set(keys)
+        if len(once) == len(keys) and all(held.isdisjoint(once) for held in before):
+            mine |= once
+            return records
+        fresh = []
+        for key, record in zip(keys, records, strict=True):
+            if not any(key in held for held in before):
+                fresh.append(record)
+            mine.add(key)
+        return fresh
+
+    def _earlier(self, since_ms: int, until_ms: int) -> list[set[str]]:
+        """The keys of the records of a range of hours."""
+        wanted = range(since_ms, until_ms, HOUR_MS)
+        missing = [at for at in wanted if at not in self._keys]
+        if missing:
+            self._remember(missing[0], missing[-1] + HOUR_MS)
+        return [held for at in wanted if (held := self._keys.setdefault(at, set()))]
+
+    def _remember(self, since_ms: int, until_ms: int) -> None:
+        """Learn the keys of a range of hours from the archive; of those that it has purged, from the table."""
+        queue = self._stretch.queue
+        for hour in self._store.run(archive.hours(queue, since_ms, until_ms)):
+            if hour.at_ms not in self._keys:
+                parts = self._read(hour.parts, [])
+                self._keys[hour.at_ms] = {transforms.key(each) for _, records in parts for each in records}
+        for partition in self._tables.run(files.partitions(JOBS.name, queue, archive.day_of(since_ms))):
+            at = archive.begin_of(partition)
+            if at is not None and since_ms <= at < until_ms and at not in self._keys:
+                held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
+                self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}

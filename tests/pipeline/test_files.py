@@ -1,0 +1,219 @@
+"""The files of tables: what is in one, and that it is replaced by one conditional write or left alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from osqueue.clock import MACHINE
+from osqueue.commit.driver import BlockingDriver
+from osqueue.errors import Unavailable
+from osqueue.stores.base import (
+    Failed,
+    Found,
+    Get,
+    Missing,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Reply,
+    Request,
+    Store,
+)
+from osqueue.stores.counting import CountingStore
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
+from pipeline import files
+from pipeline.files import Draft
+
+KEY = "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("kind", pa.string()), ("leases", pa.list_(pa.struct([("run", pa.int64())])))]
+)
+
+
+def rows(*numbers: int) -> pa.Table:
+    columns = [
+        [f"{each}" for each in numbers],
+        ["mail"] * len(numbers),
+        [[{"run": each}] for each in numbers],
+    ]
+    return pa.Table.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def file(*parts: pa.Table, spread: tuple[str, ...] = ()) -> bytes | None:
+    draft = Draft(SCHEMA, spread)
+    for each in parts:
+        draft.add(each)
+    return draft.finish()
+
+
+# ── What is in one ───────────────────────────────────────────────────────────
+def test_a_file_holds_the_rows_in_the_order_in_which_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 3)
+    body = file(rows(5, 1), rows(2), rows(), rows(9, 8, 7, 6), rows(3))
+    assert body is not None
+    assert pq.read_table(io.BytesIO(body))["id"].to_pylist() == [*"51298763"]
+    told = pq.ParquetFile(io.BytesIO(body)).metadata
+    assert [told.row_group(at).num_rows for at in range(told.num_row_groups)] == [3, 3, 1, 1]
+    assert {told.row_group(0).column(at).compression for at in range(3)} == {"ZSTD"}
+
+
+def test_the_same_rows_make_the_same_bytes_however_they_came() -> None:
+    assert file(rows(1, 2), rows(3)) == file(rows(1), rows(2, 3)) != file(rows(3), rows(1, 2))
+
+
+def test_a_file_without_rows_is_none() -> None:
+    assert file() is file(rows()) is None
+
+
+def test_columns_that_hardly_repeat_have_no_dictionary() -> None:
+    body = file(rows(1, 2, 3), spread=("id", "leases.list.element.run"))
+    told = pq.ParquetFile(io.BytesIO(body or b"")).metadata.row_group(0)
+    columns = {told.column(at).path_in_schema: told.column(at).has_dictionary_page for at in range(3)}
+    assert columns == {"id": False, "kind": True, "leases.list.element.run": False}
+
+
+def test_some_columns_of_a_partition_are_read() -> None:
+    store = MemoryStore()
+    store.put(Put(KEY, file(rows(1, 2)) or b""))
+    partition = KEY.removeprefix("jobs/").removesuffix("/rows.parquet")
+    found = BlockingDriver(store, MACHINE).run(files.columns("jobs", partition, ["id"]))
+    assert found.to_pydict() == {"id": ["1", "2"]}
+
+
+# ── Replacing it ─────────────────────────────────────────────────────────────
+class Scripted(WrappedStore):
+    """Does something else in the place of the next requests, or before them."""
+
+    def __init__(self, *acts: Callable[[Store, Request], Reply | None]) -> None:
+        super().__init__(MemoryStore())
+        self.acts = list(acts)
+        self.asked: list[type] = []
+
+    def perform(self, request: Request) -> Reply:
+        self.asked.append(type(request))
+        act = self.acts.pop(0) if self.acts else None
+        reply = act(self.inner, request) if act else None
+        return reply if reply is not None else self.inner.perform(request)
+
+    async def perform_async(self, request: Request) -> Reply:
+        return self.perform(request)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PAUSE_SECONDS", 0)
+
+
+def held(store: Store) -> bytes | None:
+    found = store.get(Get(KEY))
+    return found.body if isinstance(found, Found) else None
+
+
+def replace(store: Store, body: bytes | None) -> bool:
+    return BlockingDriver(store, MACHINE).run(files.replace(KEY, body))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "writes"),
+    [(None, b"new", 1), (b"old", b"new", 1), (b"old", b"old", 0), (b"old", None, 0), (None, None, 0)],
+    ids=["created", "exchanged", "left alone", "removed", "not there anyway"],
+)
+def test_a_file_is_written_only_where_it_says_something_else(
+    before: bytes | None, after: bytes | None, writes: int
+) -> None:
+    store = CountingStore(MemoryStore())
+    if before is not None:
+        store.inner.perform(Put(KEY, before))
+    assert replace(store, after) is (before != after)
+    assert held(store.inner) == after
+    assert store.requests["put"] == writes
+
+
+def fails(_: Store, __: Request) -> Reply:
+    return Failed(Unavailable("no answer"))
+
+
+def loses_the_reply(store: Store, request: Request) -> Reply:
+    store.perform(request)
+    return Failed(Unavailable("no answer"))
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+@pytest.mark.parametrize("after", [b"new", None])
+@pytest.mark.parametrize("trouble", [fails, loses_the_reply])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_request_without_an_answer_is_looked_after(
+    before: bytes | None, after: bytes | None, trouble: Callable[[Store, Request], Reply], at: int
+) -> None:
+    store = Scripted(*[lambda *_: None] * at, trouble)
+    if before is not None:
+        store.inner.perform(Put(KEY, before))
+    replace(store, after)
+    assert held(store.inner) == after
+
+
+def test_a_store_that_never_answers_is_told() -> None:
+    with pytest.raises(Unavailable, match="no answer"):
+        replace(Scripted(*[fails] * 100), b"new")
+
+
+def test_what_will_not_change_by_itself_is_told_at_once() -> None:
+    store = Scripted(
+        lambda *_: None, lambda *_: Failed(Unavailable("AccessDenied: let the role write.", permanent=True))
+    )
+    with pytest.raises(Unavailable, match="let the role write"):
+        replace(store, b"new")
+    assert store.asked == [Get, PutIfAbsent]
+
+
+def others(body: bytes) -> Callable[[Store, Request], None]:
+    """Another run writes first."""
+
+    def act(store: Store, _: Request) -> None:
+        store.perform(Put(KEY, body))
+
+    return act
+
+
+def look(_: Store, __: Request) -> None:
+    """Nothing happens meanwhile."""
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_what_another_run_has_written_meanwhile_is_not_overwritten_unseen(before: bytes | None) -> None:
+    store = Scripted(look, others(b"its"))
+    if before is not None:
+        store.inner.perform(Put(KEY, before))
+    assert replace(store, b"new") is True
+    write = PutIfAbsent if before is None else PutIfMatch
+    assert store.asked == [Get, write, Get, PutIfMatch]
+    assert held(store.inner) == b"new"
+
+
+def test_another_run_that_writes_the_same_is_no_trouble() -> None:
+    store = Scripted(look, others(b"new"))
+    replace(store, b"new")
+    assert store.asked == [Get, PutIfAbsent, Get]
+
+
+def test_another_run_that_writes_again_and_again_is_told() -> None:
+    acts = [act for number in range(20) for act in (look, others(b"%d" % number))]
+    with pytest.raises(Unavailable, match="another run writes the same tables"):
+        replace(Scripted(*acts), b"new")
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_told() -> None:
+    store = MemoryStore()
+    assert isinstance(store.get(Get(KEY)), Missing)
+    with pytest.raises(Unavailable, match="hour=9"):
+        BlockingDriver(store, MACHINE).run(
+            files.columns("jobs", "queue=emails/date=2026-01-05/hour=9", ["id"])
+        )
