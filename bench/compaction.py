@@ -27,6 +27,7 @@ JOBS = 100_000
 PART_JOBS = 10_000
 HOURS = 24
 ROOT = Path(__file__).resolve().parents[1]
+ALIKE = {"spark.sql.shuffle.partitions": "2", "spark.sql.parquet.compression.codec": "zstd"}
 MIDNIGHT_MS = 1_767_571_200_000  # 2026-01-05, UTC
 SECONDS_MAX = 3600.0  # for all of it
 
@@ -104,7 +105,7 @@ def measure(folder: Path, jobs: int, rounds: int) -> dict[str, Any]:
     from pipeline.jobs import compact
     from pipeline.session import session
 
-    spark = session("osqueue bench", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    spark = session("osqueue bench", master="local[2]", settings=ALIKE)
     small, store = folder / "small", folder / "store"
     fill(small, 5_000)
     parts = fill(store, jobs)

@@ -38,7 +38,7 @@ RELEASE = "emr-spark-8.0.0"  # Spark 4.0.2, as pyproject.toml pins it
 ARCHITECTURE = "ARM64"  # as infra.bundle.EMR builds for, and cheaper
 WORKER_CPUS = 2  # of the driver, and of each executor
 WORKER_GB = 8
-OVERHEAD_GB = 1  # of these, for Python and what else is not Java's heap
+OVERHEAD_GB = 3  # of these, for Python, which compaction is done in, and what else is not Java's heap
 DISK_GB = 20  # what a worker has without a price
 IDLE_MINUTES = 5  # until the application stops; it costs nothing then, nor idle without workers
 

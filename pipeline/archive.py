@@ -1,4 +1,4 @@
-"""The archive hour by hour: which hours a queue has, in which parts. What is in a part the library knows."""
+"""What there is by queue and hour, in the archive and in tables. What is in a part of the archive the library knows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from osqueue.archive import ROOT, folder_of
+from osqueue.archive import ROOT
 from osqueue.commit.effects import Flow
 from osqueue.shards import unavailable
 from osqueue.stores.base import List, Listed
@@ -15,7 +15,7 @@ from osqueue.validation import is_queue_name
 
 SUFFIX = ".jsonl.gz"
 HOUR_MS = 3_600_000
-_AFTER = "~"  # sorts after whatever lies in a queue's folder
+_AFTER = "\U0010ffff"  # sorts after whatever lies in a folder
 _PARTITION = re.compile(r"queue=([^/]+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d?)")
 
 
@@ -50,49 +50,57 @@ def begin_of(partition: str) -> int | None:
     return round(begin.timestamp() * 1000)
 
 
-def day_of(at_ms: int) -> str:
-    """The folder of a moment's day: what sorts after it is of that day or a later one."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):date=%Y-%m-%d}"
-
-
-def queues_of() -> Flow[list[str]]:
-    """The queues that have an archive."""
+def queues_of(folder: str = ROOT) -> Flow[list[str]]:
+    """The queues that the archive, or a table in a folder of its own, tells of. Raises Unavailable."""
     found: list[str] = []
     after = ""
     while True:
-        listed = yield List(ROOT, after=after, limit=1)
+        listed = yield List(folder, after=after, limit=1)
         if not isinstance(listed, Listed):
-            raise unavailable(listed, "the list of the archive")
+            raise unavailable(listed, f"the list of {folder}")
         if not listed.keys:
             return found
-        folder = listed.keys[0].removeprefix(ROOT).partition("/")[0]
-        name = folder.removeprefix("queue=")
-        if folder.startswith("queue=") and is_queue_name(name):
+        first = listed.keys[0].removeprefix(folder).partition("/")[0]
+        name = first.removeprefix("queue=")
+        if first.startswith("queue=") and is_queue_name(name):
             found.append(name)
-        after = f"{ROOT}{folder}/{_AFTER}"
+        after = f"{folder}{first}/{_AFTER}"
 
 
 def hours(queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[Hour]]:
-    """The hours of a range that have parts, in order. Whatever else lies there is left out."""
-    folder = folder_of(queue)
+    """The hours of a range that have parts, in order. Whatever else lies there is left out. Raises Unavailable."""
     found: dict[int, list[str]] = {}
-    after = folder if since_ms is None else f"{folder}{day_of(since_ms)}"
-    last = folder + _AFTER if until_ms is None else f"{folder}{day_of(until_ms)}/{_AFTER}"
+    for key in (yield from days_of(ROOT, queue, since_ms, until_ms)):
+        at = begin_of(key.removeprefix(ROOT).rpartition("/")[0])
+        if at is not None and key.endswith(SUFFIX) and inside(at, since_ms, until_ms):
+            found.setdefault(at, []).append(key)
+    return [Hour(at, queue, tuple(sorted(found[at], key=_name))) for at in sorted(found)]
+
+
+def days_of(folder: str, queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[str]]:
+    """What lies in a queue's folders from the day of one moment to that of another, in the archive or a table."""
+    own = f"{folder}queue={queue}/"
+    after = own if since_ms is None else f"{own}{_day_of(since_ms)}"
+    last = own + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
+    found: list[str] = []
     while True:
-        listed = yield List(folder, after=after)
+        listed = yield List(own, after=after)
         if not isinstance(listed, Listed):
-            raise unavailable(listed, f"the list of {folder}")
-        for key in listed.keys:
-            at = begin_of(key.removeprefix(ROOT).rpartition("/")[0])
-            if at is not None and key.endswith(SUFFIX) and _inside(at, since_ms, until_ms):
-                found.setdefault(at, []).append(key)
-        if not listed.more or listed.keys[-1] > last:
-            return [Hour(at, queue, tuple(sorted(found[at], key=_name))) for at in sorted(found)]
-        after = listed.keys[-1]
+            raise unavailable(listed, f"the list of {own}")
+        found += listed.keys
+        if not listed.more or found[-1] > last:
+            return found
+        after = found[-1]
 
 
-def _inside(at: int, since_ms: int | None, until_ms: int | None) -> bool:
-    return (since_ms is None or at >= since_ms) and (until_ms is None or at < until_ms)
+def inside(at_ms: int, since_ms: int | None, until_ms: int | None) -> bool:
+    """Is a moment in a range, which may have no beginning or no end?"""
+    return (since_ms is None or at_ms >= since_ms) and (until_ms is None or at_ms < until_ms)
+
+
+def _day_of(at_ms: int) -> str:
+    """The folder of a moment's day."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):date=%Y-%m-%d}"
 
 
 def _name(key: str) -> str:

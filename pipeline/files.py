@@ -2,58 +2,83 @@
 
     <tables>/<table>/<partition>/rows.parquet
 
-A file is written under the condition that nobody else has written it since it was looked at, and only where it says
-something else than before: the same rows give the same bytes. So a reader finds the old rows or the new ones, a task
-that is repeated does no harm, and a run that has nothing to say leaves everything alone.
+A file is written under the condition that nobody else has written it since it was looked at, which is before the rows
+were read that it is made of, and only where it says something else than before: the same rows give the same bytes. So a
+reader finds the old rows or the new ones, and a task that is repeated, or wakes up late, does no harm.
 
 Flows here perform no requests themselves; ``at`` gives them the store of an address.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.effects import Flow, Sleep
-from osqueue.errors import Unavailable
+from osqueue.commit.effects import All, Flow, Sleep
+from osqueue.errors import Damaged, Unavailable
 from osqueue.inventory import keys
 from osqueue.shards import unavailable
 from osqueue.stores.address import open_store
 from osqueue.stores.base import (
     Delete,
     Deleted,
+    DeleteIfMatch,
     Failed,
     Found,
     Get,
+    List,
     Missing,
+    Put,
     PutIfAbsent,
     PutIfMatch,
-    Refused,
-    Reply,
     Written,
 )
 
+from . import archive
+
 NAME = "rows.parquet"
 ROW_GROUP_ROWS = 100_000
-TRIES = 4
-PAUSE_SECONDS = 0.2
-_DAY = re.compile(r"queue=([^/]+)/date=(\d{4}-\d\d-\d\d)(?:/|$)")
+PAUSES_SECONDS = (0.2, 0.8, 3.2)  # before a request is repeated that had no answer
+_DAY = re.compile(rf"(queue=[^/]+/date=\d{{4}}-\d\d-\d\d)/(?:[^/]+/)?{re.escape(NAME)}")
+
+
+class Patient(BlockingDriver):
+    """Asks again where a store did not answer, unless it would matter that a request is carried out twice."""
+
+    def perform(self, effect: Any) -> Any:
+        reply = super().perform(effect)
+        if isinstance(effect, All):
+            return tuple(map(self._again, effect.requests, reply))
+        return self._again(effect, reply)
+
+    def _again(self, request: Any, reply: Any) -> Any:
+        for pause in PAUSES_SECONDS:
+            if not isinstance(reply, Failed) or reply.error.permanent:
+                break
+            if not isinstance(request, Get | List | Put | Delete):
+                break
+            self.machine.sleep(pause)
+            reply = self.store.perform(request)
+        return reply
 
 
 @contextmanager
-def at(address: str) -> Iterator[BlockingDriver]:
+def at(address: str) -> Iterator[Patient]:
     """The store of an address, for flows."""
     store = open_store(address)
     try:
-        yield BlockingDriver(store, MACHINE)
+        yield Patient(store, MACHINE)
     finally:
         store.close()
 
@@ -118,42 +143,79 @@ def _leaves(field: pa.Field, below: str = "") -> Iterator[str]:
 
 
 def columns(table: str, partition: str, names: Sequence[str]) -> Flow[pa.Table]:
-    """Some columns of a partition, which is there."""
+    """Some columns of a partition, which is there. Raises Unavailable, or Damaged where it is no file of a table."""
     key = key_of(table, partition)
     reply = yield Get(key)
     if not isinstance(reply, Found):
         raise unavailable(reply, key)
-    return pq.read_table(io.BytesIO(reply.body), columns=list(names))
+    try:
+        return pq.read_table(io.BytesIO(reply.body), columns=list(names))
+    except pa.ArrowException as error:
+        raise Damaged(f"{key} cannot be read: {error}. Compact its hour again, or delete it.") from error
 
 
 # ── Replacing them ───────────────────────────────────────────────────────────
-def replace(key: str, body: bytes | None) -> Flow[bool]:
-    """Make an object hold exactly this, or not be there (None). False: so it was already.
+class Raced(Unavailable):
+    """Another run has written the same object since it was looked at."""
 
-    Raises Unavailable where the store does not answer, or another run writes the same object again and again.
-    """
-    reply: Reply
-    for tried in range(TRIES):
-        if tried:
-            yield Sleep(PAUSE_SECONDS * tried)
-        there = yield Get(key)
-        if not isinstance(there, Found | Missing):
-            reply = there
-        elif (there.body if isinstance(there, Found) else None) == body:
-            return tried > 0  # by a request that was not answered
-        elif isinstance(there, Missing):
-            reply = yield PutIfAbsent(key, body or b"")
-        elif body is None:
-            reply = yield Delete((key,))
-        else:
-            reply = yield PutIfMatch(key, body, there.version)
-        if isinstance(reply, Written | Deleted):
-            return True
-        if isinstance(reply, Failed) and reply.error.permanent:
-            raise reply.error
-    if isinstance(reply, Refused):
-        raise Unavailable(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
+
+class Look(Struct, frozen=True):
+    """What an object was at some moment; None: it was not there."""
+
+    version: str | None = None
+    digest: bytes | None = None
+
+
+def look(key: str) -> Flow[Look]:
+    """What an object is now. Raises Unavailable."""
+    reply = yield Get(key)
+    if isinstance(reply, Found):
+        return Look(reply.version, _digest(reply.body))
+    if isinstance(reply, Missing):
+        return Look()
     raise unavailable(reply, key)
+
+
+def exchange(key: str, seen: Look, body: bytes | None) -> Flow[None]:
+    """Make an object hold exactly this, or not be there (None), if it still is what was seen.
+
+    Nothing is written where it says this already. Raises Raced or Unavailable: look again, at what the body is made
+    of as well, and repeat.
+    """
+    if seen.digest == _digest(body):
+        return
+    if seen.version is None:
+        reply = yield PutIfAbsent(key, body or b"")
+    elif body is None:
+        reply = yield DeleteIfMatch(key, seen.version)
+    else:
+        reply = yield PutIfMatch(key, body, seen.version)
+    if isinstance(reply, Written | Deleted):
+        return
+    if isinstance(reply, Failed) and reply.error.permanent:
+        raise reply.error
+    now = yield from look(key)  # the answer may have been lost, or somebody else has written the same
+    if now.digest == _digest(body):
+        return
+    if now == seen:
+        raise unavailable(reply, key)
+    raise Raced(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
+
+
+def replace(key: str, body: bytes | None) -> Flow[None]:
+    """The same for what has just been looked at: whoever writes last is right. Raises what ``exchange`` raises."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return (yield from exchange(key, (yield from look(key)), body))
+        except Unavailable as error:
+            if error.permanent:
+                raise
+            yield Sleep(pause)
+    return (yield from exchange(key, (yield from look(key)), body))
+
+
+def _digest(body: bytes | None) -> bytes | None:
+    return None if body is None else hashlib.sha256(body).digest()
 
 
 # ── What is there ────────────────────────────────────────────────────────────
@@ -163,21 +225,25 @@ def exists(root: str, table: str) -> bool:
         return bool(tables.run(keys(f"{table}/", most=1)))
 
 
-def partitions(table: str, queue: str | None = None, day: str = "") -> Flow[list[str]]:
-    """The partitions of a table as the paths of their folders below it; of one queue, also from a day's folder on."""
-    prefix = f"{table}/" if queue is None else f"{table}/queue={queue}/"
-    found = yield from keys(prefix, after=f"{prefix}{day}" if queue is not None else "")
-    named = (key.removeprefix(f"{table}/").rpartition("/") for key in found)
-    return [folder for folder, _, name in named if name == NAME and _DAY.match(folder)]
+def hours(table: str, queue: str, since_ms: int | None = None, until_ms: int | None = None) -> Flow[set[int]]:
+    """When the hours of a range begin that a table has of a queue."""
+    found = set()
+    for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
+        at_ms = archive.begin_of(key.removeprefix(f"{table}/").removesuffix(f"/{NAME}"))
+        if at_ms is not None and archive.inside(at_ms, since_ms, until_ms):
+            found.add(at_ms)
+    return found
 
 
 def days(root: str, table: str, queues: Sequence[str] = (), since: date | None = None) -> list[str]:
     """The days that a table has, as the paths of their folders below it; of some queues, or from one on."""
+    begin = datetime(since.year, since.month, since.day, tzinfo=UTC) if since is not None else None
+    since_ms = None if begin is None else round(begin.timestamp() * 1000)
     found: dict[str, None] = {}
     with at(root) as tables:
-        for queue in queues or (None,):
-            for partition in tables.run(partitions(table, queue)):
-                day = _DAY.match(partition)
-                if day is not None and (since is None or day[2] >= f"{since}"):
-                    found[day[0].rstrip("/")] = None
+        for queue in queues or tables.run(archive.queues_of(f"{table}/")):
+            for key in tables.run(archive.days_of(f"{table}/", queue, since_ms, None)):
+                day = _DAY.fullmatch(key.removeprefix(f"{table}/"))
+                if day is not None:
+                    found[day[1]] = None
     return list(found)

@@ -19,6 +19,8 @@ def store_at(address: str, field: str) -> str:
             f"{field}: memory:// is in one process, and tasks of Spark are others. Use one of {_EXAMPLES}.",
             field=field,
         )
+    if "?" in path:
+        raise Rejected(f"{field}: a ? in a path begins options. Use a folder without one.", field=field)
     address = f"{scheme}://{_absolute(scheme, path)}{options}"
     try:
         open_store(address).close()

@@ -16,16 +16,12 @@ import osqueue
 from osqueue.errors import NotInstalled
 from pipeline.needs import missing
 
-# What results depend on, and what the jobs' own writing gains from.
+# What results depend on.
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.files.ignoreCorruptFiles": "false",  # damaged parts are named, never skipped in silence
+    "spark.sql.files.ignoreCorruptFiles": "false",  # what cannot be read is told, never skipped in silence
     "spark.sql.files.ignoreMissingFiles": "false",
-    # A task writes to so many hours at once before it begins to sort its rows by hour.
-    "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 LOCAL = {
     "spark.ui.enabled": "false",
@@ -75,7 +71,7 @@ def _quietly() -> Iterator[None]:
     """Java is started with a file as its standard error; what it said is printed if it does not come up.
 
     It warns of options that Spark itself gives it, Spark warns of this machine before its log level can be set, and
-    later it logs each damaged part with pages of frames.
+    later it logs each task that failed with pages of frames.
     """
     with tempfile.TemporaryFile() as said:
         ours = os.dup(2)

@@ -5,7 +5,7 @@ is damaged; such a part is set aside and the rest goes on.
 
 Each record stands in the hour in which it was archived first. A record that was archived twice is looked for as far
 back as its job's end, before which no record of it can be: in the parts of those hours, or in the table where the
-archive has purged them.
+archive has purged them. More than a month back nobody looks: a reaper that was away for longer repeats nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
 from msgspec import Struct
 
 from osqueue.archive import PARTS_AT_ONCE, bodies
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.history import Record, decode_part
-from osqueue.errors import Damaged, NewerFormat
+from osqueue.errors import Damaged, NewerFormat, Unavailable
+from osqueue.limits import CLOCK_AHEAD_MS_MAX
 
 from . import archive, files, transforms
 from .archive import HOUR_MS, Hour
 from .files import Draft
 from .tables import ATTEMPTS, JOBS
+
+LOOK_BACK_MS_MAX = 31 * 24 * HOUR_MS
 
 
 class Stretch(Struct, frozen=True):
@@ -62,10 +66,7 @@ def compact(stretch: Stretch) -> Compacted:
     """Make the partitions of some hours what their parts say. Raises Unavailable."""
     with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
         task = _Task(stretch, store, tables)
-        total = Compacted()
-        for hour in stretch.hours:
-            total += task.hour(hour)
-        return total
+        return sum(map(task.hour, stretch.hours), start=Compacted())
 
 
 @contextmanager
@@ -88,21 +89,41 @@ class _Task:
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
 
     def hour(self, hour: Hour) -> Compacted:
-        jobs, attempts = (Draft(each.arrow, each.spread) for each in (JOBS, ATTEMPTS))
+        """Do one hour, and do it anew where the store did not answer or another run was faster."""
+        for pause in files.PAUSES_SECONDS:
+            try:
+                return self._hour(hour)
+            except Unavailable as error:
+                if error.permanent:
+                    raise
+            self._tables.machine.sleep(pause)
+        return self._hour(hour)
+
+    def _hour(self, hour: Hour) -> Compacted:
+        keys = [files.key_of(table.name, hour.partition) for table in (ATTEMPTS, JOBS)]
+        before = [self._tables.run(files.look(key)) for key in keys]  # the parts are not older than this
+        jobs, attempts = (Draft(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
         mine: set[str] = set()
         oldest_ms = hour.at_ms
         repeats = 0
         aside: list[Aside] = []
         for part, records in self._read(hour.parts, aside):
-            oldest_ms = min(oldest_ms, *(each.finished_ms for each in records))
-            fresh = self._fresh(records, mine, oldest_ms, hour.at_ms)
+            ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
+            oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
+            known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
+            fresh, told = _fresh(records, known)
+            try:
+                rows = transforms.rows(fresh, part.rpartition("/")[2])
+            except (pa.ArrowException, OverflowError) as error:
+                aside.append(self._aside(part, f"a value is out of range: {error}"))
+                continue
+            mine |= told
             repeats += len(records) - len(fresh)
-            rows = transforms.rows(fresh, part.rpartition("/")[2])
             jobs.add(rows.jobs)
             attempts.add(rows.attempts)
         # Leases first: where a new hour has jobs, it is whole.
-        for table, draft in ((ATTEMPTS, attempts), (JOBS, jobs)):
-            self._tables.run(files.replace(files.key_of(table.name, hour.partition), draft.finish()))
+        for key, seen, draft in zip(keys, before, (attempts, jobs), strict=True):
+            self._tables.run(files.exchange(key, seen, draft.finish()))
         self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
         self._keys[hour.at_ms] = mine
         return Compacted(
@@ -114,6 +135,9 @@ class _Task:
             repeats=repeats,
             aside=tuple(aside),
         )
+
+    def _aside(self, part: str, why: str) -> Aside:
+        return Aside(f"{self._stretch.store.partition('?')[0]}/{part}", why)
 
     def _read(self, parts: Sequence[str], aside: list[Aside]) -> Iterator[tuple[str, list[Record]]]:
         """The records of those parts that have some and can be read."""
@@ -128,24 +152,9 @@ class _Task:
                     except (Damaged, NewerFormat) as error:
                         why = error.message
                 if why:
-                    aside.append(Aside(f"{self._stretch.store.partition('?')[0]}/{part}", why))
+                    aside.append(self._aside(part, why))
                 elif records:
                     yield part, records
-
-    def _fresh(self, records: list[Record], mine: set[str], oldest_ms: int, at_ms: int) -> list[Record]:
-        """Those of a part that neither an earlier part nor an earlier hour has; ``mine`` learns of all."""
-        keys = list(map(transforms.key, records))
-        before = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, at_ms)]
-        once = set(keys)
-        if len(once) == len(keys) and all(held.isdisjoint(once) for held in before):
-            mine |= once
-            return records
-        fresh = []
-        for key, record in zip(keys, records, strict=True):
-            if not any(key in held for held in before):
-                fresh.append(record)
-            mine.add(key)
-        return fresh
 
     def _earlier(self, since_ms: int, until_ms: int) -> list[set[str]]:
         """The keys of the records of a range of hours."""
@@ -162,8 +171,21 @@ class _Task:
             if hour.at_ms not in self._keys:
                 parts = self._read(hour.parts, [])
                 self._keys[hour.at_ms] = {transforms.key(each) for _, records in parts for each in records}
-        for partition in self._tables.run(files.partitions(JOBS.name, queue, archive.day_of(since_ms))):
-            at = archive.begin_of(partition)
-            if at is not None and since_ms <= at < until_ms and at not in self._keys:
-                held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
-                self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+        for at in self._tables.run(files.hours(JOBS.name, queue, since_ms, until_ms)) - self._keys.keys():
+            partition = archive.partition_of(queue, at)
+            held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
+            self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+
+
+def _fresh(records: list[Record], known: Sequence[set[str]]) -> tuple[list[Record], set[str]]:
+    """Those of a part whose keys are not known, each once; and the keys of all."""
+    keys = list(map(transforms.key, records))
+    told = set(keys)
+    if len(told) == len(keys) and all(held.isdisjoint(told) for held in known):
+        return records, told
+    fresh, once = [], set[str]()
+    for key, record in zip(keys, records, strict=True):
+        if key not in once and not any(key in held for held in known):
+            fresh.append(record)
+        once.add(key)
+    return fresh, told

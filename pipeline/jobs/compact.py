@@ -11,11 +11,10 @@ that came late may repeat what later hours have: to mend an hour, leave out ``--
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
-from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from osqueue.archive import ROOT
@@ -23,19 +22,17 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotFound, OsqueueError, Rejected
 from osqueue.inventory import keys
 from osqueue.validation import queue_name
-from pipeline import archive, files, stretch, unfinished
-from pipeline.archive import HOUR_MS, Hour
+from pipeline import files, plan, stretch, unfinished
+from pipeline.archive import HOUR_MS
 from pipeline.jobs import command
 from pipeline.jobs.command import Progress, milliseconds, moment, silent
 from pipeline.places import place, store_at
+from pipeline.plan import Planner, Range
 from pipeline.stretch import Compacted, Stretch
-from pipeline.tables import ATTEMPTS, JOBS, Table
 from pipeline.unfinished import Mark
 
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 128  # parts for each core before progress is told and marks move
-STRETCHES = 2  # for each core in a batch: one that got the smaller hours takes another
-STRETCH_PARTS = 4  # a shorter one is not worth a task, and that its first hour looks back
 
 
 class Compaction(Struct, frozen=True):
@@ -49,23 +46,6 @@ class Compaction(Struct, frozen=True):
     catch_up: bool = (
         False  # begin earlier than since where the tables do not reach so far, as after an outage
     )
-
-
-class _Range(Struct, frozen=True):
-    """What is to be done of a queue."""
-
-    queue: str
-    since_ms: int | None
-    until_ms: int | None
-    hours: list[Hour]  # in order; those without parts are to be emptied
-
-    def covers(self, mark: Mark) -> bool:
-        """Was all done that a mark is about, once this is?"""
-        return (
-            mark.queue == self.queue
-            and (self.since_ms is None or self.since_ms <= mark.since_ms)
-            and (self.until_ms is None or self.until_ms >= mark.until_ms)
-        )
 
 
 def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[datetime, datetime]:
@@ -85,20 +65,18 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
         raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
     with files.at(address) as store, files.at(root) as tables:
         left = tables.run(unfinished.marks())
-        archived = bool(store.run(keys(ROOT, most=1)))
-        todo = []
-        for queue in queues or sorted({*store.run(archive.queues_of()), *_queues_there(tables)}):
-            begin = _reached(tables, queue, since, left) if config.catch_up else since
-            todo.append(_range(store, tables, queue, begin, since, until))
-        if not archived and any(each.hours for each in todo):
+        planner = Planner(store, tables, left)
+        todo = [planner.range(each, since, until, config.catch_up) for each in queues or planner.queues()]
+        if any(each.hours for each in todo) and not store.run(keys(ROOT, most=1)):
             raise NotFound(
-                f"store: there is no archive in {address}, and the tables have hours of this range. They stay as they "
-                "are; check the address."
+                f"store: there is no archive in {address}, and the tables have hours of this range. They stay as "
+                "they are; check the address."
             )
+        for each in todo:
+            tables.run(unfinished.move(set(), planner.skipped(each)))
         done = _run(spark, tables, address, root, todo, progress)
-        for mark in left:
-            if any(each.covers(mark) for each in todo):
-                tables.run(unfinished.move(mark, None))
+        covered = {mark for mark in left if any(each.covers(mark) for each in todo)}
+        tables.run(unfinished.move(covered, set()))
     return done
 
 
@@ -106,98 +84,29 @@ def _hour(at: datetime, field: str) -> int:
     return milliseconds(at, field) // HOUR_MS * HOUR_MS
 
 
-# ── What there is to do ──────────────────────────────────────────────────────
-def _queues_there(tables: BlockingDriver) -> set[str]:
-    """The queues that the tables have."""
-    return {each.partition("/")[0].removeprefix("queue=") for each in tables.run(files.partitions(JOBS.name))}
-
-
-def _reached(tables: BlockingDriver, queue: str, since: int | None, left: Sequence[Mark]) -> int | None:
-    """Where a queue is to be taken up, at a given hour at the latest; None: from its first, the tables have nothing."""
-    there = _there(tables, JOBS, queue)
-    if not there or since is None:
-        return None
-    return min(since, max(there), *(each.since_ms for each in left if each.queue == queue))
-
-
-def _there(tables: BlockingDriver, table: Table, queue: str) -> set[int]:
-    """When the hours begin that a table has of a queue."""
-    found = map(archive.begin_of, tables.run(files.partitions(table.name, queue)))
-    return {at for at in found if at is not None}
-
-
-def _range(
-    store: BlockingDriver,
-    tables: BlockingDriver,
-    queue: str,
-    begin: int | None,
-    since: int | None,
-    until: int | None,
-) -> _Range:
-    """The hours of a range that the archive has, and from ``since`` on those of the tables, which are to be emptied.
-
-    A range without a beginning or an end is that of the archive's hours: what is older may have been purged there.
-    """
-    found = {each.at_ms: each for each in store.run(archive.hours(queue, begin, until))}
-    first = since if since is not None else min(found, default=None)
-    end = until if until is not None else max(found, default=-HOUR_MS) + HOUR_MS
-    if first is not None:
-        for at in _there(tables, JOBS, queue) | _there(tables, ATTEMPTS, queue):
-            if first <= at < end:
-                found.setdefault(at, Hour(at, queue))
-    return _Range(queue, begin, until, [found[at] for at in sorted(found)])
-
-
-# ── Doing it ─────────────────────────────────────────────────────────────────
 def _run(
     spark: SparkSession,
     tables: BlockingDriver,
     store: str,
     root: str,
-    todo: Sequence[_Range],
+    todo: Sequence[Range],
     progress: Progress,
 ) -> Compacted:
     rest = sorted(hour for each in todo for hour in each.hours)
     total, done, parts = Compacted(), 0, sum(len(each.parts) for each in rest)
-    marks: dict[str, Mark] = {}
-    while rest or marks:
-        ahead = {each.queue: Mark(each.queue, each.at_ms, 0) for each in reversed(rest)}
-        ends = {each.queue: each.at_ms + HOUR_MS for each in rest}
-        ahead = {queue: replace(mark, until_ms=ends[queue]) for queue, mark in ahead.items()}
-        for queue in marks | ahead:
-            tables.run(unfinished.move(marks.get(queue), ahead.get(queue)))
-        marks = ahead
-        if not rest:
-            break
+    emptying = {mark for each in todo for mark in each.emptying()}
+    marks: set[Mark] = set()
+    while rest:
+        now = plan.ahead(rest) | emptying
+        tables.run(unfinished.move(marks, now))
+        marks = now
         cores = max(1, spark.sparkContext.defaultParallelism)  # more of them as a cluster grows
-        batch, rest = _batch(rest, BATCH_PARTS * cores)
-        total = sum(in_tasks(spark, _stretches(store, root, batch, STRETCHES * cores)), start=total)
+        batch, rest = plan.batch(rest, BATCH_PARTS * cores)
+        total = sum(in_tasks(spark, plan.stretches(store, root, batch, cores)), start=total)
         done += sum(len(each.parts) for each in batch)
         progress(done, parts)
+    tables.run(unfinished.move(marks, set()))
     return total
-
-
-def _batch(hours: Sequence[Hour], parts: float) -> tuple[list[Hour], list[Hour]]:
-    """The first hours, with so many parts unless a single one has more, and the others."""
-    taken = 0
-    for at, each in enumerate(hours):
-        taken += len(each.parts)
-        if taken > parts and at:
-            return list(hours[:at]), list(hours[at:])
-    return list(hours), []
-
-
-def _stretches(store: str, root: str, hours: Sequence[Hour], tasks: int) -> Iterator[Stretch]:
-    """The same hours for about so many tasks: each has hours of one queue that follow one another."""
-    enough = max(STRETCH_PARTS, sum(len(each.parts) for each in hours) / tasks)
-    queues: dict[str, list[Hour]] = {}
-    for each in hours:
-        queues.setdefault(each.queue, []).append(each)
-    for queue, rest in queues.items():
-        left = rest
-        while left:
-            mine, left = _batch(left, enough)
-            yield Stretch(store, root, queue, tuple(mine))
 
 
 def in_tasks(spark: SparkSession, stretches: Iterable[Stretch]) -> list[Compacted]:
@@ -212,7 +121,7 @@ def in_tasks(spark: SparkSession, stretches: Iterable[Stretch]) -> list[Compacte
 
 
 def _answer(mine: Stretch) -> Compacted | OsqueueError:
-    """The error as an answer: Spark would wrap it in pages of frames."""
+    """The error as an answer: it has tried for long enough, and Spark would wrap it in pages of frames."""
     try:
         return stretch.compact(mine)
     except OsqueueError as error:
@@ -231,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--look-back", type=int, default=LOOK_BACK_HOURS, help="hours that had ended by --at (3)"
     )
     given = parser.parse_args(arguments)
+    if given.look_back < 1:
+        parser.error("--look-back is less than 1: give hours, such as 3")
     if given.at is not None and (given.since is not None or given.until is not None):
         parser.error("--at sets the hours by itself: leave out --since and --until")
     since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)

@@ -30,7 +30,13 @@ class Whole(Struct, frozen=True):
     out: str  # the HTML file to write
     queues: tuple[str, ...] = ()  # none: all
     target_ms: int = metrics.TARGET_MS  # the longest wait on target
-    at: datetime | None = None  # when the run was scheduled; None: go through everything
+    at: datetime | None = (
+        None  # when the run was scheduled; None: go through everything, or the following range
+    )
+    since: datetime | None = (
+        None  # without at: of the archive and of what is measured and reported; None: the first
+    )
+    until: datetime | None = None  # without at: the end; None: the last
     hours: int = compact.LOOK_BACK_HOURS  # with at: archived hours that had ended by then
     days: int = metrics.LOOK_BACK_DAYS  # with at: days before it that are measured anew and reported
 
@@ -51,8 +57,11 @@ def run(
         if getattr(config, field) < 1:
             raise Rejected(f"{field}: it is less than 1. Give a number such as 3.", field=field)
     at, (store, root, queues) = config.at, (config.store, config.tables, config.queues)
-    first, last = (None, None) if at is None else compact.hours_before(at, config.hours)
-    since, until = (None, None) if at is None else metrics.days_before(at, config.days)
+    if at is not None and (config.since is not None or config.until is not None):
+        raise Rejected("at: it sets the range by itself. Leave out since and until.", field="at")
+    asked = config.since, config.until
+    first, last = asked if at is None else compact.hours_before(at, config.hours)
+    since, until = asked if at is None else metrics.days_before(at, config.days)
     archived = compact.Compaction(store, root, first, last, queues, catch_up=at is not None)
     compacted = compact.run(spark, archived, progress("archive parts"))
     measuring = metrics.Metrics(root, since, until, queues, config.target_ms)
@@ -71,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--target-ms", type=int, default=metrics.TARGET_MS, help="the longest wait on target (60000)"
     )
     parser.add_argument("--at", type=moment, help="when the run was scheduled (go through everything)")
+    parser.add_argument("--since", type=moment, help="without --at: the first hour (the first archived one)")
+    parser.add_argument("--until", type=moment, help="without --at: the end (of the last archived hour)")
     parser.add_argument(
         "--hours",
         type=int,
@@ -84,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="with --at: days to measure and report, up to it (7)",
     )
     given = parser.parse_args(arguments)
-    ranges = (given.at, given.hours, given.days)
+    ranges = (given.at, given.since, given.until, given.hours, given.days)
     config = Whole(given.store, given.tables, given.out, tuple(given.queue), given.target_ms, *ranges)
     return command.finish("pipeline", lambda spark: run(spark, config, command.told))
 

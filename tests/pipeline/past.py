@@ -107,3 +107,8 @@ def jobs(spark: SparkSession, archive: Archive) -> list[tuple[int, int, str, int
     return sorted(
         (int(row.job_id[-12:], 16), row.run, row.queue, row.date.day * 24 - 120 + row.hour) for row in rows
     )
+
+
+def marks(archive: Archive) -> list[Path]:
+    """What runs have left unfinished."""
+    return [path for path in archive.tables.glob("_unfinished/*/*") if path.is_file()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -17,14 +17,13 @@ from osqueue.core.history import encode_part
 from osqueue.errors import NotFound, NotSupported, Rejected, Timeout, Unavailable
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put
-from osqueue.stores.file import FileStore
-from pipeline import stretch, tables
+from pipeline import plan, stretch, tables
 from pipeline.jobs import compact
 from pipeline.jobs.compact import Compaction
 from pipeline.places import place, store_at
 from pipeline.stretch import Compacted
 from pipeline.tables import ATTEMPTS, JOBS
-from tests.pipeline.past import Archive, at, done, hour, job, jobs, key, lease, run
+from tests.pipeline.past import Archive, at, done, hour, job, jobs, key, lease, marks, run
 
 
 def everything(spark: SparkSession, archive: Archive) -> list[str]:
@@ -33,13 +32,8 @@ def everything(spark: SparkSession, archive: Archive) -> list[str]:
     return sorted(str(row) for frame in both for row in frame.collect())
 
 
-def files(archive: Archive) -> dict[Path, int]:
+def written(archive: Archive) -> dict[Path, int]:
     return {path: path.stat().st_ino for path in archive.tables.rglob("*.parquet")}
-
-
-def marks(archive: Archive) -> list[Path]:
-    """What runs have left unfinished."""
-    return [path for path in archive.tables.glob("_unfinished/*/*") if path.is_file()]
 
 
 def test_parts_become_jobs_and_attempts_of_their_hours(spark: SparkSession, archive: Archive) -> None:
@@ -80,9 +74,9 @@ def test_a_run_again_changes_nothing(spark: SparkSession, archive: Archive) -> N
     archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9)])
     archive.write(10, "00-b", [job(2, 8.9), job(3, 9.9)])
     first = run(spark, archive)
-    before = everything(spark, archive), files(archive)
+    before = everything(spark, archive), written(archive)
     assert run(spark, archive) == first
-    assert (everything(spark, archive), files(archive)) == before
+    assert (everything(spark, archive), written(archive)) == before
 
 
 def test_a_repeated_record_stays_in_the_hour_that_had_it_first(spark: SparkSession, archive: Archive) -> None:
@@ -122,12 +116,12 @@ def test_only_the_hours_of_the_range_are_replaced(spark: SparkSession, archive: 
     for number in (8, 9, 10, 11):
         archive.write(number, "00-a", [job(number, number)])
     run(spark, archive)
-    before = files(archive)
+    before = written(archive)
     for number in (8, 9, 10, 11):
         archive.write(number, "00-b", [job(number + 10, number)])
     told = run(spark, archive, 9, 11)
     assert told.hours == 2
-    kept = {path for path in before if before[path] == files(archive).get(path)}
+    kept = {path for path in before if before[path] == written(archive).get(path)}
     assert {path.parent.name for path in kept} == {"hour=8", "hour=11"}
     assert {path.parent.name for path in before.keys() - kept} == {"hour=9", "hour=10"}
 
@@ -241,57 +235,6 @@ def test_a_run_that_catches_up_begins_where_the_tables_end(spark: SparkSession, 
     assert [number for number, *_ in jobs(spark, archive)] == [1, 4, 7, 30]
 
 
-@pytest.mark.parametrize("writes", range(1, 7))
-def test_a_run_that_catches_up_does_what_a_killed_one_has_not(
-    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
-    """Killed after so many writes: the mark, two files of each of two hours, and the mark once more."""
-    for number in (1, 4, 7):
-        archive.write(number, "00-a", [job(number, number)])
-    run(spark, archive)
-    for number in (1, 4):
-        archive.write(number, "00-late", [job(number + 10, number)])
-    left = iter(range(writes))
-
-    def killed(method: str) -> None:
-        act = getattr(FileStore, method)
-
-        def acted(*arguments: object) -> object:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return act(*arguments)
-
-        monkeypatch.setattr(FileStore, method, acted)
-
-    monkeypatch.setattr(compact, "in_tasks", lambda _, stretches: list(map(stretch.compact, stretches)))
-    for method in ("put", "put_if_absent", "put_if_match", "delete"):
-        killed(method)
-    with pytest.raises(KeyboardInterrupt) if writes < 6 else nullcontext():
-        run(spark, archive, 1, 5)
-    monkeypatch.undo()
-    later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
-    told = compact.run(spark, later)
-    assert told.hours == (3 if writes < 6 else 1)
-    assert sorted(number for number, *_ in jobs(spark, archive)) == [1, 4, 7, 11, 14]
-    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 5
-    assert marks(archive) == []
-
-
-def test_a_run_removes_the_marks_of_its_own_hours_alone(spark: SparkSession, archive: Archive) -> None:
-    archive.write(9, "00-a", [job(1, 8.9)])
-    folder = archive.tables / "_unfinished/queue=emails"
-    folder.mkdir(parents=True)
-    inside, across = (folder / f"{at(first)}-{at(last)}" for first, last in ((9, 10), (8, 12)))
-    other = archive.tables / "_unfinished/queue=mails" / inside.name
-    other.parent.mkdir()
-    for each in (inside, across, other):
-        each.touch()
-    run(spark, archive, 9, 11)
-    assert sorted(marks(archive)) == sorted([across, other])
-    run(spark, archive)
-    assert marks(archive) == [other]
-
-
 def test_a_run_that_catches_up_takes_up_each_queue_where_it_was_left(
     spark: SparkSession, archive: Archive
 ) -> None:
@@ -351,6 +294,27 @@ def test_foreign_files_and_folders_are_left_out(spark: SparkSession, archive: Ar
     assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
 
 
+def test_names_that_sort_in_between_or_last_are_found_or_left_out(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for number, queue in enumerate(("a", "a-b", "a0", "ab", "b")):
+        archive.write(9, "00-a", [job(number, 8.9)], queue)
+    for name in ("queue=a/~", "queue=a/übersicht.txt", "zusammenfassung.txt"):
+        (archive.store / "archive" / name).write_text("not ours")
+    assert [queue for _, _, queue, _ in jobs(spark, archive)] == []
+    assert run(spark, archive).jobs == 5
+    assert [queue for _, _, queue, _ in jobs(spark, archive)] == ["a", "a-b", "a0", "ab", "b"]
+
+
+def test_a_job_that_ended_on_a_clock_that_is_ahead_is_looked_for_an_hour_earlier(
+    spark: SparkSession, archive: Archive
+) -> None:
+    ahead = done(1, at(8), lease(1, at(8), at(10) + 30_000))
+    archive.write(9, "00-a", [ahead])
+    archive.write(10, "00-b", [ahead])
+    assert run(spark, archive).repeats == 1
+
+
 # ── Batches, publication, configuration ──────────────────────────────────────
 def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
@@ -373,10 +337,11 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
 def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across_them(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "STRETCH_PARTS", 1)
+    monkeypatch.setattr(plan, "STRETCH_PARTS", 1)
     for number in range(1, 9):
-        for queue in ("emails", "mails"):
-            archive.write(number, "00-a", [job(number, number - 0.1), job(number - 1, number - 1.1)], queue)
+        archive.write(number, "00-a", [job(number, number - 0.1), job(number - 1, number - 1.1)], "mails")
+    for number in range(1, 5):
+        archive.write(number, "00-a", [job(number, number)])
     given: list[stretch.Stretch] = []
     in_tasks = compact.in_tasks
 
@@ -386,9 +351,13 @@ def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across
 
     monkeypatch.setattr(compact, "in_tasks", seen)
     told = run(spark, archive)
-    assert len(given) == 4
+    assert sorted((each.queue, len(each.hours)) for each in given) == [
+        ("emails", 4),
+        ("mails", 2),
+        ("mails", 6),
+    ]
     assert all(each.queue == one.queue for one in given for each in one.hours)
-    assert (told.jobs, told.repeats) == (18, 14)
+    assert (told.jobs, told.repeats) == (13, 7)
     assert [(number, hour) for number, _, queue, hour in jobs(spark, archive) if queue == "mails"] == [
         (0, 1),
         *((number, number) for number in range(1, 9)),
@@ -399,7 +368,7 @@ def test_each_hour_is_one_file(spark: SparkSession, archive: Archive) -> None:
     for part in "abc":
         archive.write(9, f"00-{part}", [job(ord(part), 8.9)])
     run(spark, archive)
-    names = sorted(f"{path.relative_to(archive.tables)}" for path in files(archive))
+    names = sorted(f"{path.relative_to(archive.tables)}" for path in written(archive))
     place = "queue=emails/date=2026-01-05/hour=9/rows.parquet"
     assert names == [f"attempts/{place}", f"jobs/{place}"]
 
@@ -419,7 +388,7 @@ def test_a_store_that_fails_is_told_and_what_it_lost_is_made_good(
         compact.run(spark, Compaction(f"file://{archive.store}?error_rate=1", str(archive.tables)))
 
 
-def test_an_store_at_an_endpoint_is_compacted_into_a_folder(
+def test_an_archive_at_an_endpoint_is_compacted_into_a_folder(
     spark: SparkSession, archive: Archive, s3_endpoint: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # workers have those of the session's begin
@@ -443,7 +412,7 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
 ) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     run(spark, archive)
-    before = files(archive)
+    before = written(archive)
     archive.write(9, "00-b", [job(2, 8.9)])
 
     def broken(*_: object) -> None:
@@ -452,7 +421,7 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     monkeypatch.setattr(compact, "in_tasks", broken)
     with pytest.raises(Unavailable, match="out of luck"):
         run(spark, archive)
-    assert files(archive) == before
+    assert written(archive) == before
     assert len(marks(archive)) == 1
 
 
@@ -472,6 +441,7 @@ def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
         (Compaction("s", "t", queues=("No Queue",)), "queue"),
         (Compaction("s", "/tables/2026-*"), "tables"),
         (Compaction("gs://bucket", "t"), "store"),
+        (Compaction("/jobs?fsync=off", "t"), "store"),
         (Compaction("s3://bucket?endpiont=x", "t"), "store"),
     ],
 )

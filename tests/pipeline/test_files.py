@@ -10,13 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from osqueue.clock import MACHINE
-from osqueue.commit.driver import BlockingDriver
-from osqueue.errors import Unavailable
+from osqueue.commit.effects import All
+from osqueue.errors import Damaged, Unavailable
 from osqueue.stores.base import (
+    Delete,
+    DeleteIfMatch,
     Failed,
     Found,
     Get,
-    Missing,
+    List,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -24,11 +26,10 @@ from osqueue.stores.base import (
     Request,
     Store,
 )
-from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from pipeline import files
-from pipeline.files import Draft
+from pipeline.files import Draft, Patient, Raced
 
 KEY = "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
 SCHEMA = pa.schema(
@@ -84,7 +85,7 @@ def test_some_columns_of_a_partition_are_read() -> None:
     store = MemoryStore()
     store.put(Put(KEY, file(rows(1, 2)) or b""))
     partition = KEY.removeprefix("jobs/").removesuffix("/rows.parquet")
-    found = BlockingDriver(store, MACHINE).run(files.columns("jobs", partition, ["id"]))
+    found = Patient(store, MACHINE).run(files.columns("jobs", partition, ["id"]))
     assert found.to_pydict() == {"id": ["1", "2"]}
 
 
@@ -109,7 +110,7 @@ class Scripted(WrappedStore):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(files, "PAUSES_SECONDS", (0, 0, 0))
 
 
 def held(store: Store) -> bytes | None:
@@ -117,24 +118,30 @@ def held(store: Store) -> bytes | None:
     return found.body if isinstance(found, Found) else None
 
 
-def replace(store: Store, body: bytes | None) -> bool:
-    return BlockingDriver(store, MACHINE).run(files.replace(KEY, body))
+def replace(store: Store, body: bytes | None) -> None:
+    Patient(store, MACHINE).run(files.replace(KEY, body))
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "writes"),
-    [(None, b"new", 1), (b"old", b"new", 1), (b"old", b"old", 0), (b"old", None, 0), (None, None, 0)],
+    ("before", "after", "requests"),
+    [
+        (None, b"new", [Get, PutIfAbsent]),
+        (b"old", b"new", [Get, PutIfMatch]),
+        (b"old", b"old", [Get]),
+        (b"old", None, [Get, DeleteIfMatch]),
+        (None, None, [Get]),
+    ],
     ids=["created", "exchanged", "left alone", "removed", "not there anyway"],
 )
 def test_a_file_is_written_only_where_it_says_something_else(
-    before: bytes | None, after: bytes | None, writes: int
+    before: bytes | None, after: bytes | None, requests: list[type]
 ) -> None:
-    store = CountingStore(MemoryStore())
+    store = Scripted()
     if before is not None:
         store.inner.perform(Put(KEY, before))
-    assert replace(store, after) is (before != after)
+    replace(store, after)
     assert held(store.inner) == after
-    assert store.requests["put"] == writes
+    assert store.asked == requests
 
 
 def fails(_: Store, __: Request) -> Reply:
@@ -146,6 +153,10 @@ def loses_the_reply(store: Store, request: Request) -> Reply:
     return Failed(Unavailable("no answer"))
 
 
+def nothing(_: Store, __: Request) -> None:
+    """Nothing happens meanwhile."""
+
+
 @pytest.mark.parametrize("before", [None, b"old"])
 @pytest.mark.parametrize("after", [b"new", None])
 @pytest.mark.parametrize("trouble", [fails, loses_the_reply])
@@ -153,7 +164,7 @@ def loses_the_reply(store: Store, request: Request) -> Reply:
 def test_a_request_without_an_answer_is_looked_after(
     before: bytes | None, after: bytes | None, trouble: Callable[[Store, Request], Reply], at: int
 ) -> None:
-    store = Scripted(*[lambda *_: None] * at, trouble)
+    store = Scripted(*[nothing] * at, trouble)
     if before is not None:
         store.inner.perform(Put(KEY, before))
     replace(store, after)
@@ -161,17 +172,36 @@ def test_a_request_without_an_answer_is_looked_after(
 
 
 def test_a_store_that_never_answers_is_told() -> None:
+    store = Scripted(*[fails] * 100)
     with pytest.raises(Unavailable, match="no answer"):
-        replace(Scripted(*[fails] * 100), b"new")
+        replace(store, b"new")
+    assert len(store.asked) == 16  # four times four
 
 
 def test_what_will_not_change_by_itself_is_told_at_once() -> None:
     store = Scripted(
-        lambda *_: None, lambda *_: Failed(Unavailable("AccessDenied: let the role write.", permanent=True))
+        nothing, lambda *_: Failed(Unavailable("AccessDenied: let the role write.", permanent=True))
     )
     with pytest.raises(Unavailable, match="let the role write"):
         replace(store, b"new")
     assert store.asked == [Get, PutIfAbsent]
+
+
+@pytest.mark.parametrize("request_", [Get(KEY), List("jobs/"), Put(KEY, b"x"), Delete((KEY,))])
+def test_what_may_be_asked_twice_is(request_: Request) -> None:
+    store = Scripted(fails, fails, fails)
+    assert not isinstance(Patient(store, MACHINE).perform(request_), Failed)
+    store = Scripted(fails, fails, fails, fails)
+    assert isinstance(Patient(store, MACHINE).perform(All((request_, request_)))[0], Failed) is False
+    assert len(store.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "request_", [PutIfAbsent(KEY, b"x"), PutIfMatch(KEY, b"x", "1"), DeleteIfMatch(KEY, "1")]
+)
+def test_what_has_a_condition_is_not_asked_twice(request_: Request) -> None:
+    """The first may have been carried out: then the second one is refused."""
+    assert isinstance(Patient(Scripted(fails), MACHINE).perform(request_), Failed)
 
 
 def others(body: bytes) -> Callable[[Store, Request], None]:
@@ -183,37 +213,40 @@ def others(body: bytes) -> Callable[[Store, Request], None]:
     return act
 
 
-def look(_: Store, __: Request) -> None:
-    """Nothing happens meanwhile."""
-
-
 @pytest.mark.parametrize("before", [None, b"old"])
-def test_what_another_run_has_written_meanwhile_is_not_overwritten_unseen(before: bytes | None) -> None:
-    store = Scripted(look, others(b"its"))
+@pytest.mark.parametrize("after", [b"new", None])
+def test_what_another_run_has_written_since_a_file_was_looked_at_stays(
+    before: bytes | None, after: bytes | None
+) -> None:
+    store = MemoryStore()
     if before is not None:
-        store.inner.perform(Put(KEY, before))
-    assert replace(store, b"new") is True
-    write = PutIfAbsent if before is None else PutIfMatch
-    assert store.asked == [Get, write, Get, PutIfMatch]
-    assert held(store.inner) == b"new"
+        store.perform(Put(KEY, before))
+    driver = Patient(store, MACHINE)
+    seen = driver.run(files.look(KEY))
+    if (before, after) == (None, None):
+        return
+    store.perform(Put(KEY, b"its"))
+    with pytest.raises(Raced, match="another run writes the same tables"):
+        driver.run(files.exchange(KEY, seen, after))
+    assert held(store) == b"its"
 
 
 def test_another_run_that_writes_the_same_is_no_trouble() -> None:
-    store = Scripted(look, others(b"new"))
+    store = Scripted(nothing, others(b"new"))
     replace(store, b"new")
     assert store.asked == [Get, PutIfAbsent, Get]
 
 
 def test_another_run_that_writes_again_and_again_is_told() -> None:
-    acts = [act for number in range(20) for act in (look, others(b"%d" % number))]
-    with pytest.raises(Unavailable, match="another run writes the same tables"):
+    acts = [act for number in range(20) for act in (nothing, others(b"%d" % number), nothing)]
+    with pytest.raises(Raced, match="another run writes the same tables"):
         replace(Scripted(*acts), b"new")
 
 
-def test_a_file_that_is_gone_when_it_is_read_is_told() -> None:
+@pytest.mark.parametrize(("body", "error"), [(None, Unavailable), (b"no table", Damaged)])
+def test_a_file_that_cannot_be_read_is_told(body: bytes | None, error: type[Exception]) -> None:
     store = MemoryStore()
-    assert isinstance(store.get(Get(KEY)), Missing)
-    with pytest.raises(Unavailable, match="hour=9"):
-        BlockingDriver(store, MACHINE).run(
-            files.columns("jobs", "queue=emails/date=2026-01-05/hour=9", ["id"])
-        )
+    if body is not None:
+        store.put(Put(KEY, body))
+    with pytest.raises(error, match="hour=9"):
+        Patient(store, MACHINE).run(files.columns("jobs", "queue=emails/date=2026-01-05/hour=9", ["id"]))

@@ -115,6 +115,21 @@ def test_the_entry_point_takes_the_moment_as_a_scheduler_writes_it(
     assert told["measured"]["since"] == "2026-01-13T00:00:00Z"
 
 
+def test_a_range_is_gone_through_as_it_is_asked_for(spark: SparkSession, filled: Archive) -> None:
+    began, ended = datetime(2026, 1, 14, tzinfo=UTC), datetime(2026, 1, 14, 5, tzinfo=UTC)
+    told = run.run(spark, whole(filled, since=began, until=ended))
+    assert (told.compacted.parts, told.measured.since, told.measured.until) == (
+        2,
+        began,
+        datetime(2026, 1, 15, tzinfo=UTC),
+    )
+
+
+def test_a_schedule_and_a_range_are_not_asked_for_at_once(spark: SparkSession, filled: Archive) -> None:
+    with pytest.raises(Rejected, match="at: it sets the range by itself"):
+        run.run(spark, whole(filled, at=SCHEDULED, since=SCHEDULED))
+
+
 def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
     spark: SparkSession,
     archive: Archive,

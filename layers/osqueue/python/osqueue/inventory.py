@@ -41,11 +41,11 @@ class Walk(Struct):
         self.broken[name] = f"{name} is not there" if missing else error.message
 
 
-def keys(prefix: str, most: int | None = None, after: str = "") -> Flow[list[str]]:
-    """The keys under a prefix and after one, in order, at least ``most`` if there are as many. Raises Unavailable."""
+def keys(prefix: str, most: int | None = None) -> Flow[list[str]]:
+    """The keys under a prefix in order, at least ``most`` if there are as many. Raises Unavailable."""
     found: list[str] = []
     while True:
-        listed = yield List(prefix, after=found[-1] if found else after)
+        listed = yield List(prefix, after=found[-1] if found else "")
         if not isinstance(listed, Listed):
             raise unavailable(listed, f"the list of {prefix}")
         found.extend(listed.keys)

@@ -46,9 +46,9 @@ AT_ONCE = 32  # flows that go on together
 
 
 def together(flows: Sequence[Flow[R]]) -> Flow[list[R]]:
-    """Run flows that only read in step with one another: what they ask for at the same time is asked at once.
+    """Run flows in step with one another: what they ask for at the same time is asked at once.
 
-    The first error ends all of them.
+    The first error ends all of them, wherever they are: they only read, or may be repeated.
     """
     results: dict[int, R] = {}
     for start in range(0, len(flows), AT_ONCE):

@@ -1,0 +1,169 @@
+"""Runs of compaction that are killed, skip hours or meet others: what they leave, and who does the rest."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from osqueue.core.history import Record
+from osqueue.errors import Unavailable
+from osqueue.stores.file import FileStore
+from pipeline import files, stretch, tables
+from pipeline.archive import Hour
+from pipeline.jobs import compact
+from pipeline.jobs.compact import Compaction
+from pipeline.tables import ATTEMPTS
+from tests.pipeline.past import Archive, at, hour, job, jobs, marks, run
+
+
+def ninth(archive: Archive) -> stretch.Stretch:
+    """A task with one hour."""
+    part = archive.path(9, "00-a").relative_to(archive.store).as_posix()
+    hours = (Hour(at(9), "emails", (part,)),)
+    return stretch.Stretch(f"file://{archive.store}", f"file://{archive.tables}", "emails", hours)
+
+
+def kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """End this process's next runs after so many writes to a folder, without a word."""
+    left = iter(range(writes))
+
+    def mortal(method: str) -> None:
+        act = getattr(FileStore, method)
+
+        def acted(*arguments: object) -> object:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return act(*arguments)
+
+        monkeypatch.setattr(FileStore, method, acted)
+
+    for method in ("put", "put_if_absent", "put_if_match", "delete", "delete_if_match"):
+        mortal(method)
+    monkeypatch.setattr(compact, "in_tasks", lambda _, stretches: list(map(stretch.compact, stretches)))
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_run_that_catches_up_does_what_a_killed_one_has_not(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Killed after so many writes: the mark, two files of each of two hours, and the mark once more."""
+    for number in (1, 4, 7):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    for number in (1, 4):
+        archive.write(number, "00-late", [job(number + 10, number)])
+    kill_after(monkeypatch, writes)
+    with pytest.raises(KeyboardInterrupt) if writes < 6 else nullcontext():
+        run(spark, archive, 1, 5)
+    monkeypatch.undo()
+    later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
+    told = compact.run(spark, later)
+    assert told.hours == (3 if writes < 6 else 1)
+    assert sorted(number for number, *_ in jobs(spark, archive)) == [1, 4, 7, 11, 14]
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 5
+    assert marks(archive) == []
+
+
+def test_a_run_removes_the_marks_of_its_own_hours_alone(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    folder = archive.tables / "_unfinished/queue=emails"
+    folder.mkdir(parents=True)
+    inside, across = (folder / f"{at(first)}-{at(last)}" for first, last in ((9, 10), (8, 12)))
+    other = archive.tables / "_unfinished/queue=mails" / inside.name
+    other.parent.mkdir()
+    for each in (inside, across, other):
+        each.touch()
+    run(spark, archive, 9, 11)
+    assert marks(archive) == [across]
+    run(spark, archive)
+    assert marks(archive) == []
+
+
+def test_a_run_leaves_the_marks_of_other_queues(spark: SparkSession, archive: Archive) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    other = archive.tables / f"_unfinished/queue=mails/{at(9)}-{at(10)}"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    compact.run(spark, Compaction(str(archive.store), str(archive.tables), queues=("emails",)))
+    assert marks(archive) == [other]
+
+
+def test_hours_that_a_run_has_skipped_are_done_by_one_that_catches_up(
+    spark: SparkSession, archive: Archive
+) -> None:
+    for number in (1, 3, 4, 7, 40):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive, 1, 2)
+    run(spark, archive, 7, 8)
+    assert [path.name for path in marks(archive)] == [f"{at(2)}-{at(7)}"]
+    later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
+    compact.run(spark, later)
+    assert [number for number, *_ in jobs(spark, archive)] == [1, 3, 4, 7, 40]
+    assert marks(archive) == []
+
+
+@pytest.mark.parametrize("writes", range(2, 6))
+def test_what_a_killed_run_has_not_emptied_is_emptied_by_one_that_catches_up(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Killed after so many writes: two marks, then a file of each table, of two hours."""
+    for number in (1, 2, 3, 9):
+        archive.write(number, "00-a", [job(number, number)])
+    run(spark, archive)
+    for number in (1, 2, 3):
+        archive.path(number, "00-a").unlink()
+    kill_after(monkeypatch, writes)
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, archive, 1, 3)
+    monkeypatch.undo()
+    later = Compaction(str(archive.store), str(archive.tables), hour(9), hour(10), catch_up=True)
+    compact.run(spark, later)
+    assert [number for number, *_ in jobs(spark, archive)] == [3, 9]  # the third nobody asked to empty
+    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 2
+    assert marks(archive) == []
+
+
+def test_a_task_that_wakes_up_late_does_not_bring_back_what_another_run_has_taken_out(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9)])
+    one = ninth(archive)
+    decode = stretch.decode_part
+    asked: list[str] = []
+
+    def late(data: bytes, name: str) -> list[Record]:
+        records = decode(data, name)
+        asked.append(name)
+        if len(asked) == 1:  # read, and not yet written
+            archive.write(9, "00-a", [job(1, 8.9)])
+            stretch.compact(one)
+        return records
+
+    monkeypatch.setattr(stretch, "decode_part", late)
+    monkeypatch.setattr(files, "PAUSES_SECONDS", (0,))
+    assert stretch.compact(one).jobs == 1
+    assert len(asked) == 3
+
+
+def test_an_hour_that_another_run_writes_again_and_again_is_told(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.write(9, "00-a", [job(1, 8.9)])
+    one = ninth(archive)
+    rows, asked = stretch.transforms.rows, itertools.count()
+    target = archive.tables / "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
+
+    def slow(*arguments: Any) -> Any:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(b"%d" % next(asked))
+        return rows(*arguments)
+
+    monkeypatch.setattr(stretch.transforms, "rows", slow)
+    monkeypatch.setattr(files, "PAUSES_SECONDS", (0, 0))
+    with pytest.raises(Unavailable, match="another run writes the same tables"):
+        stretch.compact(one)
+    assert next(asked) == 3
