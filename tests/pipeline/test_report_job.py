@@ -34,7 +34,7 @@ from pipeline.report.model import (
     Report,
     WeekHour,
 )
-from pipeline.tables import ATTEMPTS, JOBS, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, Table
+from pipeline.tables import ATTEMPTS, JOBS, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, Table, write
 
 NOON_MS = 1_790_856_000_000  # Thursday, 1 October 2026, noon
 DAY = date(2026, 10, 1)
@@ -393,7 +393,7 @@ def saved(told: History, folder: Path) -> str:
         (METRICS_WORKERS, told.workers),
         (METRICS_ERRORS, told.errors),
     ):
-        rows.write.partitionBy(table.partitions.names).parquet(str(folder / table.name))
+        write(rows, f"file://{folder}", table)
     return str(folder)
 
 
