@@ -5,12 +5,15 @@ it, a run time to the hour in which the lease ended. Percentiles are exact, over
 linear interpolation between the two nearest ranks. Depth is reconstructed from the timelines: a job waits from the
 moment it can be claimed until its end, except while somebody holds a lease of it. A redriven job waits from its first
 remembered claim on: when it was redriven is not known. Leases that a job has forgotten count as waiting.
+
+To plan a query takes longer than to run it over an hour's jobs, so there are no joins: all is one frame of events; how
+many jobs wait and run in an hour are more rows of it, and the row of an hour or day is one sum over both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Window
@@ -21,37 +24,22 @@ from osqueue.core.history import AttemptRecord
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, RELEASED, STALLED
 
 HOUR, DAY = "hour", "day"
-_LENGTH = {HOUR: "INTERVAL 1 HOUR", DAY: "INTERVAL 1 DAY"}
-OF_JOBS = (  # the columns that figures are made of
-    *("queue", "job_id", "state", "enqueued_at", "claimable_at", "started_at", "finished_at"),
-    *("attempt", "wait_ms", "total_ms"),
-)
-OF_ATTEMPTS = (
-    *(
-        "queue",
-        "job_id",
-        "worker",
-        "started_at",
-        "ended_at",
-        "outcome",
-        "error_type",
-        "error",
-        "run_ms",
-        "final",
-    ),
-)
-_COUNTS = (
-    *("enqueued", "claimed", "completed", "failed", "cancelled", "retried", "stalled", "released", "growth"),
-    *("workers", "on_target"),
-)
+_LENGTH_MS = {HOUR: 3_600_000, DAY: 86_400_000}
+_ONE_HOUR = "INTERVAL 1 HOUR"
+# What an event may be, besides the states in which jobs end.
+_ENQUEUED, _WAITS, _STARTED = "enqueued", "waits", "started"
+_CLAIMED, _HELD, _RAN, _RETRIED, _ENDED = "claimed", "held", "ran", "retried", "ended"
+_COUNTED = (_ENQUEUED, _CLAIMED, COMPLETED, FAILED, CANCELLED, _RETRIED, STALLED, RELEASED)
+RANKS = (50, 95, 99)
+_USED = {"sum": F.sum, "count": F.count, "max": F.max}
+MESSAGES = 10_000  # whose fingerprints a worker remembers: most errors are one of a few
 
 
 class Range(Struct, frozen=True):
-    """The time that figures are about, cut into hours or days."""
+    """The whole hours that figures are about."""
 
-    since_ms: int  # its first hour or day begins
-    until_ms: int  # its last one ends
-    grain: str = HOUR
+    since_ms: int  # the first one begins
+    until_ms: int  # the last one ends
 
     @property
     def since(self) -> Column:
@@ -61,197 +49,194 @@ class Range(Struct, frozen=True):
     def until(self) -> Column:
         return F.timestamp_millis(F.lit(self.until_ms))
 
-    def start(self, at: Column) -> Column:
-        """When the hour or day of a moment begins."""
-        return F.date_trunc(self.grain, at)
-
     @property
-    def length(self) -> Column:
-        return F.expr(_LENGTH[self.grain])
+    def before(self) -> Column:
+        """The last moment that is too early."""
+        return F.timestamp_millis(F.lit(self.since_ms - 1))
 
-    def of(self, frame: DataFrame, at: str) -> DataFrame:
-        """The rows whose event lies within, and the ``start`` of its hour or day."""
-        inside = frame.filter((F.col(at) >= self.since) & (F.col(at) < self.until))
-        return inside.withColumn("start", self.start(F.col(at)))
-
-
-def of_jobs(jobs: DataFrame) -> DataFrame:
-    """As much of the table ``jobs`` as figures are made of."""
-    first = F.slice("attempts.started_ms", 1, 1).alias("started_ms")
-    return jobs.select(*OF_JOBS, F.arrays_zip(first).alias("attempts"))
+    def has(self, at: str) -> Column:
+        return (F.col(at) >= self.since) & (F.col(at) < self.until)
 
 
-def metrics(
-    jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int, known: Sequence[str] = ()
-) -> DataFrame:
-    """Rows of ``metrics_hourly`` or ``metrics_daily``: for each queue every hour from its first to its last event.
+def metrics(jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int) -> DataFrame:
+    """Rows of ``metrics_hourly``."""
+    happened = events(jobs, attempts)
+    return summed(happened, depths(happened, over), over, target_ms)
 
-    ``known`` are queues of which something happened before the range that these jobs need not tell of.
+
+def events(jobs: DataFrame, attempts: DataFrame) -> DataFrame:
+    """All that happened, whenever: by how much jobs waiting and running change, and what there is to add up."""
+    arrived = jobs.dropDuplicates(["queue", "job_id"])  # a job arrives once, however many records it has
+    frames = [
+        (arrived, F.array(_event("enqueued_at", _ENQUEUED))),
+        (jobs, _of_job()),
+        (attempts, _of_attempt()),
+    ]
+    found = [frame.select("queue", F.inline(each)).filter("at is not null") for frame, each in frames]
+    return reduce(DataFrame.union, found)
+
+
+def depths(events: DataFrame, over: Range, known: Sequence[str] = ()) -> DataFrame:
+    """How many jobs wait and run, for each queue every hour from its first to its last event.
+
+    ``known`` are queues of which something happened before the range that these events need not tell of.
     """
-    key = ["queue", "start"]
-    parts = (
-        _arrivals(jobs, over),
-        _endings(jobs, over),
-        _claims(jobs, over, target_ms),
-        over.of(attempts, "started_at").groupBy(*key).agg(F.count("*").alias("claimed")),
-        _leases(attempts, over),
-        _workers(attempts, over),
+    events = events.filter(~F.col("what").isin(_STARTED, _HELD))  # something else tells of their hours, too
+    if known:
+        queues = F.explode(F.array(*map(F.lit, known))).alias("queue")
+        zero = F.lit(0).cast("long")
+        before = (over.before.alias("at"), zero.alias("waiting"), zero.alias("running"))
+        events = events.unionByName(
+            events.sparkSession.range(1).select(queues, *before), allowMissingColumns=True
+        )
+    return levels(events, over, ("waiting", "running"), ("queue",))
+
+
+def summed(events: DataFrame, depths: DataFrame, over: Range, target_ms: int, grain: str = HOUR) -> DataFrame:
+    """Rows of ``metrics_hourly`` or ``metrics_daily``.
+
+    First those of one kind together, and then the few rows of an hour or day: most figures are about one kind.
+    """
+    kinds = (
+        events.filter(over.has("at"))
+        .groupBy("queue", F.date_trunc(grain, "at").alias("start"), "what")
+        .agg(
+            F.count("*").alias("count"),
+            F.percentile("value", F.array(*(F.lit(p / 100) for p in RANKS))).alias("ranks"),
+            F.max("value").alias("longest"),
+            F.count_if(F.col("value") <= target_ms).alias("on_target"),
+            *(add("used").alias(f"used_{name}") for name, add in _USED.items()),
+            F.size(F.collect_set("worker")).alias("workers"),
+        )
     )
-    rows = reduce(
-        lambda left, right: left.join(right, key, "left"),
-        parts,
-        levels(_timeline(jobs, attempts, [(queue, over.since_ms - 1) for queue in known]), over),
+    hours = depths.withColumns({"hour": F.col("start"), "start": F.date_trunc(grain, "start")})
+    growth = F.when(F.col("what") == _ENQUEUED, F.col("count"))
+    growth = F.sum(growth.when(F.col("what").isin(COMPLETED, FAILED, CANCELLED), -F.col("count")))
+    return (
+        kinds.unionByName(hours, allowMissingColumns=True)
+        .groupBy("queue", "start")
+        .agg(
+            *(_of(each, "count", 0).alias(each) for each in _COUNTED),
+            F.coalesce(growth, F.lit(0)).alias("growth"),
+            *_summary("wait", _STARTED),
+            *_summary("run", _RAN),
+            *_summary("total", COMPLETED),
+            F.try_divide(F.sum("used_sum"), F.sum("used_count")).alias("attempts_mean"),
+            F.max("used_max").alias("attempts_max"),
+            *_depth("depth", "waiting", grain),
+            *_depth("running", "running", grain),
+            _of(_HELD, "workers", 0).alias("workers"),
+            F.lit(target_ms).alias("target_ms"),
+            _of(_STARTED, "on_target", 0).alias("on_target"),
+            (_of(_STARTED, "on_target") / _of(_STARTED, "count")).alias("on_target_share"),
+        )
+        .withColumn("date", F.to_date("start"))
     )
-    ended = _or_0("completed") + _or_0("failed") + _or_0("cancelled")
-    rows = rows.withColumn("growth", _or_0("enqueued") - ended)
-    named = {
-        **{name: _or_0(name) for name in _COUNTS},
-        **{f"depth_{each}": F.col(f"waiting_{each}") for each in ("mean", "max", "end")},
-    }
-    return rows.withColumns(named).withColumns(
-        {
-            "target_ms": F.lit(target_ms).cast("long"),
-            "date": F.to_date("start"),
-        }
-    )
 
 
-def _or_0(name: str) -> Column:
-    return F.coalesce(F.col(name), F.lit(0).cast("long"))
+def _of(what: str, name: str, otherwise: int | None = None) -> Column:
+    """A figure of one kind of events; where there are none, something else."""
+    found = F.max(F.when(F.col("what") == what, F.col(name)))
+    return found if otherwise is None else F.coalesce(found, F.lit(otherwise))
 
 
-def _summary(name: str, value: Column) -> list[Column]:
+def _depth(figure: str, name: str, grain: str) -> list[Column]:
+    """The mean over time, the most at one moment, and what it was at the end."""
+    return [
+        (F.sum(f"{name}_ms") / _LENGTH_MS[grain]).alias(f"{figure}_mean"),
+        F.max(f"{name}_max").alias(f"{figure}_max"),
+        F.max_by(f"{name}_end", "hour").alias(f"{figure}_end"),
+    ]
+
+
+def _summary(name: str, what: str) -> list[Column]:
     """p50, p95 and p99, exact, and the longest."""
-    of = F.percentile(value, F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99)))
-    found = [of[at].alias(f"{name}_p{p}_ms") for at, p in enumerate((50, 95, 99))]
-    return [*found, F.max(value).alias(f"{name}_max_ms")]
+    found = [_of(what, "ranks")[at].alias(f"{name}_p{p}_ms") for at, p in enumerate(RANKS)]
+    return [*found, _of(what, "longest").alias(f"{name}_max_ms")]
 
 
-def _arrivals(jobs: DataFrame, over: Range) -> DataFrame:
-    """A job arrives once, however many records it has."""
-    arrived = over.of(jobs, "enqueued_at").dropDuplicates(["queue", "job_id"])
-    return arrived.groupBy("queue", "start").agg(F.count("*").alias("enqueued"))
-
-
-def _endings(jobs: DataFrame, over: Range) -> DataFrame:
-    state = F.col("state")
-    used = F.when(state.isin(COMPLETED, FAILED), F.col("attempt"))
-    return (
-        over.of(jobs, "finished_at")
-        .groupBy("queue", "start")
-        .agg(
-            *(F.count_if(state == each).alias(each) for each in (COMPLETED, FAILED, CANCELLED)),
-            *_summary("total", F.when(state == COMPLETED, F.col("total_ms"))),
-            F.avg(used).alias("attempts_mean"),
-            F.max(used).alias("attempts_max"),
-        )
-    )
-
-
-def _claims(jobs: DataFrame, over: Range, target_ms: int) -> DataFrame:
-    on_target = F.count_if(F.col("wait_ms") <= target_ms)
-    return (
-        over.of(jobs.filter("wait_ms is not null"), "started_at")
-        .groupBy("queue", "start")
-        .agg(
-            *_summary("wait", F.col("wait_ms")),
-            on_target.alias("on_target"),
-            (on_target / F.count("*")).alias("on_target_share"),
-        )
-    )
-
-
-def _leases(attempts: DataFrame, over: Range) -> DataFrame:
-    outcome = F.col("outcome")
-    return (
-        over.of(attempts, "ended_at")
-        .groupBy("queue", "start")
-        .agg(
-            F.count_if((outcome == FAILED) & ~F.col("final")).alias("retried"),
-            F.count_if(outcome == STALLED).alias("stalled"),
-            F.count_if(outcome == RELEASED).alias("released"),
-            *_summary("run", F.when(outcome == COMPLETED, F.col("run_ms"))),
-        )
-    )
-
-
-def _workers(attempts: DataFrame, over: Range) -> DataFrame:
-    """How many workers held a lease at some time of the hour or day."""
-    last = F.greatest(F.col("started_at"), F.col("ended_at") - F.expr("INTERVAL 1 MILLISECOND"))
-    starts = F.sequence(over.start(F.col("started_at")), over.start(last), over.length)
-    held = attempts.select("queue", "worker", F.explode(starts).alias("start"))
-    return held.groupBy("queue", "start").agg(F.count_distinct("worker").alias("workers"))
-
-
-# ── Levels ───────────────────────────────────────────────────────────────────
-def _timeline(jobs: DataFrame, attempts: DataFrame, known: Sequence[tuple[str, int]]) -> DataFrame:
-    """By how many jobs waiting and running change, and when; ``known`` are moments of queues without a change."""
-    moments = jobs.sparkSession.createDataFrame([*known], "queue string, ms long")
+# ── Events ───────────────────────────────────────────────────────────────────
+def _of_job() -> Column:
     begin = F.when(F.col("total_ms").isNotNull(), F.col("claimable_at"))
     held = F.timestamp_millis(F.get("attempts.started_ms", F.lit(0)))
     begin = F.coalesce(begin, held, F.col("finished_at"))
-    changes = [
-        _change(moments, F.timestamp_millis("ms"), 0, 0),
-        _change(jobs, F.col("enqueued_at"), 0, 0),
-        _change(jobs, F.least(begin, F.col("finished_at")), 1, 0),
-        _change(jobs, F.col("finished_at"), -1, 0),
-        _change(attempts, F.col("started_at"), -1, 1),
-        _change(attempts, F.col("ended_at"), 1, -1),
-    ]
-    return reduce(DataFrame.unionByName, changes)
+    first = F.when(F.col("wait_ms").isNotNull(), F.col("started_at"))
+    used = F.when(F.col("state").isin(COMPLETED, FAILED), F.col("attempt"))
+    return F.array(
+        _event(F.least(begin, F.col("finished_at")), _WAITS, waiting=1),
+        _event(first, _STARTED, value=F.col("wait_ms")),
+        _event("finished_at", F.col("state"), waiting=-1, value=F.col("total_ms"), used=used),
+    )
 
 
-def _change(frame: DataFrame, at: Column, waiting: int, running: int) -> DataFrame:
-    return frame.select(
-        "queue",
-        at.alias("at"),
+def _of_attempt() -> Column:
+    outcome = F.col("outcome")
+    what = (
+        F.when(outcome == COMPLETED, _RAN)
+        .when((outcome == FAILED) & ~F.col("final"), _RETRIED)
+        .when(outcome.isin(STALLED, RELEASED), outcome)
+        .otherwise(_ENDED)
+    )
+    last = F.greatest(F.col("started_at"), F.col("ended_at") - F.expr("INTERVAL 1 MILLISECOND"))
+    hours = F.sequence(F.date_trunc(HOUR, "started_at"), F.date_trunc(HOUR, last), F.expr(_ONE_HOUR))
+    return F.concat(
+        F.array(
+            _event("started_at", _CLAIMED, waiting=-1, running=1),
+            _event("ended_at", what, waiting=1, running=-1, value=F.col("run_ms")),
+        ),
+        F.transform(hours, lambda at: _event(at, _HELD, worker=F.col("worker"))),
+    )
+
+
+def _event(
+    at: Column | str,
+    what: Column | str,
+    waiting: int = 0,
+    running: int = 0,
+    value: Column | None = None,
+    used: Column | None = None,
+    worker: Column | None = None,
+) -> Column:
+    """One of ``events``."""
+    return F.struct(
+        (F.col(at) if isinstance(at, str) else at).alias("at"),
+        (F.lit(what) if isinstance(what, str) else what).alias("what"),
         F.lit(waiting).cast("long").alias("waiting"),
         F.lit(running).cast("long").alias("running"),
+        (F.lit(None) if value is None else value).cast("long").alias("value"),
+        (F.lit(None) if used is None else used).cast("int").alias("used"),
+        (F.lit(None) if worker is None else worker).cast("string").alias("worker"),
     )
 
 
-def levels(
-    changes: DataFrame,
-    over: Range,
-    names: Sequence[str] = ("waiting", "running"),
-    by: Sequence[str] = ("queue",),
-) -> DataFrame:
-    """What some quantities were over time, from the changes of them: for every hour or day from the first to the last.
+# ── Levels ───────────────────────────────────────────────────────────────────
+def levels(events: DataFrame, over: Range, names: Sequence[str], by: Sequence[str]) -> DataFrame:
+    """What some quantities were over time, from the changes of them: for every hour from the first event to the last.
 
-    Of each: the mean over time, the most at one moment, what it was at the end, the milliseconds summed over all that
-    it counts, and the share of the time in which it was not zero. Changes at one moment are one change.
+    Of each: what it was at the end, the most at one moment, the milliseconds summed over all that it counts, and those
+    in which it was not zero. Changes at one moment are one change. Hours are independent of each other: how one begins
+    follows from the sums of those before.
     """
-    last = F.timestamp_millis(F.lit(over.until_ms - 1))
-    ends = changes.groupBy(*by).agg(F.min("at").alias("first"), F.max("at").alias("last"))
-    ends = ends.filter((F.col("first") < over.until) & (F.col("last") >= over.since))
-    clamped = changes.join(ends, [*by], "left_semi").withColumn("at", F.greatest(F.col("at"), over.since))
-    first, end = F.greatest(F.col("first"), over.since), F.least(F.col("last"), last)
-    starts = F.sequence(over.start(first), over.start(end), over.length)
-    marks = ends.select(
-        *by, F.explode(starts).alias("at"), *(F.lit(0).cast("long").alias(name) for name in names)
+    events = events.select(*by, "at", *names)
+    at = F.least(F.greatest("at", over.before), over.until)
+    hours = events.groupBy(*by, F.date_trunc(HOUR, at).alias("start")).agg(
+        *(F.sum(n).alias(n) for n in names)
     )
-    inside = clamped.filter(F.col("at") < over.until).select(*by, "at", *names)
-    steps = inside.unionByName(marks).groupBy(*by, "at").agg(*(F.sum(name).alias(name) for name in names))
-    steps = steps.withColumn("start", over.start(F.col("at")))
-    before = Window.partitionBy(*by).orderBy("start").rowsBetween(Window.unboundedPreceding, -1)
-    opening = (
-        steps.groupBy(*by, "start")
-        .agg(*(F.sum(name).alias(name) for name in names))
-        .select(
-            *by,
-            "start",
-            *(F.coalesce(F.sum(name).over(before), F.lit(0)).alias(f"{name}_before") for name in names),
-        )
+    in_order = Window.partitionBy(*by).orderBy("start")
+    following = F.sequence(
+        F.col("start") + F.expr(_ONE_HOUR), F.lead("start").over(in_order), F.expr(_ONE_HOUR)
     )
-    within = Window.partitionBy(*by, "start").orderBy("at")
-    so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    following = F.coalesce(F.lead("at").over(within), F.col("start") + over.length)
-    timed = steps.join(opening, [*by, "start"]).select(
-        *by,
-        "start",
-        "at",
-        (F.unix_millis(following) - F.unix_millis("at")).alias("ms"),
-        *((F.col(f"{name}_before") + F.sum(name).over(so_far)).alias(name) for name in names),
+    beginnings = hours.select(
+        *by, following.alias("at"), *(F.sum(name).over(in_order).alias(name) for name in names)
+    ).withColumn("at", F.explode("at"))
+    inside = (
+        events.unionByName(beginnings).filter(over.has("at")).withColumn("start", F.date_trunc(HOUR, "at"))
+    )
+    within = Window.partitionBy(*by, "start").orderBy("at")  # its sums are those of all at one moment
+    next_at = F.coalesce(F.lead("at").over(within), F.col("start") + F.expr(_ONE_HOUR))
+    ms = F.unix_millis(next_at) - F.unix_millis("at")
+    timed = inside.select(
+        *by, "start", "at", ms.alias("ms"), *(F.sum(name).over(within).alias(name) for name in names)
     )
     return timed.groupBy(*by, "start").agg(*(each for name in names for each in _level(name)))
 
@@ -259,11 +244,10 @@ def levels(
 def _level(name: str) -> list[Column]:
     level, ms = F.col(name), F.col("ms")
     return [
-        (F.sum(level * ms) / F.sum(ms)).alias(f"{name}_mean"),
-        F.max(level).alias(f"{name}_max"),
         F.max_by(level, F.col("at")).alias(f"{name}_end"),
+        F.max(level).alias(f"{name}_max"),
         F.sum(level * ms).alias(f"{name}_ms"),
-        (F.sum(F.when(level > 0, ms).otherwise(0)) / F.sum(ms)).alias(f"{name}_share"),
+        F.sum(F.when(level > 0, ms).otherwise(0)).alias(f"{name}_busy_ms"),
     ]
 
 
@@ -271,35 +255,37 @@ def _level(name: str) -> list[Column]:
 def workers(attempts: DataFrame, over: Range) -> DataFrame:
     """Rows of ``metrics_workers``: the hours in which a worker held a lease."""
     by = ("queue", "worker")
-    changes = [
-        attempts.select(*by, F.col(at).alias("at"), F.lit(delta).cast("long").alias("held"))
-        for at, delta in (("started_at", 1), ("ended_at", -1))
-    ]
-    held = levels(reduce(DataFrame.unionByName, changes), over, ("held",), by)
-    began = over.of(attempts, "started_at").groupBy(*by, "start").agg(F.count("*").alias("claimed"))
     outcomes = (COMPLETED, FAILED, STALLED, RELEASED, CANCELLED)
-    ended = (
-        over.of(attempts, "ended_at")
+    both = [
+        F.struct(F.col(at).alias("at"), what.alias("what"), F.lit(delta).cast("long").alias("held"))
+        for at, what, delta in (("started_at", F.lit(_CLAIMED), 1), ("ended_at", F.col("outcome"), -1))
+    ]
+    events = attempts.select(*by, F.inline(F.array(*both)))
+    told = events.filter(over.has("at")).select(*by, F.date_trunc(HOUR, "at").alias("start"), "what")
+    rows = (
+        told.unionByName(levels(events, over, ("held",), by), allowMissingColumns=True)
         .groupBy(*by, "start")
-        .agg(*(F.count_if(F.col("outcome") == each).alias(each) for each in outcomes))
+        .agg(
+            *(F.count_if(F.col("what") == each).alias(each) for each in (_CLAIMED, *outcomes)),
+            F.max("held_ms").alias("held_ms"),
+            (F.max("held_ms") / _LENGTH_MS[HOUR]).alias("held_mean"),
+            F.max("held_max").alias("held_max"),
+            (F.max("held_busy_ms") / _LENGTH_MS[HOUR]).alias("utilisation"),
+        )
     )
-    rows = held.join(began, [*by, "start"], "left").join(ended, [*by, "start"], "left")
-    rows = rows.withColumns({name: _or_0(name) for name in ("claimed", *outcomes)})
-    busy = F.col("held_ms") > 0
-    for name in ("claimed", *outcomes):
-        busy = busy | (F.col(name) > 0)
-    return rows.filter(busy).withColumns({"utilisation": F.col("held_share"), "date": F.to_date("start")})
+    busy = F.greatest("held_ms", _CLAIMED, *outcomes) > 0
+    return rows.filter(busy).withColumn("date", F.to_date("start"))
 
 
 def errors(attempts: DataFrame, over: Range) -> DataFrame:
     """Rows of ``metrics_errors``: which errors ended leases, by the library's own fingerprint."""
-    what = ["outcome", "error_type", "error"]
-    found = over.of(attempts.filter(F.col("outcome").isin(FAILED, STALLED)), "ended_at")
+    found = attempts.filter(F.col("outcome").isin(FAILED, STALLED) & over.has("ended_at"))
     named = F.udf(_named, "type string, text string, same string, mark string")
-    names = found.select(*what).distinct().withColumn("named", named(*what))
     return (
-        found.join(names, what)
-        .groupBy("queue", "start", F.col("named.mark").alias("fingerprint"))
+        found.withColumn("named", named("outcome", "error_type", "error"))
+        .groupBy(
+            "queue", F.date_trunc(HOUR, "ended_at").alias("start"), F.col("named.mark").alias("fingerprint")
+        )
         .agg(
             F.min("named.type").alias("error_type"),
             F.min("named.same").alias("error"),
@@ -314,6 +300,7 @@ def errors(attempts: DataFrame, over: Range) -> DataFrame:
     )
 
 
+@lru_cache(MESSAGES)
 def _named(outcome: str, error_type: str, error: str) -> tuple[str, str, str, str]:
     """An error's type and message, the message without what differs, and the fingerprint."""
     kind, text = error_of(AttemptRecord(0, "", 0, 0, outcome, error, error_type))

@@ -32,6 +32,8 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # a job to list files pays off on S3 only
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Metrics are some 150 classes: with room for 100, a session that computes them again compiles all of them again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
 

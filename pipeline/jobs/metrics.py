@@ -34,7 +34,6 @@ from pipeline.tables import (
     Table,
 )
 
-TABLES = (METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
 DAY_MS = 86_400_000
 TARGET_MS = 60_000
 LOOK_BACK_DAYS = 7
@@ -78,30 +77,24 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Me
     last = until if until is not None else _floor(ends.last) + DAY_MS if ends.last is not None else since
     if first is None or last is None or first >= last:
         return Measured()
-    jobs, attempts = figures.of_jobs(jobs).persist(), attempts.select(*figures.OF_ATTEMPTS).persist()
-    known = sorted(_queues_before(root, first, queues))
-    made = _frames(jobs, attempts, first, last, config.target_ms, known) if known or ends.first else {}
-    rows = dict.fromkeys((table.name for table in TABLES), 0)
-    for done, table in enumerate(TABLES, start=1):
-        written = tables.write(made[table.name], root, table) if made else {}
+    events = figures.events(jobs, attempts).persist()
+    over = Range(first, last)
+    depths = figures.depths(events, over, sorted(_queues_before(root, first, queues))).persist()
+    frames = {
+        METRICS_HOURLY: figures.summed(events, depths, over, config.target_ms),
+        METRICS_DAILY: figures.summed(events, depths, over, config.target_ms, DAY),
+        METRICS_WORKERS: figures.workers(attempts, over),
+        METRICS_ERRORS: figures.errors(attempts, over),
+    }
+    rows = {}
+    for done, (table, frame) in enumerate(frames.items(), start=1):
+        written = tables.write(frame, root, table)
         rows[table.name] = sum(written.values())
         _empty(root, table, queues, first, last, written.keys())
-        progress(done, len(TABLES))
-    jobs.unpersist()
-    attempts.unpersist()
+        progress(done, len(frames))
+    events.unpersist()
+    depths.unpersist()
     return Measured(_moment(first), _moment(last), rows)
-
-
-def _frames(
-    jobs: DataFrame, attempts: DataFrame, first: int, last: int, target_ms: int, known: Sequence[str]
-) -> dict[str, DataFrame]:
-    hours, days = Range(first, last), Range(first, last, DAY)
-    return {
-        METRICS_HOURLY.name: figures.metrics(jobs, attempts, hours, target_ms, known),
-        METRICS_DAILY.name: figures.metrics(jobs, attempts, days, target_ms, known),
-        METRICS_WORKERS.name: figures.workers(attempts, hours),
-        METRICS_ERRORS.name: figures.errors(attempts, hours),
-    }
 
 
 def _history(
