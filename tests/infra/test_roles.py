@@ -20,9 +20,10 @@ from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
 from osqueue.bulk import BulkWriter
+from osqueue.core.intents import announced, intent_body, intent_key
 from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as Announced
-from osqueue.core.wire import announced, decode_head, intent_body, intent_key
+from osqueue.core.wire import decode_head
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.shards import root_of
@@ -143,7 +144,7 @@ class Deployment:
         (key,) = self.keys.draw(0)
         ops = (Enqueue((New(key, b"0", "json", priority=9),)),)
         request = Announced(f"{self.writers:016x}", 1, 7, head.seq, head.epoch, ops)
-        place = announced(root) + intent_key(request, 1024)
+        place = announced(root) + intent_key(request, 1024, head.seals)
         self.store.perform(base.Put(place, intent_body(request), durable=False))
 
     def reap(self) -> None:

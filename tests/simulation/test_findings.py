@@ -8,11 +8,11 @@ import pytest
 
 from osqueue import limits
 from osqueue.commit.effects import All, Effect, Sleep
-from osqueue.commit.intents import within_bytes
 from osqueue.commit.protocol import commit
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.commit.writer import Writer
 from osqueue.core.draft import Context
+from osqueue.core.intents import within_bytes
 from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Sweep
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums

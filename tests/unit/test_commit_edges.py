@@ -10,7 +10,8 @@ import pytest
 
 from osqueue import Queue, Throttled, Unavailable, Unknown
 from osqueue import Timeout as StoreTimeout
-from osqueue.core.wire import announced, decode_head, parse_intent_key
+from osqueue.core.intents import announced, parse_intent_key
+from osqueue.core.wire import decode_head
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
@@ -171,11 +172,11 @@ def test_a_refused_swap_is_announced_under_the_identity_it_was_sent_with(
     name = parse_intent_key(key)
     assert name is not None
     sent = [
-        decode_head(each.body).sessions[name.env]
+        decode_head(each.body).sessions[name.request.env]
         for each in script(q).seen
         if isinstance(each, PutIfMatch) and each.key == ROOT + "head"
     ]
-    assert {(row.n, row.nonce) for row in sent[1:]} == {(name.n, name.nonce)}
+    assert {(row.n, row.nonce) for row in sent[1:]} == {(name.request.n, name.request.nonce)}
     assert payloads(other) == ["first", "mine", "second", "theirs"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
-from osqueue.core.wire import announced
+from osqueue.core.intents import announced
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
@@ -212,8 +212,8 @@ def test_announcements_that_cannot_be_read_are_left_for_those_who_can(shop: Shop
     q = shop.queue()
     q.enqueue(1)
     strange = [
-        "000000000001.00000000000000aa.1.00000000000000bb.7.2kAAAA",
-        "000000000001.00000000000000aa.1.00000000000000bb.1.1b",
+        "000000000001.00000000000000aa.1.00000000000000bb.7.2.AAAA",
+        "000000000001.00000000000000aa.1.00000000000000bb.1.1.",
         "README",
     ]
     for name in strange:

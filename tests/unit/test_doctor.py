@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.wire import announced, decode_head
+from osqueue.core.intents import announced
+from osqueue.core.wire import decode_head
 from osqueue.probes import OK, TROUBLE, WARNING, Probe, measure, worst
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
@@ -234,7 +235,7 @@ def test_announcements_nobody_can_read_are_a_warning(clinic: Clinic) -> None:
     clinic.write(announced(ROOT) + "README", b"hello")
     assert clinic.said()["announcements"] == WARNING
     clinic.remove(announced(ROOT) + "README")
-    clinic.write(announced(ROOT) + "000000000001.00000000000000aa.1.00000000000000bb.1.1b", b"cut")
+    clinic.write(announced(ROOT) + "000000000001.00000000000000aa.1.00000000000000bb.1.1.", b"cut")
     assert clinic.said()["announcements"] == OK
     assert clinic.said(deep=True)["announcements"] == WARNING
 

@@ -151,8 +151,10 @@ def test_slow_coroutines_wait_side_by_side() -> None:
 def test_a_wrapper_passes_on_the_key_limit_and_the_clock() -> None:
     memory = MemoryStore()
     memory.key_bytes_max = 77
+    memory.name_bytes_max = 33
     store = CountingStore(SlowStore(FaultyStore(memory), 1))
-    assert store.key_bytes_max == 77
+    assert (store.key_bytes_max, store.name_bytes_max) == (77, 33)
+    assert (store.room_below("a/"), store.room_below("a/" * 30)) == (33, 17)
     now = memory.clock_ms()
     clock = store.clock_ms()
     assert clock is not None

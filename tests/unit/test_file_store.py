@@ -356,12 +356,21 @@ def test_a_key_and_a_folder_of_one_name_are_rejected_with_the_reason(store: File
     assert store.list(List("")) == Listed(("a/b",), more=False)
 
 
-def test_the_longest_key_promised_fits_in_one_component(store: FileStore) -> None:
-    assert store.key_bytes_max < KEY_BYTES_MAX
-    key = "k" * store.key_bytes_max
+def test_the_longest_name_promised_fits_in_one_component(store: FileStore) -> None:
+    room = store.room_below("folder/")
+    assert room == 255
+    key = "folder/" + "k" * room
     version_of(store.perform(PutIfAbsent(key, b"x")))
     assert store.list(List("")).keys == (key,)
-    assert isinstance(error_of(store.perform(PutIfAbsent("k" * 256, b"x"))), Rejected)
+    assert isinstance(error_of(store.perform(PutIfAbsent(key + "k", b"x"))), Rejected)
+
+
+def test_the_longest_key_is_one_of_s3(store: FileStore) -> None:
+    folders = "/".join(["f" * 200] * 4) + "/"
+    key = folders + "k" * store.room_below(folders)
+    assert len(key) == KEY_BYTES_MAX
+    version_of(store.perform(PutIfAbsent(key, b"x")))
+    assert store.list(List("")).keys == (key,)
 
 
 def test_files_hold_the_bodies_exactly(store: FileStore) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.ops import (
-    Abort,
     Claim,
     Code,
     Complete,
@@ -19,12 +18,10 @@ from osqueue.core.ops import (
     Failure,
     Heartbeat,
     Held,
-    New,
     Redrive,
     Sweep,
 )
 from osqueue.core.state import Body, session_weight_of
-from osqueue.core.wire import INTENTS, intent_key, parse_intent_key
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
 
@@ -238,42 +235,6 @@ def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
     ]
     assert 10 < sum(taken) < 200
     assert shard.state.sessions_bytes <= limits.SESSIONS_BYTES_MAX
-
-
-# ── Keys of announced requests ───────────────────────────────────────────────
-def test_an_announced_request_that_does_not_fit_its_key_rides_in_a_body(shard: Any) -> None:
-    short = shard.request(Heartbeat((Held(bytes(16), "t" * 18),)))
-    long = shard.request(Heartbeat(tuple(Held(bytes(16), "t" * 18) for _ in range(100))))
-    for request, inline in ((short, True), (long, False)):
-        key = intent_key(request, 1_024)
-        assert len(key) <= 1_024
-        name = parse_intent_key(key)
-        assert name is not None
-        assert name.ops == (request.ops if inline else None)
-
-
-@pytest.mark.parametrize("room", [0, 1])
-def test_a_key_is_used_to_its_last_byte(shard: Any, room: int) -> None:
-    request = shard.request(Claim(5, "ada", 30_000))
-    full = len(INTENTS + intent_key(request, 1_024))
-    key = intent_key(request, full - room)
-    assert (parse_intent_key(key).ops is None) == bool(room)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "op",
-    [
-        Enqueue((New(bytes(16), b"secret"),)),
-        Complete((Completion(bytes(16), "t", b"secret"),)),
-        Fail((Failure(bytes(16), "t", "secret"),)),
-        Abort((Held(bytes(16), "t"),), "secret"),
-    ],
-    ids=["payload", "result", "error", "reason"],
-)
-def test_what_a_caller_wrote_never_stands_in_a_key(shard: Any, op: Any) -> None:
-    name = parse_intent_key(intent_key(shard.request(op), 1_024))
-    assert name is not None
-    assert name.ops is None
 
 
 def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_do_not_grow_the_head(shard: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from osqueue.core.draft import Context
+from osqueue.core.intents import intent_body, intent_key, opened, parse_intent_key, read_intent
 from osqueue.core.ops import (
     Abort,
     Cancel,
@@ -32,17 +33,11 @@ from osqueue.core.ops import (
 )
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Body, State
-from osqueue.core.wire import (
-    decode_head,
-    decode_intent,
-    encode_head,
-    intent_body,
-    intent_key,
-    parse_intent_key,
-)
+from osqueue.core.wire import decode_head, encode_head
 from osqueue.simulation.invariants import ARROWS
 from osqueue.simulation.tight import limited
 
+SEAL = b"sixteen bytes ..."
 TIGHT = {
     "READY_BYTES_MAX": 500,
     "TAIL_BYTES_MAX": 400,
@@ -216,10 +211,9 @@ def test_no_operation_is_too_strange_for_the_reducer(
     shard = new_shard(checked=False)  # such requests repeat keys, which honest writers never do
     for op in ops:
         request = shard.request(op)
-        name = parse_intent_key(intent_key(request, 1_024))
+        name = parse_intent_key(intent_key(request, 100_000, (SEAL,)))
         assert name is not None
-        found = name.request() if name.ops is not None else decode_intent(intent_body(request), "key")
-        assert found == request
+        assert opened(name, (SEAL,)) == read_intent(name, intent_body(request)) == request
         done = shard.commit([request])
         (outcomes,) = done.outcomes.values()
         kept = decode_outcomes(encode_outcomes(outcomes))

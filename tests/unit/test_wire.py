@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.ops import Cancel, Claim, Complete, Completion, Enqueue, Fail, Failure, Sweep
+from osqueue.core.ops import Cancel, Complete, Completion, Fail, Failure
 from osqueue.core.state import Body, Job
 from osqueue.core.wire import (
     Footer,
@@ -17,13 +17,9 @@ from osqueue.core.wire import (
     decode_footer,
     decode_head,
     decode_index,
-    decode_intent,
     encode_head,
     encode_index,
     encode_segment,
-    intent_body,
-    intent_key,
-    parse_intent_key,
 )
 from osqueue.errors import Damaged, NewerFormat
 
@@ -118,14 +114,7 @@ def test_a_turned_bit_anywhere_in_an_index_is_noticed() -> None:
             decode_index(broken, NAME)
 
 
-def test_a_turned_bit_anywhere_in_an_intent_is_noticed(shard: Any) -> None:
-    data = intent_body(shard.request(Enqueue((shard.new(b"payload"),))))
-    for broken in flips(data):
-        with pytest.raises((Damaged, NewerFormat)):
-            decode_intent(broken, "intents/x")
-
-
-def test_one_kind_of_object_is_not_taken_for_another(head: bytes, shard: Any) -> None:
+def test_one_kind_of_object_is_not_taken_for_another(head: bytes) -> None:
     segment, _span = encode_segment(jobs(3), NAME)
     with pytest.raises(Damaged):
         decode_index(segment, NAME)
@@ -133,8 +122,6 @@ def test_one_kind_of_object_is_not_taken_for_another(head: bytes, shard: Any) ->
         decode_head(bytes(16) + segment)
     with pytest.raises(Damaged):
         list(decode_blocks(head[16:], len(head) - 16, NAME))
-    with pytest.raises(Damaged):
-        decode_intent(segment, "intents/x")
 
 
 def test_a_head_whose_commit_was_exchanged_is_noticed(head: bytes, new_shard: Callable[..., Any]) -> None:
@@ -157,29 +144,6 @@ def test_a_newer_format_is_told_from_damage(head: bytes, shard: Any) -> None:
         list(decode_blocks(newer(segment, 0), span.length, NAME))
     with pytest.raises(NewerFormat):
         decode_index(newer(index, 0), NAME)
-    with pytest.raises(NewerFormat):
-        decode_intent(newer(intent_body(shard.request(Sweep())), 0), "intents/x")
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        "README",
-        "1.2.3",
-        "0.e.1.a.7.2k",  # a newer format
-        "0.e.1.a.7.1x",  # another way to carry operations
-        "0.e.1.a.7.1",
-        "0.e.one.a.7.1b",
-        "0.e.1.a.7.1k!!",
-        "0.e.1.a.7.1kAAAA",
-        "0.e.1.a.7.1kéé",
-        "0.e.1.a.7.1k" + "A" * 900,
-        "elsewhere/0.e.1.a.7.1b",
-    ],
-)
-def test_an_announcement_that_cannot_be_read_is_skipped(key: str) -> None:
-    assert parse_intent_key(key) is None
 
 
 # ── Round trips ──────────────────────────────────────────────────────────────
@@ -232,17 +196,3 @@ def test_a_footer_names_the_bodies_its_jobs_need() -> None:
     footer = decode_footer(data, NAME)
     assert isinstance(footer, Footer)
     assert (footer.bodies, span.bodies) == (("bodies/0", "bodies/1"), True)
-
-
-def test_a_request_has_one_key_however_often_it_is_sent(shard: Any) -> None:
-    request = shard.request(Claim(3, "ada", 30_000))
-    assert intent_key(request, 1_024) == intent_key(request, 1_024)
-    assert intent_key(shard.request(Claim(3, "ada", 30_000)), 1_024) != intent_key(request, 1_024)
-
-
-def test_announcements_sort_by_birth(shard: Any) -> None:
-    names = []
-    for _ in range(20):
-        names.append(intent_key(shard.request(Sweep(), env=f"{shard.chance.getrandbits(64):016x}"), 1_024))
-        shard.enqueue()
-    assert names == sorted(names)

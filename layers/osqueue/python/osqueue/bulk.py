@@ -36,7 +36,7 @@ from .keys import KeySource
 from .segments import unread
 from .shards import QueueFlow, read_state, register, root_of, unavailable
 from .staging import Bulk, Stage
-from .stores.base import KEY_BYTES_MAX, Found, Get, Missing, Refused, Store, Written
+from .stores.base import Found, Get, Missing, Refused, Store, Written, room_below
 from .stores.counting import CountingStore
 from .validation import queue_name, text
 
@@ -106,17 +106,17 @@ class Bulks:
         queue: str,
         machine: Machine,
         store_clock: Callable[[], int | None] = lambda: None,
-        key_bytes_max: int = KEY_BYTES_MAX,
+        room: Callable[[str], int] = room_below,
     ) -> None:
         self.queue = queue
         self.machine = machine
         self.batches = Batches(queue, machine, self._writer)
         self._store_clock = store_clock
-        self._key_bytes_max = key_bytes_max
+        self._room = room
 
     def _writer(self, kind: type[Writer], shard: int) -> Writer:
         root = root_of(self.queue, shard)
-        made = kind(root, self.queue, self.machine, self._store_clock, self._key_bytes_max)
+        made = kind(root, self.queue, self.machine, self._store_clock, self._room)
         made.observed = False
         return made
 
@@ -275,7 +275,7 @@ class BulkWriter:
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
         counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        self._flows = Bulks(queue_name(queue), machine, counted.clock_ms, counted.key_bytes_max)
+        self._flows = Bulks(queue_name(queue), machine, counted.clock_ms, counted.room_below)
         self._driver = BlockingDriver(counted, machine)
 
     def plan(self) -> Plan:

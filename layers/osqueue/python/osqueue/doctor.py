@@ -19,9 +19,10 @@ from .clock import Machine
 from .commit.effects import All, Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import imbalances, spans_of
+from .core.intents import announced, parse_intent_key, read_intent
 from .core.restore import reclock
 from .core.state import State, jobs_in_memory
-from .core.wire import announced, born_of, decode_head, decode_intent, encode_head, parse_intent_key
+from .core.wire import born_of, decode_head, encode_head
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from .inventory import Walk
 from .probes import OK, TROUBLE, WARNING, Finding
@@ -195,13 +196,10 @@ class Shard:
         if self.deep:
             for name in names:
                 parsed = parse_intent_key(name)
-                if parsed is None or parsed.ops is not None:
+                if parsed is None:
                     continue
                 reply = yield Get(announced(self.root) + name)
-                try:
-                    if isinstance(reply, Found):
-                        decode_intent(reply.body, name)
-                except (Damaged, NewerFormat):
+                if isinstance(reply, Found) and read_intent(parsed, reply.body) is None:
                     strange.append(name)
         if strange:
             self.say(

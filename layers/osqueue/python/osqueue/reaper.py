@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import TypeVar
 
 from . import backup, batches, garbage, orphans
+from .core.intents import announced
 from .core.ops import Sweep
 from .core.state import State
-from .core.wire import announced
 from .errors import OsqueueError
 from .shards import QueueFlow, Submit, read_state, root_of, unavailable
 from .shelving import STEPS_MAX, Report, Shelving

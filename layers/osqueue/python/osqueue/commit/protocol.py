@@ -39,18 +39,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from .. import limits
+from ..core import intents
 from ..core.draft import Context
 from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, applicable, foresee, reduce
 from ..core.state import Event, State
 from ..core.sweep import wants_time
-from ..core.wire import (
-    IntentName,
-    announced,
-    intent_body,
-    intent_key,
-    parse_intent_key,
-)
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..stores.base import (
     LIST_KEYS_MAX,
@@ -68,7 +62,6 @@ from ..stores.base import (
 )
 from ..stores.base import Request as StoreRequest
 from .effects import All, Flow, Sleep
-from .intents import read_intent, within_bytes
 from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
@@ -78,8 +71,8 @@ PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing
 COMPANY_MS = 10_000  # a writer seen this recently may be waiting
 # How long an announced request waits before it looks again, as shares of what a combiner's round takes. Chosen in
 # the simulator, for throughput with 8 to 256 writers on the latencies of S3 and on equal ones.
-WAIT_FIRST = 0.85  # a combiner that starts just after the announcement is then done
-WAIT_NEXT = 0.15
+WAIT_FIRST = 0.5  # the look itself takes the other half
+WAIT_NEXT = 0.1
 WAIT_JITTER = 0.1
 WAIT_AHEAD = 0.7  # of a look at the head
 CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
@@ -121,7 +114,7 @@ class _Commit:
         self.ops = ops
         self.deadline = deadline
         self.began = writer.machine.monotonic()
-        self.bodies: dict[str, Request] = {}  # intents read so far, by key
+        self.heard: dict[str, Request] = {}  # announced requests, by key
         self.reader = Reader(writer)
         self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
@@ -262,8 +255,9 @@ class _Commit:
     def announced(self, request: Request) -> Flow[Answer]:
         """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
         writer = self.writer
-        key = intent_key(request, writer.key_bytes_max)
-        put = Put(announced(writer.root) + key, intent_body(request), durable=False)
+        seals = writer.head.state.seals if writer.head is not None else ()
+        key = intents.intent_key(request, writer.name_bytes_max, seals)
+        put = Put(intents.announced(writer.root) + key, intents.intent_body(request), durable=False)
         self.sent = True
         landed = isinstance((yield put), Written)
         rounds = 0
@@ -320,7 +314,7 @@ class _Commit:
         known = writer.head.version if writer.head else None
         requests: list[StoreRequest] = [Get(writer.root + HEAD, unless=known)]
         if mine:
-            requests.append(List(announced(writer.root)))
+            requests.append(List(intents.announced(writer.root)))
         if not landed:
             requests.append(put)
         replies = yield All(tuple(requests))
@@ -375,22 +369,22 @@ class _Commit:
         self, head: Head, request: Request, listed: Listed | None
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
-        writer, intents = self.writer, announced(self.writer.root)
-        live: list[IntentName] = []
+        writer, place = self.writer, intents.announced(self.writer.root)
+        live: list[intents.IntentName] = []
         done: list[str] = []
         after = ""
         for _ in range(LISTS_PER_LOOK_MAX):
             if listed is None:
-                reply = yield List(intents, after=after)
+                reply = yield List(place, after=after)
                 if not isinstance(reply, Listed):
                     self.complain(reply)
                     return None
                 listed = reply
             for key in listed.keys:
-                name = parse_intent_key(key[len(intents) :])
-                if name is None or (name.env, name.n, name.nonce) == request.identity:
+                name = intents.parse_intent_key(key[len(place) :])
+                if name is None or name.request.identity == request.identity:
                     continue
-                if applicable(head.state, name.request()):
+                if applicable(head.state, name.request):
                     live.append(name)
                 else:
                     done.append(key)
@@ -398,17 +392,20 @@ class _Commit:
                 break
             after, listed = listed.keys[-1], None
         del live[limits.INTENTS_PER_COMMIT_MAX :]
-        unread = [name for name in live if name.ops is None and name.key not in self.bodies]
+        for name in live:
+            if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
+                self.heard[name.key] = told
+        unread = [name for name in live if name.key not in self.heard]
         if unread:
             began = self.now()
             again = Get(writer.root + HEAD, unless=head.version)
-            replies = yield All((again, *(Get(intents + name.key) for name in unread)))
+            replies = yield All((again, *(Get(place + name.key) for name in unread)))
             head = writer.see(replies[0], began) or head
             for name, reply in zip(unread, replies[1:], strict=True):
-                if isinstance(reply, Found) and (body := read_intent(name, reply.body)) is not None:
-                    self.bodies[name.key] = body
-        requests = [self.bodies.get(name.key) if name.ops is None else name.request() for name in live]
-        return within_bytes([each for each in requests if each is not None]), tuple(done), head
+                if isinstance(reply, Found) and (told := intents.read_intent(name, reply.body)) is not None:
+                    self.heard[name.key] = told
+        requests = [self.heard[name.key] for name in live if name.key in self.heard]
+        return intents.within_bytes(requests), tuple(done), head
 
     # ── The swap ─────────────────────────────────────────────────────────────
     def swap(

@@ -14,11 +14,12 @@ from msgspec import Struct
 from .. import limits
 from ..clock import Machine
 from ..core.backlog import Loaded
+from ..core.intents import announced
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..core.wire import HeadEncoder, decode_head
 from ..errors import OsqueueError
-from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written
+from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written, room_below
 from .effects import Flow
 
 HEAD = "head"
@@ -62,12 +63,12 @@ class Writer:
         queue: str,
         machine: Machine,
         store_clock: Callable[[], int | None] = lambda: None,
-        key_bytes_max: int = 1024,
+        room: Callable[[str], int] = room_below,
     ) -> None:
         self.root = root  # the shard's prefix, ending in "/"
         self.queue = queue
         self.machine = machine
-        self.key_bytes_max = key_bytes_max - len(root.encode())
+        self.name_bytes_max = room(announced(root))  # of its announcements
         self.store_clock = store_clock
         self.observed = True  # does anybody want to know the transitions of its commits?
         self.on_head: OnHead = _unheard

@@ -113,6 +113,7 @@ class Draft:
         "observed",
         "promoted",
         "result_ttls",
+        "seals",
         "sessions",
         "sessions_bytes",
         "settings",
@@ -149,6 +150,7 @@ class Draft:
         self._known: set[bytes] | None = None
         self.tombstones = set(state.tombstones)
         self.delayed_tombstones = dict(state.delayed_tombstones)
+        self.seals = state.seals
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.observed = context.observed
@@ -385,7 +387,9 @@ class Draft:
         """The next state, one commit on, of ``load`` requests; ``listed``: the intents were looked for."""
         state = self.state
         hour = limits.HOUR_MS
-        marks = state.marks
+        marks, seals = state.marks, self.seals
+        if not seals or not marks or self.now - marks[-1][0] >= hour:
+            seals = (*seals[-1:], self.context.commit)  # random, and told to nobody who may not read the head
         if not marks or self.now - marks[-1][0] >= hour:
             keep = self.now - limits.GC_HORIZON_MS
             old = [mark for mark in marks if mark[0] < keep]  # the newest of them is the horizon
@@ -427,4 +431,5 @@ class Draft:
             tables=self.tables,
             forgotten=self.forgotten,
             result_ttls=self.result_ttls,
+            seals=seals,
         )

@@ -273,6 +273,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     result_ttls: dict[
         bytes, int
     ] = {}  # ms, asked for while a job is unfinished; its own stands in an immutable place
+    seals: tuple[bytes, ...] = ()  # secrets of announced requests, the newest last: see ``intents``
 
 
 class Event(Struct, frozen=True):

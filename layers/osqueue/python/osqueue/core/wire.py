@@ -1,4 +1,4 @@
-"""How state, segments, indexes, intents and archive parts become bytes and back.
+"""How state, segments and indexes become bytes and back.
 
 Everything durable carries a magic word, a format number and a checksum, so that a damaged object is told from
 a newer one and neither is ever mistaken for state.
@@ -8,13 +8,12 @@ a newer one and neither is ever mistaken for state.
     segment   block … block | frame "OSQF" of the footer | length of the footer frame (4 bytes)
     table     the same, of finished jobs: see ``tables``
     index     frame "OSQX" | MessagePack of spans
-    intent    frame "OSQI" | MessagePack of a Request
+    intent    frame "OSQI" | MessagePack of a Request: see ``intents``
     frame     magic (4) | format (2) | CRC-32 of the rest (4) | the rest            (integers big-endian)
 """
 
 from __future__ import annotations
 
-import base64
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +25,6 @@ from msgspec.structs import replace
 
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
-from .ops import Abort, Cancel, Claim, Complete, Configure, Heartbeat, Op, Release, Request, Sweep
 from .state import FAILING, KEYSUM_MASK, Body, Job, Row, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
@@ -41,8 +39,6 @@ encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(State).decode
 _decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
 _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
-_decode_request = msgspec.msgpack.Decoder(Request).decode
-_decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
 
 
 R = TypeVar("R", bound=Row)
@@ -276,95 +272,6 @@ def decode_index(data: bytes, name: str) -> tuple[Span, ...]:
         return _decode_spans(unframe(b"OSQX", data, name))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
-
-
-# ── Intents ──────────────────────────────────────────────────────────────────
-# <born>.<env>.<n>.<nonce>.<epoch>.<format><how>[<operations>]     how: k in the key, b in the body
-INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
-
-
-def announced(root: str) -> str:
-    """Where a shard's announced requests lie: the prefix of their keys."""
-    return INTENTS + root
-
-
-def intent_key(request: Request, key_bytes_max: int) -> str:
-    """The request's own key, after ``announced``: the same at every retry.
-
-    Operations without payloads ride in it when they fit.
-    """
-    stem = (
-        f"{request.born:012x}.{request.env}.{request.n:x}.{request.nonce:016x}.{request.epoch:x}.{FORMAT:x}"
-    )
-    if all(map(_is_control, request.ops)):
-        inline = f"{stem}k{base64.urlsafe_b64encode(encode(request.ops)).decode().rstrip('=')}"
-        if len(INTENTS) + len(inline) <= key_bytes_max:
-            return inline
-    return f"{stem}b"
-
-
-def _is_control(op: Op) -> bool:
-    """May this operation stand in a key, where logs and inventories show it? Payloads and texts may not."""
-    match op:
-        case Complete(items=items):
-            return not any(item.result for item in items)
-        case Cancel(job=job):
-            return job is None
-        case Abort(why=why):
-            return not why
-        case Claim() | Heartbeat() | Release() | Configure() | Sweep():
-            return True
-        case _:
-            return False
-
-
-def intent_body(request: Request) -> bytes:
-    """The object under the intent's key."""
-    return frame(b"OSQI", encode(request))
-
-
-def decode_intent(data: bytes, key: str) -> Request:
-    """The inverse of ``intent_body``."""
-    try:
-        return _decode_request(unframe(b"OSQI", data, key))
-    except msgspec.MsgspecError as error:
-        raise Damaged(f"{key} cannot be decoded: {error}") from error
-
-
-class IntentName(Struct, frozen=True):
-    """What an intent's key tells. ``ops`` is None when they are in the body."""
-
-    key: str
-    born: int
-    env: str
-    n: int
-    nonce: int
-    epoch: int
-    ops: tuple[Op, ...] | None
-
-    def request(self) -> Request:
-        """The request of an intent that is whole in its key."""
-        return Request(self.env, self.n, self.nonce, self.born, self.epoch, self.ops or ())
-
-
-def parse_intent_key(key: str) -> IntentName | None:
-    """Read a key; None for one that this release cannot read (it is then left alone, never rejected)."""
-    fields = key.split(".")
-    if len(fields) != 6 or len(fields[5]) < 2:
-        return None
-    born, env, n, nonce, epoch, rest = fields
-    try:
-        if int(rest[0], 16) not in FORMATS_READ:
-            return None
-        ops = None
-        if rest[1] == "k":
-            packed = rest[2:]
-            ops = _decode_ops(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
-        elif rest[1] != "b":
-            return None
-        return IntentName(key, int(born, 16), env, int(n, 16), int(nonce, 16), int(epoch, 16), ops)
-    except (ValueError, msgspec.MsgspecError):
-        return None
 
 
 def staged_name(folder: str, born: int, chance: int, position: int = 0) -> str:

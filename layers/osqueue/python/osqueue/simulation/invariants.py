@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from .. import limits
 from ..archive import hour_of
 from ..core.history import decode_part
+from ..core.intents import announced, parse_intent_key
 from ..core.ops import (
     Abort,
     Amend,
@@ -47,7 +46,7 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import Footer, announced, decode_blocks, decode_footer, decode_head, parse_intent_key
+from ..core.wire import Footer, decode_blocks, decode_footer, decode_head
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
@@ -148,8 +147,8 @@ class Invariants:
         elif key.startswith(announced(self.root)) and self.ordered:
             name = parse_intent_key(key.removeprefix(announced(self.root)))
             state = self.state
-            if name is not None and state is not None and applicable(state, name.request()):
-                self.waiting.setdefault(replace(name.request(), ops=()), 0)
+            if name is not None and state is not None and applicable(state, name.request):
+                self.waiting.setdefault(name.request, 0)
 
     def mourn(self, key: str) -> None:
         """An object was deleted."""

@@ -128,11 +128,21 @@ class Failed(Struct, frozen=True):
 Reply = Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed
 
 
+def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
+    """How many bytes a key may go on with below a prefix, without another slash; by default, on S3."""
+    return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
+
+
 class Store(ABC):
     """One place that keeps objects. Methods raise ``Unavailable`` or ``Timeout`` when the answer is unknown."""
 
     key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
+    name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     remote: bool = True  # requests wait for another machine, so several at once are faster
+
+    def room_below(self, prefix: str) -> int:
+        """The same in this store."""
+        return room_below(prefix, self.key_bytes_max, self.name_bytes_max)
 
     @abstractmethod
     def get(self, request: Get) -> Found | Missing | Unchanged: ...

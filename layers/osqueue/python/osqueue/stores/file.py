@@ -51,9 +51,7 @@ from .file_errors import explained
 from .file_locks import Held, Stripes, stripe_of, version_of
 from .file_swap import replace_unflushed
 
-# A file system takes 255 bytes in one component of a path, and an intent carries its operations in its
-# last component. 240 bytes for the whole key keeps every component below that, whatever is around it.
-FILE_KEY_BYTES_MAX = 240
+NAME_BYTES_MAX = 255  # what file systems take in one component of a path
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
 SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
@@ -68,7 +66,7 @@ class FileStore(Store):
     ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may.
     """
 
-    key_bytes_max = FILE_KEY_BYTES_MAX
+    name_bytes_max = NAME_BYTES_MAX
     remote = False
 
     def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:

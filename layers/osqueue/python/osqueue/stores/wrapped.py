@@ -70,6 +70,7 @@ class WrappedStore(PerformingStore):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.key_bytes_max = inner.key_bytes_max
+        self.name_bytes_max = inner.name_bytes_max
         self.remote = inner.remote
 
     @property

@@ -1,0 +1,136 @@
+"""Announced requests: their keys, of which one LIST tells a thousand, and the objects under them.
+
+    intents/<root><born>.<env>.<n>.<nonce>.<epoch>.<format>.<sealed operations, where they fit>
+
+Keys reach logs and inventories, where payloads, tokens and error texts must not stand. So operations ride in a key
+*sealed*: combined with a stream of bits that is drawn, by SHAKE-256 (FIPS 202), from a secret which only the head holds
+and from the request's identity, which no other request shares. The head draws a secret about once an hour and forgets
+the last but one; what older keys say is then lost to everybody.
+
+The object holds the whole request too. It is read where the key has no operations, or the head no longer their secret.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from hashlib import shake_256
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import limits
+from ..errors import Damaged, NewerFormat
+from .ops import Op, Request
+from .wire import FORMAT, FORMATS_READ, encode, frame, unframe
+
+INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
+_CRC_BYTES = 4
+
+_decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
+
+
+class IntentName(Struct, frozen=True):
+    """What an intent's key tells."""
+
+    key: str
+    request: Request  # who asks, without the operations
+
+
+def announced(root: str) -> str:
+    """Where a shard's announced requests lie: the prefix of their keys."""
+    return INTENTS + root
+
+
+def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) -> str:
+    """The request's own key, after ``announced``, in at most ``name_bytes_max`` bytes.
+
+    It is drawn once and kept for every retry: another head may hold other ``seals``.
+    """
+    stem = _stem(request)
+    if seals:
+        packed = encode(request.ops)
+        text = _mixed(crc32(packed).to_bytes(_CRC_BYTES, "big") + packed, seals[-1], stem)
+        sealed = base64.urlsafe_b64encode(text).decode().rstrip("=")
+        if len(stem) + 1 + len(sealed) <= name_bytes_max:
+            return f"{stem}.{sealed}"
+    return f"{stem}."
+
+
+def parse_intent_key(key: str) -> IntentName | None:
+    """Read a key; None for one that this release cannot read (it is then left alone, never rejected)."""
+    fields = key.split(".")
+    if len(fields) != 7:
+        return None
+    born, env, n, nonce, epoch, form, _ = fields
+    try:
+        if int(form, 16) not in FORMATS_READ:
+            return None
+        request = Request(env, int(n, 16), int(nonce, 16), int(born, 16), int(epoch, 16), ())
+    except ValueError:
+        return None
+    return IntentName(key, request)
+
+
+def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
+    """The request of a key; None when its operations are not in it, or sealed with another secret."""
+    stem, _, sealed = name.key.rpartition(".")
+    try:
+        text = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        for secret in reversed(seals) if text else ():
+            plain = _mixed(text, secret, stem)
+            packed = plain[_CRC_BYTES:]
+            if crc32(packed) == int.from_bytes(plain[:_CRC_BYTES], "big"):
+                return replace(name.request, ops=_decode_ops(packed))
+    except (ValueError, msgspec.MsgspecError):  # no base64, or no operations of this release
+        pass
+    return None
+
+
+def intent_body(request: Request) -> bytes:
+    """The object under the intent's key."""
+    return frame(b"OSQI", encode(request))
+
+
+def decode_intent(data: bytes, key: str) -> Request:
+    """The inverse of ``intent_body``; raises Damaged or NewerFormat."""
+    try:
+        return _decode_request(unframe(b"OSQI", data, key))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{key} cannot be decoded: {error}") from error
+
+
+def read_intent(name: IntentName, data: bytes) -> Request | None:
+    """The request in the object; None when this release cannot read it, or it is not what its key says."""
+    try:
+        request = decode_intent(data, name.key)
+    except (Damaged, NewerFormat):
+        return None
+    return request if replace(request, ops=()) == name.request else None
+
+
+def within_bytes(requests: Sequence[Request]) -> list[Request]:
+    """The oldest requests that together stay within one commit's budget; the first always, however large."""
+    kept: list[Request] = []
+    size = 0
+    for request in sorted(requests, key=lambda each: (each.born, each.env, each.n)):
+        size += len(intent_body(request))
+        if kept and size > limits.INTENT_BYTES_PER_COMMIT_MAX:
+            break
+        kept.append(request)
+    return kept
+
+
+def _stem(request: Request) -> str:
+    """The part of a key that everybody may read. It sorts by birth."""
+    born, env, n, nonce, epoch = request.born, request.env, request.n, request.nonce, request.epoch
+    return f"{born:012x}.{env}.{n:x}.{nonce:016x}.{epoch:x}.{FORMAT:x}"
+
+
+def _mixed(text: bytes, secret: bytes, stem: str) -> bytes:
+    """Seal, or open: the text, bit by bit, xor the stream of a secret and an identity."""
+    stream = shake_256(secret + stem.encode()).digest(len(text))
+    return (int.from_bytes(text, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(text), "big")

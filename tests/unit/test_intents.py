@@ -1,0 +1,266 @@
+"""Announced requests: what their keys tell, to whom, and what is read where a key does not tell."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osqueue import Queue, limits
+from osqueue.core.intents import (
+    announced,
+    decode_intent,
+    intent_body,
+    intent_key,
+    opened,
+    parse_intent_key,
+    read_intent,
+)
+from osqueue.core.ops import (
+    Abort,
+    Claim,
+    Complete,
+    Completion,
+    Enqueue,
+    Fail,
+    Failure,
+    Heartbeat,
+    Held,
+    New,
+    Request,
+    Sweep,
+)
+from osqueue.core.wire import decode_head, encode_segment
+from osqueue.errors import Damaged, NewerFormat
+from osqueue.shards import root_of
+from osqueue.stores.base import Get, List, Put
+from osqueue.stores.memory import MemoryStore
+
+SEAL, OLDER, OTHER = b"a" * 16, b"b" * 16, b"c" * 16
+ROOM = 900
+ROOT = root_of("mail", 0)
+WROTE = [
+    Enqueue((New(bytes(16), b"secret"),)),
+    Complete((Completion(bytes(16), "secret", b"secret"),)),
+    Fail((Failure(bytes(16), "secret", "secret"),)),
+    Abort((Held(bytes(16), "secret"),), "secret"),
+    Claim(1, "secret", 30_000),
+]
+
+
+def text_of(key: str) -> bytes:
+    """The sealed bytes of a key."""
+    sealed = key.rpartition(".")[2]
+    return base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+
+
+def told(key: str, *seals: bytes) -> Request | None:
+    name = parse_intent_key(key)
+    assert name is not None
+    return opened(name, seals)
+
+
+# ── Sealed in the key ────────────────────────────────────────────────────────
+@pytest.mark.parametrize("op", WROTE, ids=lambda op: type(op).__name__)
+def test_who_holds_the_head_reads_the_operations_from_the_key(shard: Any, op: Any) -> None:
+    request = shard.request(op)
+    key = intent_key(request, ROOM, (OLDER, SEAL))
+    assert told(key, SEAL) == request
+    assert told(key, SEAL, OTHER) == request  # another secret has been drawn since
+    assert told(key, OLDER) is told(key, OTHER) is told(key) is None
+
+
+@pytest.mark.parametrize("op", WROTE, ids=lambda op: type(op).__name__)
+def test_what_a_caller_wrote_never_stands_in_a_key(shard: Any, op: Any) -> None:
+    key = intent_key(shard.request(op), ROOM, (SEAL,))
+    assert "secret" not in key
+    assert b"secret" not in text_of(key)
+    assert b"secret" in intent_body(shard.request(op))
+
+
+def test_no_two_requests_are_sealed_alike(shard: Any) -> None:
+    """Else the difference of two keys would tell the difference of their operations."""
+    op = Enqueue((New(bytes(16), bytes(100)),))
+    texts = [text_of(intent_key(shard.request(op), ROOM, (SEAL,))) for _ in range(50)]
+    texts += [text_of(intent_key(shard.request(op, env="v"), ROOM, (OTHER,)))]
+    for position in range(len(texts[0])):
+        assert len({text[position] for text in texts}) > 20
+
+
+def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
+    request = shard.request(Claim(3, "ada", 30_000))
+    key = intent_key(request, ROOM, (SEAL,))
+    stem, _, sealed = key.rpartition(".")
+    born, env, n, nonce, epoch, form = stem.split(".")
+    assert told(f"{stem}.{sealed[:-3]}", SEAL) is None
+    assert told(f"{stem}.A{sealed}", SEAL) is None
+    assert told(f"{stem}.{'B' if sealed[0] == 'A' else 'A'}{sealed[1:]}", SEAL) is None
+    moved = [
+        (born, "x" + env[1:], n, nonce, epoch, form),
+        (born, env, f"{int(n, 16) + 1:x}", nonce, epoch, form),
+        (born, env, n, f"{int(nonce, 16) ^ 1:016x}", epoch, form),
+        (f"{int(born, 16) + 1:012x}", env, n, nonce, epoch, form),
+    ]
+    for fields in moved:  # one request's operations under another's name
+        assert told(".".join((*fields, sealed)), SEAL) is None
+
+
+def test_without_a_secret_and_without_room_the_key_holds_no_operations(shard: Any) -> None:
+    short = shard.request(Heartbeat((Held(bytes(16), "t" * 18),)))
+    long = shard.request(Heartbeat(tuple(Held(bytes(16), "t" * 18) for _ in range(100))))
+    for key in (intent_key(short, ROOM, ()), intent_key(long, ROOM, (SEAL,))):
+        assert key.endswith(".")
+        assert told(key, SEAL) is None
+    assert told(intent_key(short, ROOM, (SEAL,)), SEAL) == short
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_key_is_used_to_its_last_byte(shard: Any, missing: int) -> None:
+    request = shard.request(Claim(5, "ada", 30_000))
+    full = len(intent_key(request, ROOM, (SEAL,)))
+    key = intent_key(request, full - missing, (SEAL,))
+    assert len(key) <= full - missing
+    assert (told(key, SEAL) is None) == bool(missing)
+
+
+def test_a_small_job_fits_into_a_name_of_a_file(shard: Any) -> None:
+    """A file system takes 255 bytes; writers that share a folder should not have to read objects either."""
+    request = Request("e" * 16, 1_000_000, 2**64 - 1, 2**40, 2**64 - 1, ())
+    request = Request(*(getattr(request, field) for field in request.__struct_fields__[:-1]), (WROTE[0],))
+    assert told(intent_key(request, 255, (SEAL,)), SEAL) == request
+
+
+def test_a_request_has_one_key_however_often_it_is_sent(shard: Any) -> None:
+    request = shard.request(Claim(3, "ada", 30_000))
+    again = shard.request(Claim(3, "ada", 30_000))
+    assert intent_key(request, ROOM, (SEAL,)) == intent_key(request, ROOM, (SEAL,))
+    assert intent_key(again, ROOM, (SEAL,)) != intent_key(request, ROOM, (SEAL,))
+
+
+def test_announcements_sort_by_birth(shard: Any) -> None:
+    names = []
+    for _ in range(20):
+        request = shard.request(Sweep(), env=f"{shard.chance.getrandbits(64):016x}")
+        names.append(intent_key(request, ROOM, (SEAL,)))
+        shard.enqueue()
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "README",
+        "1.2.3",
+        "0.e.1.a.7.2.",  # a newer format
+        "0.e.1.a.7.1",
+        "0.e.1.a.7.x.",
+        "0.e.one.a.7.1.",
+        "0.e.1.a.7.1.k.k",
+        "elsewhere/0.e.1.a.7.1.",
+    ],
+)
+def test_a_key_that_is_none_of_ours_is_skipped(key: str) -> None:
+    assert parse_intent_key(key) is None
+
+
+@pytest.mark.parametrize("sealed", ["!!", "A", "AAAA", "éé", "A" * 900])
+def test_sealed_nonsense_is_no_operation(sealed: str) -> None:
+    assert told(f"0.e.1.a.7.1.{sealed}", SEAL, OTHER) is None
+
+
+# ── The object ───────────────────────────────────────────────────────────────
+def test_the_object_holds_the_whole_request(shard: Any) -> None:
+    request = shard.request(Enqueue((shard.new(b"payload"),)))
+    name = parse_intent_key(intent_key(request, ROOM, ()))
+    assert name is not None
+    assert read_intent(name, intent_body(request)) == request
+    assert read_intent(name, intent_body(shard.request(*request.ops))) is None  # another's, under this name
+
+
+def test_a_turned_bit_anywhere_in_an_object_is_noticed(shard: Any) -> None:
+    data = intent_body(shard.request(Enqueue((shard.new(b"payload"),))))
+    for at in range(len(data)):
+        broken = data[:at] + bytes((data[at] ^ 1 << at % 8,)) + data[at + 1 :]
+        with pytest.raises((Damaged, NewerFormat)):
+            decode_intent(broken, "intents/x")
+
+
+def test_other_objects_and_newer_formats_are_told_apart(shard: Any) -> None:
+    shard.enqueue()
+    segment, _ = encode_segment(shard.state.lanes[0].backlog.ready, "segments/x")
+    with pytest.raises(Damaged):
+        decode_intent(segment, "intents/x")
+    data = intent_body(shard.request(Sweep()))
+    with pytest.raises(NewerFormat):
+        decode_intent(data[:4] + (2).to_bytes(2, "big") + data[6:], "intents/x")
+
+
+# ── The head's secrets ───────────────────────────────────────────────────────
+def test_the_head_draws_a_secret_with_its_first_commit_and_about_once_an_hour(shard: Any) -> None:
+    seen: list[bytes] = []
+    for at in range(60):
+        shard.enqueue()
+        newest = shard.state.seals[-1]
+        if newest not in seen:
+            assert newest == shard.state.commit
+            seen.append(newest)
+        assert shard.state.seals == tuple(seen[-2:])
+        assert len(seen) == 1 + at // 6
+        shard.now += limits.HOUR_MS // 6
+
+
+# ── In use ───────────────────────────────────────────────────────────────────
+@pytest.fixture
+def store(machine: Any) -> MemoryStore:
+    return MemoryStore(machine)
+
+
+@pytest.fixture
+def mail(machine: Any, store: MemoryStore) -> Callable[[], Queue[Any]]:
+    return lambda: Queue(store, "mail", machine=machine)
+
+
+def plant(store: MemoryStore, request: Request, *seals: bytes) -> None:
+    """Announce a request, as a writer would who died after it."""
+    key = announced(ROOT) + intent_key(request, ROOM, seals)
+    store.perform(Put(key, intent_body(request)))
+
+
+def job_of(store: MemoryStore, env: str, payload: bytes) -> Request:
+    head = decode_head(store.perform(Get(ROOT + "head")).body)  # type: ignore[union-attr]
+    key = head.now_ms.to_bytes(6, "big") + payload.ljust(9, b"-") + b"\0"
+    return Request(env, 1, 7, head.seq, head.epoch, (Enqueue((New(key, payload, "json"),)),))
+
+
+def test_sealed_announcements_are_taken_along_without_reading_their_objects(
+    mail: Callable[[], Queue[Any]], store: MemoryStore
+) -> None:
+    q = mail()
+    q.enqueue("first")
+    head = decode_head(store.perform(Get(ROOT + "head")).body)  # type: ignore[union-attr]
+    for at in range(5):
+        plant(store, job_of(store, f"{at:016x}", b"%d" % at), head.seals[-1])
+    before = q.requests["get"]
+    q.reap()
+    reading = q.requests["get"] - before
+    for at in range(5, 10):
+        plant(store, job_of(store, f"{at:016x}", b"%d" % at))
+    before = q.requests["get"]
+    q.reap()
+    assert q.requests["get"] - before >= reading + 5
+    assert sorted(map(str, (lease.payload for lease in q.claim(20)))) == sorted(["first", *"0123456789"])
+    q.reap()
+    assert store.perform(List(announced(ROOT))).keys == ()  # type: ignore[union-attr]
+
+
+def test_an_announcement_whose_secret_is_forgotten_is_read_from_its_object(
+    mail: Callable[[], Queue[Any]], store: MemoryStore
+) -> None:
+    q = mail()
+    q.enqueue("first")
+    plant(store, job_of(store, "e" * 16, b"2"), OTHER)
+    q.reap()
+    assert [lease.payload for lease in q.claim(9)] == ["first", 2]
