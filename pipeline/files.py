@@ -155,8 +155,8 @@ def columns(table: str, partition: str, names: Sequence[str]) -> Flow[pa.Table]:
 
 
 # ── Replacing them ───────────────────────────────────────────────────────────
-class Raced(Unavailable):
-    """Another run has written the same object since it was looked at."""
+class Unsettled(Unavailable):
+    """A write did not take effect, or another run's came first: look again, and repeat."""
 
 
 class Look(Struct, frozen=True):
@@ -179,8 +179,8 @@ def look(key: str) -> Flow[Look]:
 def exchange(key: str, seen: Look, body: bytes | None) -> Flow[None]:
     """Make an object hold exactly this, or not be there (None), if it still is what was seen.
 
-    Nothing is written where it says this already. Raises Raced or Unavailable: look again, at what the body is made
-    of as well, and repeat.
+    Nothing is written where it says this already. Raises Unavailable, and Unsettled where it may be repeated, after
+    another look at it and at what the body is made of.
     """
     if seen.digest == _digest(body):
         return
@@ -198,8 +198,8 @@ def exchange(key: str, seen: Look, body: bytes | None) -> Flow[None]:
     if now.digest == _digest(body):
         return
     if now == seen:
-        raise unavailable(reply, key)
-    raise Raced(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
+        raise Unsettled(unavailable(reply, key).message)
+    raise Unsettled(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
 
 
 def replace(key: str, body: bytes | None) -> Flow[None]:
@@ -207,9 +207,7 @@ def replace(key: str, body: bytes | None) -> Flow[None]:
     for pause in PAUSES_SECONDS:
         try:
             return (yield from exchange(key, (yield from look(key)), body))
-        except Unavailable as error:
-            if error.permanent:
-                raise
+        except Unsettled:
             yield Sleep(pause)
     return (yield from exchange(key, (yield from look(key)), body))
 

@@ -19,8 +19,6 @@ def store_at(address: str, field: str) -> str:
             f"{field}: memory:// is in one process, and tasks of Spark are others. Use one of {_EXAMPLES}.",
             field=field,
         )
-    if "?" in path:
-        raise Rejected(f"{field}: a ? in a path begins options. Use a folder without one.", field=field)
     address = f"{scheme}://{_absolute(scheme, path)}{options}"
     try:
         open_store(address).close()
@@ -49,11 +47,13 @@ def place(address: str, field: str) -> str:
 
 
 def _parts(address: str, field: str) -> tuple[str, str, str]:
-    """Scheme, path, and the options with their mark. A plain path has none: its ``?`` is a letter."""
+    """Scheme, path, and the options of an address with their mark."""
     if not address:
         raise Rejected(f"{field}: it is empty. Give a folder or an address like {_EXAMPLES}.", field=field)
     scheme, separator, rest = address.partition("://")
     path, mark, options = rest.partition("?") if separator else (address, "", "")
+    if "?" in path:
+        raise Rejected(f"{field}: a ? in a path begins options. Use a folder without one.", field=field)
     if not path.strip("/") and scheme != "memory":
         raise Rejected(f"{field}: it names no folder. Give one like {_EXAMPLES}.", field=field)
     return scheme.lower() if separator else "file", path, mark + options

@@ -20,7 +20,7 @@ from msgspec import Struct
 from osqueue.archive import PARTS_AT_ONCE, bodies
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.history import Record, decode_part
-from osqueue.errors import Damaged, NewerFormat, Unavailable
+from osqueue.errors import Damaged, NewerFormat
 from osqueue.limits import CLOCK_AHEAD_MS_MAX
 
 from . import archive, files, transforms
@@ -89,14 +89,12 @@ class _Task:
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
 
     def hour(self, hour: Hour) -> Compacted:
-        """Do one hour, and do it anew where the store did not answer or another run was faster."""
+        """Do one hour, and do it anew where its files were not written or another run was faster."""
         for pause in files.PAUSES_SECONDS:
             try:
                 return self._hour(hour)
-            except Unavailable as error:
-                if error.permanent:
-                    raise
-            self._tables.machine.sleep(pause)
+            except files.Unsettled:
+                self._tables.machine.sleep(pause)
         return self._hour(hour)
 
     def _hour(self, hour: Hour) -> Compacted:
