@@ -58,7 +58,7 @@ ACCESS: dict[str, Access] = {
 # Why a role names patterns and not keys.
 WHY: dict[str, str] = {
     SHARDS: "Queues are made by their first job, and a commit writes everything below its shard's hash.",
-    INTENTS: "Whoever commits reads and deletes the announcements of others; their keys are drawn at random.",
+    INTENTS: "Whoever commits reads and deletes the announcements of others, and each has a key of its own.",
     **dict.fromkeys(
         (SEGMENTS, BODIES, TABLES), "What nobody refers to any more is deleted; its keys are drawn at random."
     ),

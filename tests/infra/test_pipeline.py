@@ -319,7 +319,7 @@ def test_the_jobs_role_allows_nothing_that_a_run_does_not_need(
         ("s3:GetObject", "3f9a/emails/0/bodies/0001-aa-1"),
         ("s3:GetObject", "ids/emails/00"),
         ("s3:GetObject", "backup/emails/00/2030-01-01T00"),
-        ("s3:DeleteObject", "intents/3f9a/emails/0/00.x.1.0.a.b"),
+        ("s3:DeleteObject", "intents/3f9a/emails/0/000000000001.e.1.000000000000000b.a.1."),
     ],
 )
 def test_the_jobs_do_not_touch_queues(wanted: Wanted, staging: Any, policies: Any) -> None:

@@ -135,14 +135,17 @@ class Deployment:
         self._announce()
 
     def _announce(self) -> None:
-        """A job that its writer announced, and died: whoever commits next takes it along."""
+        """A job that its writer announced, and died: whoever commits next takes it along.
+
+        It does not fit into its key, so the object has to be read.
+        """
         root = root_of("emails", 0)
         found = self.store.perform(base.Get(root + "head"))
         assert isinstance(found, base.Found)
         head = decode_head(found.body)
         self.writers += 1
         (key,) = self.keys.draw(0)
-        ops = (Enqueue((New(key, b"0", "json", priority=9),)),)
+        ops = (Enqueue((New(key, b"0" * 1_000, "json", priority=9),)),)
         request = Announced(f"{self.writers:016x}", 1, 7, head.seq, head.epoch, ops)
         place = announced(root) + intent_key(request, 1024, head.seals)
         self.store.perform(base.Put(place, intent_body(request), durable=False))

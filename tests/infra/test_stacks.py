@@ -101,7 +101,7 @@ def test_nobody_deletes_a_head_or_a_version_of_it(refused: Callable[..., bool]) 
     "key",
     [
         "3f9a/emails/0/clock",
-        "intents/3f9a/emails/0/00.x.1.0.a.b",
+        "intents/3f9a/emails/0/000000000001.e.1.000000000000000b.a.1.",
         "3f9a/emails/0/segments/0001-aa-1",
         "3f9a/head/0/bodies/0001-aa-1",
         "3f9a/head/0/finished/0001-aa-1",

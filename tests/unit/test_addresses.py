@@ -59,6 +59,22 @@ def test_an_s3_address_names_bucket_prefix_endpoint_and_region() -> None:
     assert (inner.bucket, inner.prefix) == ("jobs", "some/prefix/")
     assert (inner.endpoint, inner.region) == ("http://127.0.0.1:9000", "eu-west-1")
     assert inner.key_bytes_max == 1024 - len("some/prefix/")
+    assert inner.room_below("a/") == 255
+
+
+def test_only_aws_takes_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that keep objects as files take 255 bytes between slashes, and refuse the rest for good."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for address, room in (
+        ("s3://jobs", 1024),
+        ("s3://jobs/p?endpoint=https://s3.eu-west-1.amazonaws.com", 1022),
+        ("s3://jobs?endpoint=https://amazonaws.com.example.org", 255),
+        ("s3://jobs?endpoint=http://127.0.0.1:9000", 255),
+    ):
+        assert open_store(address).room_below("") == room
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://minio:9000")
+    assert open_store("s3://jobs").room_below("") == 255
 
 
 def test_an_s3_address_works(s3_endpoint: str, s3_bucket: str) -> None:

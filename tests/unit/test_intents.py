@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import Queue, limits
 from osqueue.core.intents import (
@@ -32,7 +33,7 @@ from osqueue.core.ops import (
     Request,
     Sweep,
 )
-from osqueue.core.wire import decode_head, encode_segment
+from osqueue.core.wire import decode_head, encode, encode_segment, frame
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.shards import root_of
 from osqueue.stores.base import Get, List, Put
@@ -40,6 +41,7 @@ from osqueue.stores.memory import MemoryStore
 
 SEAL, OLDER, OTHER = b"a" * 16, b"b" * 16, b"c" * 16
 ROOM = 900
+GOOD = "000000000001.e.1.000000000000000b.7.1."
 ROOT = root_of("mail", 0)
 WROTE = [
     Enqueue((New(bytes(16), b"secret"),)),
@@ -98,6 +100,7 @@ def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
     assert told(f"{stem}.A{sealed}", SEAL) is None
     assert told(f"{stem}.{'B' if sealed[0] == 'A' else 'A'}{sealed[1:]}", SEAL) is None
     moved = [
+        (born, env, n, nonce, f"{int(epoch, 16) + 1:x}", form),
         (born, "x" + env[1:], n, nonce, epoch, form),
         (born, env, f"{int(n, 16) + 1:x}", nonce, epoch, form),
         (born, env, n, f"{int(nonce, 16) ^ 1:016x}", epoch, form),
@@ -154,21 +157,51 @@ def test_announcements_sort_by_birth(shard: Any) -> None:
         "",
         "README",
         "1.2.3",
-        "0.e.1.a.7.2.",  # a newer format
-        "0.e.1.a.7.1",
-        "0.e.1.a.7.x.",
-        "0.e.one.a.7.1.",
-        "0.e.1.a.7.1.k.k",
-        "elsewhere/0.e.1.a.7.1.",
+        GOOD.replace(".7.1.", ".7.2."),  # a newer format
+        GOOD.removesuffix("."),
+        GOOD + "k.k",
+        GOOD + "k k",
+        GOOD + "é",
+        "elsewhere/" + GOOD,
+        GOOD.replace(".1.", ".one.", 1),
+        GOOD.replace(".1.", ".-1.", 1),
+        GOOD.replace(".1.", ".0x1.", 1),
+        GOOD.replace(".1.", ". 1.", 1),
+        GOOD.replace(".1.", ".1_0.", 1),
+        GOOD.replace(".1.", ".\u0661.", 1),  # a digit, to Python
+        GOOD.replace(".1.", ".01.", 1),  # the same request under another key
+        GOOD.replace(".1.", f".{2**64:x}.", 1),  # more than a head can hold
+        GOOD.replace(".e.", ".\udcff."),  # a file's name that is no text
+        GOOD.replace(".e.", ".."),
     ],
 )
 def test_a_key_that_is_none_of_ours_is_skipped(key: str) -> None:
+    assert parse_intent_key(GOOD) is not None
     assert parse_intent_key(key) is None
 
 
 @pytest.mark.parametrize("sealed", ["!!", "A", "AAAA", "éé", "A" * 900])
 def test_sealed_nonsense_is_no_operation(sealed: str) -> None:
-    assert told(f"0.e.1.a.7.1.{sealed}", SEAL, OTHER) is None
+    name = parse_intent_key(GOOD + sealed)
+    assert name is None or opened(name, (SEAL, OTHER)) is None
+
+
+def test_whoever_knows_what_a_key_says_cannot_make_it_say_something_else(shard: Any) -> None:
+    one, other = (encode((Enqueue((New(bytes(16), payload),)),)) for payload in (b'"key"', b'"bad"'))
+    stem, _, sealed = intent_key(
+        shard.request(Enqueue((New(bytes(16), b'"key"'),))), ROOM, (SEAL,)
+    ).rpartition(".")
+    text = text_of(f"{stem}.{sealed}")
+    tag = len(text) - len(one)
+    forged = text[:tag] + bytes(a ^ b ^ c for a, b, c in zip(text[tag:], one, other, strict=True))
+    assert told(f"{stem}.{base64.urlsafe_b64encode(forged).decode().rstrip('=')}", SEAL) is None
+
+
+def test_a_copy_of_a_writer_that_draws_the_same_numbers_gives_nothing_away(shard: Any) -> None:
+    request = shard.request(Enqueue((New(bytes(16), bytes(40)),)))
+    copy = replace(request, ops=(Enqueue((New(bytes(16), bytes(39) + b"1"),)),))
+    one, other = (text_of(intent_key(each, ROOM, (SEAL,))) for each in (request, copy))
+    assert sum(a == b for a, b in zip(one, other, strict=True)) < 10
 
 
 # ── The object ───────────────────────────────────────────────────────────────
@@ -186,6 +219,12 @@ def test_a_turned_bit_anywhere_in_an_object_is_noticed(shard: Any) -> None:
         broken = data[:at] + bytes((data[at] ^ 1 << at % 8,)) + data[at + 1 :]
         with pytest.raises((Damaged, NewerFormat)):
             decode_intent(broken, "intents/x")
+
+
+def test_an_object_nested_without_end_is_damaged() -> None:
+    nested = b"\x91" * 200_000
+    with pytest.raises(Damaged):
+        decode_intent(frame(b"OSQI", b"\x97\xa1e\x01\x07\x01\x07\x90" + nested), "intents/x")
 
 
 def test_other_objects_and_newer_formats_are_told_apart(shard: Any) -> None:
@@ -262,5 +301,19 @@ def test_an_announcement_whose_secret_is_forgotten_is_read_from_its_object(
     q = mail()
     q.enqueue("first")
     plant(store, job_of(store, "e" * 16, b"2"), OTHER)
+    q.reap()
+    assert [lease.payload for lease in q.claim(9)] == ["first", 2]
+
+
+def test_announcements_that_nobody_can_read_keep_no_other_one_out(
+    mail: Callable[[], Queue[Any]], store: MemoryStore
+) -> None:
+    q = mail()
+    q.enqueue("first")
+    head = decode_head(store.perform(Get(ROOT + "head")).body)  # type: ignore[union-attr]
+    for at in range(limits.INTENTS_PER_COMMIT_MAX):
+        name = intent_key(job_of(store, f"{at:016x}", b"0"), ROOM, ())
+        store.perform(Put(announced(ROOT) + name, b"written by a later release"))
+    plant(store, job_of(store, "f" * 16, b"2"), head.seals[-1])
     q.reap()
     assert [lease.payload for lease in q.claim(9)] == ["first", 2]

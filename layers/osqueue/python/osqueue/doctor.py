@@ -19,7 +19,7 @@ from .clock import Machine
 from .commit.effects import All, Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import imbalances, spans_of
-from .core.intents import announced, parse_intent_key, read_intent
+from .core.intents import announced, opened, parse_intent_key, read_intent
 from .core.restore import reclock
 from .core.state import State, jobs_in_memory
 from .core.wire import born_of, decode_head, encode_head
@@ -199,8 +199,10 @@ class Shard:
                 if parsed is None:
                     continue
                 reply = yield Get(announced(self.root) + name)
-                if isinstance(reply, Found) and read_intent(parsed, reply.body) is None:
-                    strange.append(name)
+                if isinstance(reply, Found):
+                    request = read_intent(parsed, reply.body)
+                    if request is None or opened(parsed, state.seals) not in (None, request):
+                        strange.append(name)
         if strange:
             self.say(
                 WARNING,
@@ -209,7 +211,11 @@ class Shard:
                 "Upgrade osqueue, or remove what is not its own.",
             )
         else:
-            self.say(OK, "announcements", f"{_many(len(names), 'request')} announced, all of them readable")
+            self.say(
+                OK,
+                "announcements",
+                f"{_many(len(names), 'request')} announced{', all of them readable' if self.deep else ''}",
+            )
 
     # ── Upkeep ───────────────────────────────────────────────────────────────
     def _backup(self, backups: Sequence[str], state: State | None) -> Flow[None]:

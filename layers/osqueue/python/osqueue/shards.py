@@ -1,7 +1,7 @@
 """Where a queue's objects lie, and how its shards are found.
 
     queues/<name>                     registers a queue
-    <hash>/<name>/<shard>/head        one shard's state; its segments, bodies and intents lie beside it
+    <hash>/<name>/<shard>/head        one shard's state; its segments and bodies lie beside it
     archive/queue=<name>/…            finished jobs of all shards
 
 The hash comes first, so that S3 can split the key space between queues and shards.

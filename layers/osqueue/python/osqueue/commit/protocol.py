@@ -13,7 +13,7 @@ lock-free data structures: the universal construction (M. Herlihy, 1991), flat c
                 │        └── any other answer ─┐
                 └─ writers collide ────────────┤
                                                ▼
-                          PUT intents/…/<identity>   the key is the identity: retrying is free
+                          PUT intents/…/<identity>   the key holds the identity: retrying is free
                                                ▼
               ┌────────▶ pause, GET head ── my row is there ──▶ answer
               │                │ not yet
@@ -47,7 +47,6 @@ from ..core.state import Event, State
 from ..core.sweep import wants_time
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..stores.base import (
-    LIST_KEYS_MAX,
     Delete,
     Failed,
     Found,
@@ -78,6 +77,7 @@ WAIT_AHEAD = 0.7  # of a look at the head
 CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
 BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
+SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 SLEEP_SECONDS_MIN = 0.0005
 CHANCE_MASK = (1 << 64) - 1
 
@@ -370,7 +370,8 @@ class _Commit:
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
         writer, place = self.writer, intents.announced(self.writer.root)
-        live: list[intents.IntentName] = []
+        live: list[str] = []
+        unread: list[intents.IntentName] = []
         done: list[str] = []
         after = ""
         for _ in range(LISTS_PER_LOOK_MAX):
@@ -384,18 +385,17 @@ class _Commit:
                 name = intents.parse_intent_key(key[len(place) :])
                 if name is None or name.request.identity == request.identity:
                     continue
-                if applicable(head.state, name.request):
-                    live.append(name)
-                else:
+                if not applicable(head.state, name.request):
                     done.append(key)
+                elif self.hears(name, head):
+                    live.append(name.key)
+                else:
+                    unread.append(name)
             if not listed.more or len(live) >= limits.INTENTS_PER_COMMIT_MAX:
                 break
             after, listed = listed.keys[-1], None
         del live[limits.INTENTS_PER_COMMIT_MAX :]
-        for name in live:
-            if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
-                self.heard[name.key] = told
-        unread = [name for name in live if name.key not in self.heard]
+        del unread[limits.INTENTS_PER_COMMIT_MAX - len(live) :]
         if unread:
             began = self.now()
             again = Get(writer.root + HEAD, unless=head.version)
@@ -404,8 +404,14 @@ class _Commit:
             for name, reply in zip(unread, replies[1:], strict=True):
                 if isinstance(reply, Found) and (told := intents.read_intent(name, reply.body)) is not None:
                     self.heard[name.key] = told
-        requests = [self.heard[name.key] for name in live if name.key in self.heard]
-        return intents.within_bytes(requests), tuple(done), head
+                    live.append(name.key)
+        return intents.within_bytes([self.heard[key] for key in live]), tuple(done), head
+
+    def hears(self, name: intents.IntentName, head: Head) -> bool:
+        """Is an announced request known without reading its object?"""
+        if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
+            self.heard[name.key] = told
+        return name.key in self.heard
 
     # ── The swap ─────────────────────────────────────────────────────────────
     def swap(
@@ -431,7 +437,7 @@ class _Commit:
             else PutIfMatch(writer.root + HEAD, body, head.version)
         )
         if done:
-            reply, _ = yield All((put, Delete(done[:LIST_KEYS_MAX])))
+            reply, _ = yield All((put, Delete(done[:SETTLED_PER_DELETE_MAX])))
         else:
             reply = yield put
         if not isinstance(reply, Written):

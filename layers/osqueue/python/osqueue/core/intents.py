@@ -3,9 +3,9 @@
     intents/<root><born>.<env>.<n>.<nonce>.<epoch>.<format>.<sealed operations, where they fit>
 
 Keys reach logs and inventories, where payloads, tokens and error texts must not stand. So operations ride in a key
-*sealed*: combined with a stream of bits that is drawn, by SHAKE-256 (FIPS 202), from a secret which only the head holds
-and from the request's identity, which no other request shares. The head draws a secret about once an hour and forgets
-the last but one; what older keys say is then lost to everybody.
+*sealed* with a secret of the head: encrypted and authenticated together with who asks, deterministically, as SIV does
+(P. Rogaway, T. Shrimpton, 2006), with SHAKE-256 (FIPS 202) for both of its functions. The head draws a secret about
+once an hour of use and keeps the last two. Who asks, and how long the operations are, stays readable.
 
 The object holds the whole request too. It is read where the key has no operations, or the head no longer their secret.
 """
@@ -13,9 +13,9 @@ The object holds the whole request too. It is read where the key has no operatio
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from hashlib import shake_256
-from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +27,11 @@ from .ops import Op, Request
 from .wire import FORMAT, FORMATS_READ, encode, frame, unframe
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
-_CRC_BYTES = 4
+_TAG_BYTES = 8
+_NUMBER = "(0|[1-9a-f][0-9a-f]{0,15})"  # below 2^64, as everything in a head
+_KEY = re.compile(
+    rf"([0-9a-f]{{12,16}})\.([0-9A-Za-z_-]{{1,64}})\.{_NUMBER}\.([0-9a-f]{{16}})\.{_NUMBER}\.{_NUMBER}\.([0-9A-Za-z_-]*)"
+)
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
 _decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
@@ -52,9 +56,7 @@ def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) ->
     """
     stem = _stem(request)
     if seals:
-        packed = encode(request.ops)
-        text = _mixed(crc32(packed).to_bytes(_CRC_BYTES, "big") + packed, seals[-1], stem)
-        sealed = base64.urlsafe_b64encode(text).decode().rstrip("=")
+        sealed = base64.urlsafe_b64encode(_seal(encode(request.ops), seals[-1], stem)).decode().rstrip("=")
         if len(stem) + 1 + len(sealed) <= name_bytes_max:
             return f"{stem}.{sealed}"
     return f"{stem}."
@@ -62,17 +64,13 @@ def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) ->
 
 def parse_intent_key(key: str) -> IntentName | None:
     """Read a key; None for one that this release cannot read (it is then left alone, never rejected)."""
-    fields = key.split(".")
-    if len(fields) != 7:
+    fields = _KEY.fullmatch(key)
+    if fields is None:
         return None
-    born, env, n, nonce, epoch, form, _ = fields
-    try:
-        if int(form, 16) not in FORMATS_READ:
-            return None
-        request = Request(env, int(n, 16), int(nonce, 16), int(born, 16), int(epoch, 16), ())
-    except ValueError:
+    born, env, n, nonce, epoch, form, _ = fields.groups()
+    if int(form, 16) not in FORMATS_READ:
         return None
-    return IntentName(key, request)
+    return IntentName(key, Request(env, int(n, 16), int(nonce, 16), int(born, 16), int(epoch, 16), ()))
 
 
 def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
@@ -80,12 +78,10 @@ def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
     stem, _, sealed = name.key.rpartition(".")
     try:
         text = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
-        for secret in reversed(seals) if text else ():
-            plain = _mixed(text, secret, stem)
-            packed = plain[_CRC_BYTES:]
-            if crc32(packed) == int.from_bytes(plain[:_CRC_BYTES], "big"):
+        for secret in reversed(seals):
+            if (packed := _unseal(text, secret, stem)) is not None:
                 return replace(name.request, ops=_decode_ops(packed))
-    except (ValueError, msgspec.MsgspecError):  # no base64, or no operations of this release
+    except (ValueError, msgspec.MsgspecError, RecursionError):  # no base64, or no operations of this release
         pass
     return None
 
@@ -99,7 +95,7 @@ def decode_intent(data: bytes, key: str) -> Request:
     """The inverse of ``intent_body``; raises Damaged or NewerFormat."""
     try:
         return _decode_request(unframe(b"OSQI", data, key))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Damaged(f"{key} cannot be decoded: {error}") from error
 
 
@@ -130,7 +126,22 @@ def _stem(request: Request) -> str:
     return f"{born:012x}.{env}.{n:x}.{nonce:016x}.{epoch:x}.{FORMAT:x}"
 
 
-def _mixed(text: bytes, secret: bytes, stem: str) -> bytes:
-    """Seal, or open: the text, bit by bit, xor the stream of a secret and an identity."""
-    stream = shake_256(secret + stem.encode()).digest(len(text))
-    return (int.from_bytes(text, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(text), "big")
+def _seal(packed: bytes, secret: bytes, stem: str) -> bytes:
+    """Its tag tells one who asks from another and a text from all others, so it may stand for a nonce."""
+    tag = _drawn(b"tag", secret, stem, packed, _TAG_BYTES)
+    return tag + _xor(packed, _drawn(b"key", secret, stem, tag, len(packed)))
+
+
+def _unseal(text: bytes, secret: bytes, stem: str) -> bytes | None:
+    tag, hidden = text[:_TAG_BYTES], text[_TAG_BYTES:]
+    packed = _xor(hidden, _drawn(b"key", secret, stem, tag, len(hidden)))
+    return packed if _drawn(b"tag", secret, stem, packed, _TAG_BYTES) == tag else None
+
+
+def _drawn(use: bytes, secret: bytes, stem: str, text: bytes, count: int) -> bytes:
+    """``count`` bytes that nobody can foretell without the secret."""
+    return shake_256(b".".join((use, secret, stem.encode(), text))).digest(count)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")

@@ -47,9 +47,9 @@ from .s3_faults import (
     REQUEST_TIMEOUT_S,
     Fault,
     explained,
-    full_prefix,
     presentable,
 )
+from .s3_place import default_endpoint, full_prefix, name_bytes_max
 from .wrapped import PerformingStore
 
 if TYPE_CHECKING:
@@ -107,12 +107,12 @@ class S3Store(PerformingStore):
                 "use a general purpose bucket",
                 field="bucket",
             )
-        environment = os.environ.get
         self.bucket = bucket
         self.prefix = full_prefix(prefix)
-        self.endpoint = endpoint or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL")
-        self.region = region or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
+        self.endpoint = endpoint or default_endpoint()
+        self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
+        self.name_bytes_max = name_bytes_max(self.endpoint)
         self._client: obstore.store.S3Store | None = None
         self._boto_store: BotoStore | None = None
 

@@ -37,9 +37,9 @@ from .s3_faults import (
     REQUEST_TIMEOUT_S,
     Fault,
     explained,
-    full_prefix,
     presentable,
 )
+from .s3_place import default_endpoint, full_prefix, name_bytes_max
 
 if TYPE_CHECKING:
     import botocore.config
@@ -92,6 +92,10 @@ class BotoStore(Store):
         self._client_now = session_or_client if self._session is None else None
         self._endpoint = endpoint  # with the region, for clients made from a session
         self._region = region
+        known = endpoint or (
+            default_endpoint() if self._client_now is None else session_or_client.meta.endpoint_url
+        )
+        self.name_bytes_max = name_bytes_max(known)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         if self._session is None:

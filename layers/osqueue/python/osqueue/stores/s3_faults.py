@@ -100,9 +100,3 @@ def presentable(text: str) -> str:
     """The first line of a client's message, without bodies and without the parameters of URLs."""
     line = text.strip().partition("\n")[0].partition("<")[0]
     return re.sub(r"\?\S+", "?…", line)[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
-
-
-def full_prefix(prefix: str) -> str:
-    """What a store puts before every key: empty, or ending in one slash."""
-    prefix = prefix.strip("/")
-    return f"{prefix}/" if prefix else ""

@@ -1,0 +1,28 @@
+"""Where S3 is reached, and which keys it takes there, whichever client asks."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from .base import KEY_BYTES_MAX
+
+NAME_BYTES_ELSEWHERE = 255
+
+
+def default_endpoint() -> str | None:
+    """Where the environment says that S3 is; None: at AWS."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def name_bytes_max(endpoint: str | None) -> int:
+    """The longest part of a key between slashes. Servers that keep objects as files, as MinIO does, take 255 bytes."""
+    host = urlsplit(endpoint).hostname or "" if endpoint else ""
+    at_aws = not endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+    return KEY_BYTES_MAX if at_aws else NAME_BYTES_ELSEWHERE
+
+
+def full_prefix(prefix: str) -> str:
+    """What a store puts before every key: empty, or ending in one slash."""
+    prefix = prefix.strip("/")
+    return f"{prefix}/" if prefix else ""
