@@ -298,10 +298,8 @@ class _Commit:
         """Draw lots: of a crowd of writers only a few should try to combine, or they read the same for nothing."""
         head = self.writer.head
         crowd = head.state.load if head is not None else 1
-        return (
-            crowd <= limits.COMBINERS_TARGET
-            or self.writer.machine.uniform() < limits.COMBINERS_TARGET / crowd
-        )
+        wanted = max(limits.COMBINERS_MIN, min(limits.COMBINERS_MAX, crowd / limits.CROWD_PER_COMBINER))
+        return crowd <= wanted or self.writer.machine.uniform() < wanted / crowd
 
     def survey(self, put: Put, landed: bool, mine: bool) -> Flow[tuple[Head | None, bool, Listed | None]]:
         """Publish what has not landed yet, read the head and, if it is this writer's turn, the announcements.
