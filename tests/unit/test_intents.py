@@ -17,6 +17,7 @@ from osqueue.core.intents import (
     intent_key,
     opened,
     parse_intent_key,
+    public,
     read_intent,
 )
 from osqueue.core.ops import (
@@ -32,6 +33,7 @@ from osqueue.core.ops import (
     New,
     Request,
     Sweep,
+    token_of,
 )
 from osqueue.core.wire import decode_head, encode, encode_segment, frame
 from osqueue.errors import Damaged, NewerFormat
@@ -82,6 +84,19 @@ def test_what_a_caller_wrote_never_stands_in_a_key(shard: Any, op: Any) -> None:
     assert b"secret" in intent_body(shard.request(op))
 
 
+def test_a_key_does_not_show_of_what_lease_tokens_are_made(shard: Any) -> None:
+    """Whoever has a job's id and its lease's token may finish the job."""
+    request = shard.request(Claim(1, "ada", 30_000))
+    for seals in ((SEAL,), ()):
+        key = intent_key(request, ROOM, seals)
+        assert f"{request.nonce:x}" not in key
+        assert token_of(request.nonce, 0).partition("-")[0] not in key
+        name = parse_intent_key(key)
+        assert name is not None
+        assert name.request == public(request)
+        assert read_intent(name, intent_body(request)) == request
+
+
 def test_no_two_requests_are_sealed_alike(shard: Any) -> None:
     """Else the difference of two keys would tell the difference of their operations."""
     op = Enqueue((New(bytes(16), bytes(100)),))
@@ -95,16 +110,16 @@ def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
     request = shard.request(Claim(3, "ada", 30_000))
     key = intent_key(request, ROOM, (SEAL,))
     stem, _, sealed = key.rpartition(".")
-    born, env, n, nonce, epoch, form = stem.split(".")
+    born, env, n, mark, epoch, form = stem.split(".")
     assert told(f"{stem}.{sealed[:-3]}", SEAL) is None
     assert told(f"{stem}.A{sealed}", SEAL) is None
     assert told(f"{stem}.{'B' if sealed[0] == 'A' else 'A'}{sealed[1:]}", SEAL) is None
     moved = [
-        (born, env, n, nonce, f"{int(epoch, 16) + 1:x}", form),
-        (born, "x" + env[1:], n, nonce, epoch, form),
-        (born, env, f"{int(n, 16) + 1:x}", nonce, epoch, form),
-        (born, env, n, f"{int(nonce, 16) ^ 1:016x}", epoch, form),
-        (f"{int(born, 16) + 1:012x}", env, n, nonce, epoch, form),
+        (born, env, n, mark, f"{int(epoch, 16) + 1:x}", form),
+        (born, "x" + env[1:], n, mark, epoch, form),
+        (born, env, f"{int(n, 16) + 1:x}", mark, epoch, form),
+        (born, env, n, f"{int(mark, 16) ^ 1:016x}", epoch, form),
+        (f"{int(born, 16) + 1:012x}", env, n, mark, epoch, form),
     ]
     for fields in moved:  # one request's operations under another's name
         assert told(".".join((*fields, sealed)), SEAL) is None

@@ -367,7 +367,7 @@ class _Commit:
         self, head: Head, request: Request, listed: Listed | None
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
-        writer, place = self.writer, intents.announced(self.writer.root)
+        writer, place, mine = self.writer, intents.announced(self.writer.root), intents.public(request)
         live: list[str] = []
         unread: list[intents.IntentName] = []
         done: list[str] = []
@@ -381,7 +381,7 @@ class _Commit:
                 listed = reply
             for key in listed.keys:
                 name = intents.parse_intent_key(key[len(place) :])
-                if name is None or name.request.identity == request.identity:
+                if name is None or name.request == mine:
                     continue
                 if not applicable(head.state, name.request):
                     done.append(key)

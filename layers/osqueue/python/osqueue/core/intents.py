@@ -1,11 +1,12 @@
 """Announced requests: their keys, of which one LIST tells a thousand, and the objects under them.
 
-    intents/<root><born>.<env>.<n>.<nonce>.<epoch>.<format>.<sealed operations, where they fit>
+    intents/<root><born>.<env>.<n>.<mark>.<epoch>.<format>.<sealed operations, where they fit>
 
 Keys reach logs and inventories, where payloads, tokens and error texts must not stand. So operations ride in a key
 *sealed* with a secret of the head: encrypted and authenticated together with who asks, deterministically, as SIV does
 (P. Rogaway, T. Shrimpton, 2006), with SHAKE-256 (FIPS 202) for both of its functions. The head draws a secret about
-once an hour of use and keeps the last two. Who asks, and how long the operations are, stays readable.
+once an hour of use and keeps the last two. Who asks, and how long the operations are, stays readable; not the nonce,
+of which lease tokens are made: a hash of it, the ``mark``, stands for it.
 
 The object holds the whole request too. It is read where the key has no operations, or the head no longer their secret.
 """
@@ -34,14 +35,14 @@ _KEY = re.compile(
 )
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
-_decode_ops = msgspec.msgpack.Decoder(tuple[Op, ...]).decode
+_decode_sealed = msgspec.msgpack.Decoder(tuple[int, tuple[Op, ...]]).decode
 
 
 class IntentName(Struct, frozen=True):
     """What an intent's key tells."""
 
     key: str
-    request: Request  # who asks, without the operations
+    request: Request  # who asks, as ``public`` makes it
 
 
 def announced(root: str) -> str:
@@ -56,7 +57,8 @@ def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) ->
     """
     stem = _stem(request)
     if seals:
-        sealed = base64.urlsafe_b64encode(_seal(encode(request.ops), seals[-1], stem)).decode().rstrip("=")
+        packed = encode((request.nonce, request.ops))
+        sealed = base64.urlsafe_b64encode(_seal(packed, seals[-1], stem)).decode().rstrip("=")
         if len(stem) + 1 + len(sealed) <= name_bytes_max:
             return f"{stem}.{sealed}"
     return f"{stem}."
@@ -67,10 +69,20 @@ def parse_intent_key(key: str) -> IntentName | None:
     fields = _KEY.fullmatch(key)
     if fields is None:
         return None
-    born, env, n, nonce, epoch, form, _ = fields.groups()
+    born, env, n, mark, epoch, form, _ = fields.groups()
     if int(form, 16) not in FORMATS_READ:
         return None
-    return IntentName(key, Request(env, int(n, 16), int(nonce, 16), int(born, 16), int(epoch, 16), ()))
+    return IntentName(key, Request(env, int(n, 16), int(mark, 16), int(born, 16), int(epoch, 16), ()))
+
+
+def public(request: Request) -> Request:
+    """What everybody may know of a request: who asks, with the nonce's mark in its place."""
+    return replace(request, nonce=mark_of(request.nonce), ops=())
+
+
+def mark_of(nonce: int) -> int:
+    """Tells nonces apart, and nothing else about them."""
+    return int.from_bytes(shake_256(b"mark.%016x" % nonce).digest(8), "big")
 
 
 def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
@@ -80,7 +92,8 @@ def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
         text = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
         for secret in reversed(seals):
             if (packed := _unseal(text, secret, stem)) is not None:
-                return replace(name.request, ops=_decode_ops(packed))
+                nonce, ops = _decode_sealed(packed)
+                return replace(name.request, nonce=nonce, ops=ops)
     except (ValueError, msgspec.MsgspecError, RecursionError):  # no base64, or no operations of this release
         pass
     return None
@@ -105,7 +118,7 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
         request = decode_intent(data, name.key)
     except (Damaged, NewerFormat):
         return None
-    return request if replace(request, ops=()) == name.request else None
+    return request if public(request) == name.request else None
 
 
 def within_bytes(requests: Sequence[Request]) -> list[Request]:
@@ -122,8 +135,8 @@ def within_bytes(requests: Sequence[Request]) -> list[Request]:
 
 def _stem(request: Request) -> str:
     """The part of a key that everybody may read. It sorts by birth."""
-    born, env, n, nonce, epoch = request.born, request.env, request.n, request.nonce, request.epoch
-    return f"{born:012x}.{env}.{n:x}.{nonce:016x}.{epoch:x}.{FORMAT:x}"
+    born, env, n, mark, epoch = request.born, request.env, request.n, mark_of(request.nonce), request.epoch
+    return f"{born:012x}.{env}.{n:x}.{mark:016x}.{epoch:x}.{FORMAT:x}"
 
 
 def _seal(packed: bytes, secret: bytes, stem: str) -> bytes:
