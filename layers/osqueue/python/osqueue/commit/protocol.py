@@ -175,7 +175,9 @@ class _Commit:
                 continue
             own = reduction.outcomes.get(request.identity)
             changes = reduction.changed or (contended and bool(reduction.missing))
-            if self.clock_is_wanted(state, changes):
+            if self.clock_is_wanted(
+                state, changes or reduction.crowded
+            ):  # writers are forgotten as time goes by
                 yield from self.tell_time()
                 continue
             if own is not None and changes:

@@ -1,0 +1,49 @@
+"""A shard full of writers that have gone is open again after a while, also to one who has not asked for the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from osqueue import limits
+from osqueue.commit.driver import BlockingDriver
+from osqueue.commit.protocol import Answer, commit
+from osqueue.commit.writer import Writer
+from osqueue.core.ops import Code, Configure
+from osqueue.core.state import Session, State, session_weight
+from osqueue.core.wire import encode_head
+from osqueue.errors import Throttled
+from osqueue.stores.base import Put
+from osqueue.stores.memory import MemoryStore
+
+
+def full(now_ms: int) -> State:
+    """A head with no room for another writer's session."""
+    sessions: dict[str, Session] = {}
+    size = 0
+    while size <= limits.SESSIONS_BYTES_MAX - 200:
+        env, row = f"{len(sessions):016x}", Session(1, 7, len(sessions) + 1, now_ms, b"")
+        size += session_weight(env, row)
+        sessions[env] = row
+    return State(bytes(16), 7, len(sessions) + 1, now_ms, sessions=sessions, sessions_bytes=size)
+
+
+def configure(machine: Any, head: State) -> Answer:
+    """What a writer is told that has just begun, by a store that does not tell its clock, as S3 does not."""
+    store = MemoryStore(machine)
+    store.perform(Put("q/head", encode_head(head)))
+    writer = Writer("q/", "q", machine)
+    ops = (Configure(paused=True),) * 8
+    return BlockingDriver(store, machine).run(commit(writer, ops, machine.monotonic() + 5))
+
+
+def test_a_new_writer_asks_for_the_time_before_it_is_turned_away(machine: Any) -> None:
+    begun = machine.now_ms()
+    machine.advance(limits.SESSION_IDLE_MS_MIN / 1000 + 60)
+    assert configure(machine, full(begun)).outcomes[0].code == Code.OK
+
+
+def test_while_the_others_may_still_be_at_work_it_is_turned_away(machine: Any) -> None:
+    with pytest.raises(Throttled, match="too many writers"):
+        configure(machine, full(machine.now_ms()))
