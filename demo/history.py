@@ -5,6 +5,7 @@ Spark is known to that process only, the analyst: the demo itself needs neither 
 
 from __future__ import annotations
 
+import html
 import math
 import os
 import re
@@ -205,7 +206,9 @@ def headline(page: str) -> dict[str, str]:
     """The numbers at the top of a report and the remarks on them, as its readers see them."""
     tiles = re.findall(r"<dt>([^<]*)</dt><dd><b>([^<]*)</b>(?:<span>([^<]*)</span>)?", page)
     return {
-        name: text for tile, number, remark in tiles for name, text in ((tile, number), (f"{tile} …", remark))
+        name: html.unescape(text)
+        for tile, number, remark in tiles
+        for name, text in ((tile, number), (f"{tile} …", remark))
     }
 
 

@@ -82,10 +82,11 @@ def rows(plan: Plan, result: Result) -> Iterator[Row]:
         ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in requests.items()),
     )
     archive = measures.archive
+    repeats = f"{account.repeats:,} of them twice, in " if account.repeats else ""
     yield Row(
         "archive",
         f"{archive.records:,} records",
-        f"{archive.parts:,} parts, {archive.packed_bytes / max(1, archive.records):.0f} bytes a job"
+        f"{repeats}{archive.parts:,} parts, {archive.packed_bytes / max(1, archive.records):.0f} bytes a job"
         f" ({archive.plain_bytes / max(1, archive.records):.0f} unpacked); {measures.reaps:,} passes of the reaper",
     )
     yield Row("run time", f"{account.log_s:,} s", f"of 1993; {account.held_s:,.1f} s here")
@@ -98,7 +99,9 @@ def stalls(result: Result) -> str:
         return "leases that ended without a word"
     kill = result.kill
     spoken = kill.held - result.came_back  # applied by the others after its death
-    late = f", {spoken} it had just reported" if spoken > 0 else ""
+    late = ""
+    if spoken:
+        late = f", {spoken} it had just reported" if spoken > 0 else f", {-spoken} granted as it died"
     return f"{kill.worker} died holding {kill.held}: {result.came_back} came back{late}"
 
 

@@ -53,7 +53,8 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Jwt(_Part, frozen=True, kw_only=True):
     """Callers bring a token of this issuer instead of an AWS signature."""
 
-    issuer: Annotated[str, Meta(pattern="^https://[^/ ]+")]  # its /.well-known/openid-configuration is read
+    # Its /.well-known/openid-configuration is read.
+    issuer: Annotated[str, Meta(pattern=r"^https://[^/\s]+\S*$")]
     audience: Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
@@ -122,6 +123,8 @@ def load(name: object, environments: Mapping[str, Mapping[str, Any]] = ENVIRONME
     if name not in environments:
         raise Misconfigured(f"env: there is no environment {name!r}; known are {known}")
     given = environments[name]
+    if not isinstance(given, Mapping):
+        raise Misconfigured(f"environment {name}: its entry is no map of keys. Write {{}} for the defaults")
     _check_names(given, Config, name)
     try:
         config = msgspec.convert({"name": name, **given}, Config)
@@ -166,6 +169,9 @@ def _check_values(config: Config) -> None:
             raise Misconfigured(
                 f"{place}: concurrency: there is no function {function!r}; known are {', '.join(FUNCTIONS)}"
             )
+    emails = config.alarms.emails
+    if twice := sorted({each for each in emails if emails.count(each) > 1}):
+        raise Misconfigured(f"{place}: alarms.emails: {', '.join(twice)} stands there more than once")
     if config.events_archive_days is not None and not config.events:
         raise Misconfigured(f"{place}: events_archive_days: there is no bus; set events to true")
     young, old = config.archive.infrequent_days, config.archive.glacier_days

@@ -123,7 +123,7 @@ class OperationsStack(Stack):
         return self._alarm(
             "reaper-not-run",
             "No pass of the reaper has ended well.",
-            self._count(metrics.PASSES, "Sum"),
+            _filled(self._count(metrics.PASSES, "Sum")),
             1,
             periods=2,
             missing=watch.TreatMissingData.BREACHING,
@@ -183,7 +183,7 @@ class OperationsStack(Stack):
         yield self._alarm(
             "pipeline-not-run",
             "No run of the pipeline has ended well for hours.",
-            self._endings(SUCCEEDED),
+            _filled(self._endings(SUCCEEDED)),
             1,
             periods=self._config.alarms.pipeline_hours,
             missing=watch.TreatMissingData.BREACHING,
@@ -285,6 +285,21 @@ class OperationsStack(Stack):
 
 def _graph(title: str, series: list[watch.IMetric]) -> watch.GraphWidget:
     return watch.GraphWidget(title=title, left=series, width=8, height=6)
+
+
+def _filled(metric: watch.Metric) -> watch.MathExpression:
+    """A metric with 0 where it says nothing.
+
+    Whatever an alarm makes of missing data, CloudWatch looks back over more periods than the alarm has, and what it
+    finds there counts in place of what is missing: silence would be told hours late. What says nothing at all stays
+    missing.
+    """
+    return watch.MathExpression(
+        expression="FILL(counted, 0)",
+        using_metrics={"counted": metric},
+        label=metric.label,
+        period=metric.period,
+    )
 
 
 def _of_application(pipeline: PipelineStack, name: str) -> watch.Metric:

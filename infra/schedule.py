@@ -68,4 +68,4 @@ class ScheduleStack(Stack):
                     maximum_event_age_in_seconds=AGE_S_MAX, maximum_retry_attempts=RETRIES
                 ),
             ),
-        )
+        ).node.add_dependency(role)  # EventBridge Scheduler tries the role when the schedule is made

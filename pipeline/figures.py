@@ -58,12 +58,6 @@ class Range(Struct, frozen=True):
         return (F.col(at) >= self.since) & (F.col(at) < self.until)
 
 
-def metrics(jobs: DataFrame, attempts: DataFrame, over: Range, target_ms: int) -> DataFrame:
-    """Rows of ``metrics_hourly``."""
-    happened = events(jobs, attempts)
-    return summed(happened, depths(happened, over), over, target_ms)
-
-
 def events(jobs: DataFrame, attempts: DataFrame) -> DataFrame:
     """All that happened, whenever: by how much jobs waiting and running change, and what there is to add up."""
     arrived = jobs.dropDuplicates(["queue", "job_id"])  # a job arrives once, however many records it has

@@ -28,7 +28,11 @@ def store_at(address: str, field: str) -> str:
 
 
 def place(address: str, field: str) -> str:
-    """The address of a folder, or a plain path, as the path that Spark takes. A store can be opened there, too."""
+    """The address of a folder, or a plain path, as the path that Spark takes. A store can be opened there, too.
+
+    The options of a folder say how to write it, which is none of Spark's affair. A bucket takes none: Spark would not
+    know of them, and where one job heeds them and the next does not, nobody can tell what holds. Raises Rejected.
+    """
     scheme, path, options = _parts(address, field)
     if "endpoint=" in options:
         raise NotSupported(
@@ -37,6 +41,14 @@ def place(address: str, field: str) -> str:
         )
     if scheme not in ("file", "s3"):
         raise NotSupported(f"{field}: Spark cannot read {scheme}://. Use one of {_EXAMPLES}.", field=field)
+    if options and scheme == "file":
+        store_at(address, field)
+    elif options:
+        raise Rejected(
+            f"{field}: Spark would not know of the options of this address. Leave out all from the ? on. The region of"
+            " a bucket comes from the environment: AWS_REGION.",
+            field=field,
+        )
     path = _absolute(scheme, path)
     if found := next((each for each in path if each in _PATTERN), ""):
         raise Rejected(

@@ -29,6 +29,8 @@ from .files import Draft
 from .tables import ATTEMPTS, JOBS
 
 LOOK_BACK_MS_MAX = 31 * 24 * HOUR_MS
+OUT_OF_RANGE = (pa.ArrowException, OverflowError)
+DELETED = "it was deleted while it was read"
 
 
 class Stretch(Struct, frozen=True):
@@ -45,6 +47,15 @@ class Aside(Struct, frozen=True):
 
     part: str  # its address
     why: str
+
+    @staticmethod
+    def of(store: str, part: str, why: str) -> Aside:
+        """That of a part in the store at an address."""
+        return Aside(f"{store.partition('?')[0]}/{part}", why)
+
+    def key(self, store: str) -> str:
+        """The part's in this store."""
+        return self.part.removeprefix(f"{store.partition('?')[0]}/")
 
 
 class Compacted(Struct, frozen=True):
@@ -67,6 +78,20 @@ def compact(stretch: Stretch) -> Compacted:
     with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
         task = _Task(stretch, store, tables)
         return sum(map(task.hour, stretch.hours), start=Compacted())
+
+
+def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
+    """Why some parts still cannot be read; those that can be are left out. Raises Unavailable."""
+    found = {}
+    with _without_cycles():
+        for part, records, why in _decoded(store, parts):
+            try:
+                transforms.rows(records, _name(part))
+            except OUT_OF_RANGE as error:
+                found[part] = _beyond(error)
+            if why:
+                found[part] = why
+    return found
 
 
 @contextmanager
@@ -111,9 +136,9 @@ class _Task:
             known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
             fresh, told = _fresh(records, known)
             try:
-                rows = transforms.rows(fresh, part.rpartition("/")[2])
-            except (pa.ArrowException, OverflowError) as error:
-                aside.append(self._aside(part, f"a value is out of range: {error}"))
+                rows = transforms.rows(fresh, _name(part))
+            except OUT_OF_RANGE as error:
+                aside.append(Aside.of(self._stretch.store, part, _beyond(error)))
                 continue
             mine |= told
             repeats += len(records) - len(fresh)
@@ -134,25 +159,13 @@ class _Task:
             aside=tuple(aside),
         )
 
-    def _aside(self, part: str, why: str) -> Aside:
-        return Aside(f"{self._stretch.store.partition('?')[0]}/{part}", why)
-
     def _read(self, parts: Sequence[str], aside: list[Aside]) -> Iterator[tuple[str, list[Record]]]:
         """The records of those parts that have some and can be read."""
-        for start in range(0, len(parts), PARTS_AT_ONCE):
-            group = parts[start : start + PARTS_AT_ONCE]
-            for part, body in zip(group, self._store.run(bodies(group)), strict=True):
-                why = "it was deleted while it was read" if body is None else "" if body else "it is empty"
-                records: list[Record] = []
-                if body:
-                    try:
-                        records = decode_part(body, part)
-                    except (Damaged, NewerFormat) as error:
-                        why = error.message
-                if why:
-                    aside.append(self._aside(part, why))
-                elif records:
-                    yield part, records
+        for part, records, why in _decoded(self._store, parts):
+            if why:
+                aside.append(Aside.of(self._stretch.store, part, why))
+            elif records:
+                yield part, records
 
     def _earlier(self, since_ms: int, until_ms: int) -> list[set[str]]:
         """The keys of the records of a range of hours."""
@@ -173,6 +186,29 @@ class _Task:
             partition = archive.partition_of(queue, at)
             held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
             self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+
+
+def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[Record], str]]:
+    """Each part's records, and why it has none to be trusted."""
+    for start in range(0, len(parts), PARTS_AT_ONCE):
+        group = parts[start : start + PARTS_AT_ONCE]
+        for part, body in zip(group, store.run(bodies(group)), strict=True):
+            why = DELETED if body is None else "" if body else "it is empty"
+            records: list[Record] = []
+            if body:
+                try:
+                    records = decode_part(body, part)
+                except (Damaged, NewerFormat) as error:
+                    why = error.message
+            yield part, records, why
+
+
+def _name(part: str) -> str:
+    return part.rpartition("/")[2]
+
+
+def _beyond(error: Exception) -> str:
+    return f"a value is out of range: {error}"
 
 
 def _fresh(records: list[Record], known: Sequence[set[str]]) -> tuple[list[Record], set[str]]:

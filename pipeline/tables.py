@@ -124,6 +124,7 @@ JOBS = Table(
         *("attempts.list.element.started_ms", "attempts.list.element.ended_ms"),
     ),
 )
+# Of each job's record the latest eight leases: a job remembers no more, and nothing else tells of those before.
 ATTEMPTS = Table(
     "attempts",
     _columns(
@@ -155,11 +156,12 @@ def _percentiles(name: str, of: str) -> tuple[tuple[str, DataType, str], ...]:
     )
 
 
-# What happened within the hour or day [start, start + 1); null where a figure has nothing to tell of.
+# What happened within the hour or day [start, start + 1); null where a figure has nothing to tell of. Leases are those
+# of ``attempts``: of a job that had more than eight, the first are in no count, and in neither workers nor errors.
 _METRICS = _columns(
     ("start", MOMENT, "when the hour or day begins, UTC"),
     ("enqueued", LONG, "jobs accepted"),
-    ("claimed", LONG, "leases that began"),
+    ("claimed", LONG, "leases that began, of the latest eight of each job"),
     ("completed", LONG, "jobs that ended so"),
     ("failed", LONG, "jobs that became dead letters"),
     ("cancelled", LONG, "jobs that ended so"),

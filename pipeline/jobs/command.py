@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from osqueue.errors import OsqueueError, Rejected
 from pipeline.session import session
 
+ZONE = "spark.sql.session.timeZone"
 Progress = Callable[[int, int], None]  # what is done, of how much
 
 
@@ -37,6 +38,16 @@ def milliseconds(at: datetime, field: str) -> int:
             f"{field}: the moment has no time zone. Write one, such as 2026-01-05T10:00Z.", field=field
         )
     return round(at.timestamp() * 1000)
+
+
+def in_utc(spark: SparkSession) -> None:
+    """Refuse a session in another time zone: it would count what happened on other days and in other hours."""
+    zone = spark.conf.get(ZONE)
+    if zone not in ("UTC", "Etc/UTC", "GMT"):
+        raise Rejected(
+            f'spark: its {ZONE} is {zone}, and hours and days are UTC. Call spark.conf.set("{ZONE}", "UTC").',
+            field="spark",
+        )
 
 
 def silent(done: int, total: int) -> None:

@@ -11,7 +11,7 @@ that came late may repeat what later hours have: to mend an hour, leave out ``--
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
@@ -28,8 +28,8 @@ from pipeline.jobs import command
 from pipeline.jobs.command import Progress, milliseconds, moment, silent
 from pipeline.places import place, store_at
 from pipeline.plan import Planner, Range
-from pipeline.stretch import Compacted, Stretch
-from pipeline.unfinished import Mark
+from pipeline.stretch import Aside, Compacted, Stretch
+from pipeline.unfinished import Mark, Unread
 
 LOOK_BACK_HOURS = 3
 BATCH_PARTS = 128  # parts for each core before progress is told and marks move
@@ -64,20 +64,31 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
     with files.at(address) as store, files.at(root) as tables:
-        left = tables.run(unfinished.marks())
-        planner = Planner(store, tables, left)
+        left, unread = tables.run(unfinished.marks()), tables.run(unfinished.set_aside())
+        retried = {each for each in unread if config.catch_up and (not queues or each.hour.queue in queues)}
+        still = stretch.unreadable(store, sorted(each.part for each in retried))
+        mended = {each.hour for each in retried if each.part not in still}
+        planner = Planner(store, tables, [*left, *mended])
         todo = [planner.range(each, since, until, config.catch_up) for each in queues or planner.queues()]
-        if any(each.hours for each in todo) and not store.run(keys(ROOT, most=1)):
+        archived = bool(store.run(keys(ROOT, most=1)))
+        if any(each.hours for each in todo) and not archived:
             raise NotFound(
                 f"store: there is no archive in {address}, and the tables have hours of this range. They stay as "
                 "they are; check the address."
             )
         for each in todo:
             tables.run(unfinished.move(set(), planner.skipped(each)))
-        done = _run(spark, tables, address, root, todo, progress)
-        covered = {mark for mark in left if any(each.covers(mark) for each in todo)}
+        done = _run(spark, tables, address, root, todo, unread, progress)
+        covered: set[Mark | Unread] = {mark for mark in left if any(each.covers(mark) for each in todo)}
+        told = {each.key(address) for each in done.aside}
+        for mine in unread - unfinished.unread(told):
+            deleted = archived and still.get(mine.part) == stretch.DELETED
+            if deleted or any(each.covers(mine.hour) for each in todo):
+                covered.add(mine)
+                still.pop(mine.part, None)
         tables.run(unfinished.move(covered, set()))
-    return done
+    others = (Aside.of(address, part, why) for part, why in still.items() if part not in told)
+    return done + Compacted(aside=tuple(others))
 
 
 def _hour(at: datetime, field: str) -> int:
@@ -90,6 +101,7 @@ def _run(
     store: str,
     root: str,
     todo: Sequence[Range],
+    unread: Set[Unread],
     progress: Progress,
 ) -> Compacted:
     rest = sorted(hour for each in todo for hour in each.hours)
@@ -103,6 +115,9 @@ def _run(
         cores = max(1, spark.sparkContext.defaultParallelism)  # more of them as a cluster grows
         batch, rest = plan.batch(rest, BATCH_PARTS * cores)
         total = sum(in_tasks(spark, plan.stretches(store, root, batch, cores)), start=total)
+        aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in total.aside))
+        tables.run(unfinished.move(unread, aside))  # before the marks of these hours move on
+        unread = aside
         done += sum(len(each.parts) for each in batch)
         progress(done, parts)
     tables.run(unfinished.move(marks, set()))

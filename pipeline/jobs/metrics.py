@@ -22,7 +22,7 @@ from osqueue.validation import queue_name
 from pipeline import figures, files, tables
 from pipeline.figures import DAY, Range
 from pipeline.jobs import command
-from pipeline.jobs.command import Progress, milliseconds, moment, silent
+from pipeline.jobs.command import Progress, in_utc, milliseconds, moment, silent
 from pipeline.places import place
 from pipeline.tables import (
     ATTEMPTS,
@@ -61,6 +61,7 @@ class Measured(Struct, frozen=True):
 
 def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Measured:
     """Replace the metrics of a range of days."""
+    in_utc(spark)
     root = place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
     if config.target_ms < 0:

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from osqueue.errors import NotFound, Rejected, Unavailable
 from osqueue.validation import queue_name
 from pipeline import files
 from pipeline.jobs import command
-from pipeline.jobs.command import milliseconds, moment
+from pipeline.jobs.command import in_utc, milliseconds, moment
 from pipeline.places import place
 from pipeline.report.collect import collect
 from pipeline.report.history import History, history
@@ -53,6 +53,7 @@ class Reported(Struct, frozen=True):
 
 def run(spark: SparkSession, config: Review) -> Reported:
     """Write the report and say where it is."""
+    in_utc(spark)
     root, out = place(config.tables, "tables"), place(config.out, "out")
     if config.target_ms is not None and config.target_ms < 0:
         raise Rejected("target_ms: it is below zero. Give milliseconds, such as 60000.", field="target_ms")
@@ -61,7 +62,7 @@ def run(spark: SparkSession, config: Review) -> Reported:
     told = history(spark, root, tuple(map(queue_name, config.queues)), first)
     begins_ms, ends_ms = _period(told, config)
     report = collect(told, begins_ms, ends_ms, config.target_ms, config.title)
-    if not report.queues and not told.jobs.filter(_ended_within(begins_ms, ends_ms)).isEmpty():
+    if not report.queues and report.unmeasured:
         raise NotFound(
             f"tables: {root} has jobs of this period, but no metrics. First run osqueue pipeline metrics."
         )
@@ -94,11 +95,6 @@ def _period(told: History, config: Review) -> tuple[int, int]:
     if since >= until:
         raise Rejected("until: the period ends before it begins. Give a later moment.", field="until")
     return since, until
-
-
-def _ended_within(begins_ms: int, ends_ms: int) -> Column:
-    ended_ms = F.unix_millis("finished_at")
-    return (ended_ms >= begins_ms) & (ended_ms < ends_ms)
 
 
 def _hour(at: datetime | None, field: str) -> int | None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from osqueue.errors import Rejected
 from pipeline.jobs import command, compact, metrics, report
-from pipeline.jobs.command import Progress, moment, silent
+from pipeline.jobs.command import Progress, in_utc, moment, silent
 from pipeline.stretch import Compacted
 
 
@@ -56,6 +56,7 @@ def run(
     for field in ("hours", "days"):
         if getattr(config, field) < 1:
             raise Rejected(f"{field}: it is less than 1. Give a number such as 3.", field=field)
+    in_utc(spark)
     at, (store, root, queues) = config.at, (config.store, config.tables, config.queues)
     if at is not None and (config.since is not None or config.until is not None):
         raise Rejected("at: it sets the range by itself. Leave out since and until.", field="at")
@@ -66,7 +67,7 @@ def run(
     compacted = compact.run(spark, archived, progress("archive parts"))
     measuring = metrics.Metrics(root, since, until, queues, config.target_ms)
     measured = metrics.run(spark, measuring, progress("tables of metrics"))
-    reported = report.run(spark, report.Review(root, config.out, since, until, queues))
+    reported = report.run(spark, report.Review(root, config.out, since, until, queues, config.target_ms))
     return Done(compacted, measured, reported)
 
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import NumericType
 
 from osqueue.errors import OsqueueError, Rejected
 from pipeline import tables
+from pipeline.jobs.command import in_utc
 from pipeline.places import place
 from pipeline.session import session
 
@@ -27,7 +28,8 @@ SHOWN = 200  # rows on a terminal
 
 
 def ask(spark: SparkSession, root: str, query: str) -> DataFrame:
-    """The answer to a question. Raises Rejected where Spark does not understand it."""
+    """The answer to a question. Raises Rejected where Spark does not understand it, or is not in UTC."""
+    in_utc(spark)
     tables.views(spark, place(root, "tables"))
     try:
         return spark.sql(query)

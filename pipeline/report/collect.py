@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
@@ -18,11 +19,13 @@ from .history import (
     History,
     Period,
     as_quantiles,
+    between,
     completed_attempts,
     of_queues,
     quantiles,
     since,
     started,
+    step_of,
     waiting,
 )
 from .model import (
@@ -48,6 +51,7 @@ TARGET_MS = 60_000  # where neither the caller nor the metrics have one
 BINS_PER_DECADE = 6  # of a distribution; with more, whole milliseconds would leave holes
 
 _COUNTS = ("enqueued", "completed", "failed", "cancelled", "retried", "stalled")
+_ENDS = ("completed", "failed", "cancelled")  # of jobs
 _LEASE_ENDS = ("completed", "failed", "stalled", "released", "cancelled")  # columns of the workers' metrics
 
 
@@ -56,9 +60,12 @@ def collect(
 ) -> Report:
     """The report of a period."""
     step_ms = step_for(ends_ms - begins_ms)
-    period = Period(begins_ms, ends_ms, step_ms, _target(told) if target_ms is None else target_ms)
+    period = Period(begins_ms, ends_ms, step_ms, TARGET_MS if target_ms is None else target_ms)
     told = since(told, period)
+    if target_ms is None:
+        period = replace(period, target_ms=_target(told))
     everything, totals = _totals(told, period)
+    error, unmeasured = _first_error(told), _unmeasured(told, period)
     names = sorted(totals, key=lambda name: (-totals[name].enqueued - totals[name].ended, name))
     shown = names[:QUEUES_MAX]
     told = of_queues(told, shown)
@@ -90,13 +97,28 @@ def collect(
         tuple(queues),
         len(names) - len(shown),
         title,
+        error,
+        unmeasured,
     )
 
 
 def _target(told: History) -> int:
-    """The target that the latest metrics were made with."""
+    """The target that the latest metrics of the period were made with."""
     row = told.hours.agg(F.max_by("target_ms", "start").alias("target_ms")).first()
     return TARGET_MS if row is None or row["target_ms"] is None else int(row["target_ms"])
+
+
+def _unmeasured(told: History, period: Period) -> tuple[tuple[str, int], ...]:
+    """The queues and days of which the metrics count other endings than there are jobs: they were never made, or before
+    some of the jobs came.
+    """
+    ended = between("finished_at", period.hours[0], period.hours[-1] + HOUR_MS)
+    there = told.jobs.filter(ended).select("queue", step_of("finished_at", DAY_MS), F.lit(1).alias("more"))
+    counted = sum((F.col(name) for name in _ENDS), F.lit(0))
+    measured = told.hours.select("queue", step_of("start", DAY_MS), (-counted).alias("more"))
+    days = there.union(measured).groupBy("queue", "at_ms").agg(F.sum("more").alias("more"))
+    found = days.filter("more <> 0").orderBy("queue", "at_ms").collect()
+    return tuple((row["queue"], row["at_ms"]) for row in found)
 
 
 # ── Totals ───────────────────────────────────────────────────────────────────
@@ -195,7 +217,22 @@ def _week(told: History, period: Period) -> dict[str, tuple[WeekHour, ...]]:
 
 def _errors(told: History, period: Period) -> dict[str, tuple[tuple[Error, ...], int]]:
     """The most frequent errors by queue, and how many more there were."""
-    kinds = told.errors.groupBy("queue", "fingerprint").agg(
+    found: dict[str, tuple[tuple[Error, ...], int]] = {}
+    for row in _most(_kinds(told, "queue"), "number", "fingerprint", ERRORS_MAX):
+        own, rest = found.get(row["queue"], ((), row["everything"]))
+        error = _as_error(row)
+        found[row["queue"]] = ((*own, error), rest - error.count)
+    return found
+
+
+def _first_error(told: History) -> Error | None:
+    """The most frequent one, over all queues."""
+    row = _kinds(told).orderBy(F.desc("number"), "fingerprint").first()
+    return None if row is None else _as_error(row)
+
+
+def _kinds(told: History, *by: str) -> DataFrame:
+    return told.errors.groupBy(*by, "fingerprint").agg(
         F.max_by("error_type", "last_at").alias("kind"),
         F.max_by("example", "last_at").alias("example"),
         F.sum("attempts").alias("number"),
@@ -203,20 +240,18 @@ def _errors(told: History, period: Period) -> dict[str, tuple[tuple[Error, ...],
         F.unix_millis(F.min("first_at")).alias("first_ms"),
         F.unix_millis(F.max("last_at")).alias("last_ms"),
     )
-    found: dict[str, tuple[tuple[Error, ...], int]] = {}
-    for row in _most(kinds, "number", "fingerprint", ERRORS_MAX):
-        own, rest = found.get(row["queue"], ((), row["everything"]))
-        error = Error(
-            row["fingerprint"],
-            row["kind"] or "",
-            row["example"] or "",
-            row["number"],
-            row["deaths"] or 0,
-            row["first_ms"],
-            row["last_ms"],
-        )
-        found[row["queue"]] = ((*own, error), rest - error.count)
-    return found
+
+
+def _as_error(row: Row) -> Error:
+    return Error(
+        row["fingerprint"],
+        row["kind"] or "",
+        row["example"] or "",
+        row["number"],
+        row["deaths"] or 0,
+        row["first_ms"],
+        row["last_ms"],
+    )
 
 
 def _workers(told: History, period: Period) -> dict[str, tuple[tuple[Worker, ...], int]]:

@@ -150,6 +150,8 @@ class Report(Struct, frozen=True):
     queues: tuple[Queue, ...] = ()  # the busiest first
     queues_other: int = 0  # how many have no section
     title: str = TITLE
+    error: Error | None = None  # the most frequent one, over all queues
+    unmeasured: tuple[tuple[str, int], ...] = ()  # queues and days whose metrics are not those of their jobs
 
 
 def step_for(span_ms: int) -> int:

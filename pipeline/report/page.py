@@ -12,6 +12,7 @@ from .markup import Child, Markup, joined, tag
 from .model import HOUR_MS, Point, Quantiles, Queue, Report, Totals, filled, share, steps_of
 from .style import SCRIPT, STYLE
 
+UNMEASURED_MAX = 5  # queues that are named where metrics are missing
 HEADLINE_GOOD = 0.99  # of jobs in time: what the first sentence calls kept
 
 
@@ -42,6 +43,7 @@ def page(report: Report) -> str:
             tag("p", f"{when}, UTC", class_="when"),
             tag("h1", report.title),
             answer(report, points),
+            unmeasured(report),
             tiles(report.totals, report),
         ),
         tag(
@@ -121,15 +123,34 @@ def _failures(report: Report) -> Markup:
         given_up = joined(
             tag("b", number, class_="bad"), f" {jobs} failed for good ({of_ended} of those that ended)"
         )
-    first = max(
-        (error for queue in report.queues for error in queue.errors),
-        key=lambda error: error.count,
-        default=None,
-    )
+    first = report.error
     if first is None:
         return joined(given_up, ".")
     kind = tag("bdi", patterns.clipped(first.kind) or "one without a type")
     return joined(given_up, "; the most frequent error is ", kind, f", {words.count(first.count, 'time')}.")
+
+
+def unmeasured(report: Report) -> Markup | None:
+    """A word of warning where the numbers of metrics and those of jobs do not belong together."""
+    if not report.unmeasured:
+        return None
+    days: dict[str, list[int]] = {}
+    for queue, at_ms in report.unmeasured:
+        days.setdefault(queue, []).append(at_ms)
+    named = [
+        joined(", " if at else "", tag("bdi", queue), f" ({words.days(days[queue])})")
+        for at, queue in enumerate(list(days)[:UNMEASURED_MAX])
+    ]
+    more = len(days) - len(named)
+    return tag(
+        "p",
+        tag("b", "Not everything is measured: ", class_="bad"),
+        *named,
+        f" and {words.count(more, 'more queue')}" if more else "",
+        ". Counts, depths, errors and workers are not those of these days' jobs. Run osqueue pipeline metrics over "
+        "them, and then this report again.",
+        class_="remark",
+    )
 
 
 def tiles(totals: Totals, report: Report) -> Markup:

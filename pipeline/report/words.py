@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -125,3 +126,15 @@ def period(begins_ms: int, ends_ms: int) -> str:
     if first.date() == last.date():
         return f"{start} to {clock(ends_ms, fine)}"
     return f"{start} to {day(ends_ms)} {clock(ends_ms, fine)}"
+
+
+def days(begins_ms: Sequence[int], most: int = 3) -> str:
+    """Some days in order, those that follow one another as one period: ``5 Jan 2026 to 7 Jan 2026, 9 Jan 2026``."""
+    spans: list[tuple[int, int]] = []
+    for at_ms in begins_ms:
+        joins = bool(spans) and spans[-1][1] == at_ms
+        begin = spans.pop()[0] if joins else at_ms
+        spans.append((begin, at_ms + DAY_MS))
+    text = ", ".join(period(*each) for each in spans[:most])
+    more = sum(end - begin for begin, end in spans[most:]) // DAY_MS
+    return f"{text} and {count(more, 'more day')}" if more else text

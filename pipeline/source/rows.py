@@ -15,6 +15,7 @@ from msgspec import Struct
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
     DecimalType,
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
     VariantType,
+    YearMonthIntervalType,
 )
 
 from osqueue import limits, validation
@@ -107,8 +109,7 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
                 field="serializer",
             )
         return Shape(BINARY, serializer, columns)
-    if isinstance(kind, VariantType):
-        raise Rejected("payload: variant is not taken. Write to_json(payload) AS payload.", field="payload")
+    _check(kind, "payload")
     codec = serializer_of(serializer or "json").name
     if isinstance(kind, StringType):
         return Shape(JSON_TEXT, codec, columns)
@@ -139,7 +140,7 @@ class Reader:
     def jobs(self, batch: pa.RecordBatch, keys: Sequence[bytes], where: Where) -> list[New]:
         """The jobs of a batch. Raises Rejected, naming a row."""
         encode, codec = self._payload, self._shape.codec
-        payloads = batch.column("payload").to_pylist()
+        payloads = batch.column("payload")
         if not self._shape.columns:
             at = 0
             try:
@@ -186,7 +187,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 # ── Payloads ─────────────────────────────────────────────────────────────────
-def _payload_reader(shape: Shape) -> Callable[[Any], bytes]:
+def _payload_reader(shape: Shape) -> Callable[[pa.Scalar], bytes]:
     if shape.payload == BINARY:
         return _binary(shape.codec)
     codec = Codec(serializer_of(shape.codec))
@@ -198,9 +199,18 @@ def _payload_reader(shape: Shape) -> Callable[[Any], bytes]:
     return _fitting(lambda value: codec.encode(plain(value), "payload"))
 
 
-def _fitting(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    def read(value: Any) -> bytes:
-        data = encode(value)
+def _fitting(encode: Callable[[Any], bytes]) -> Callable[[pa.Scalar], bytes]:
+    def read(value: pa.Scalar) -> bytes:
+        try:
+            data = encode(value.as_py())
+        except Rejected:
+            raise
+        except Exception as error:  # Python has fewer moments than Spark, and no text that is not UTF-8
+            raise Rejected(
+                f"payload: Python cannot take it ({type(error).__name__}: {error}). Cast what is in it to strings, or"
+                " filter such rows out.",
+                field="payload",
+            ) from error
         if len(data) > limits.PAYLOAD_BYTES_MAX:
             raise Rejected(
                 f"payload: {len(data):,} bytes; the most is {limits.PAYLOAD_BYTES_MAX:,}.", field="payload"
@@ -210,7 +220,7 @@ def _fitting(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return read
 
 
-def _json_text(codec: Codec) -> Callable[[Any], bytes]:
+def _json_text(codec: Codec) -> Callable[[pa.Scalar], bytes]:
     """A string column holds JSON: what is none would fail every worker that claims it."""
 
     def encode(value: Any) -> bytes:
@@ -230,7 +240,7 @@ def _json_text(codec: Codec) -> Callable[[Any], bytes]:
     return _fitting(encode)
 
 
-def _binary(codec: str) -> Callable[[Any], bytes]:
+def _binary(codec: str) -> Callable[[pa.Scalar], bytes]:
     decode = {
         "json": lambda data: msgspec.json.decode(data, type=msgspec.Raw),
         "msgpack": lambda data: msgspec.msgpack.decode(data, type=msgspec.Raw),
@@ -251,6 +261,32 @@ def _binary(codec: str) -> Callable[[Any], bytes]:
         return data
 
     return _fitting(encode)
+
+
+def _check(kind: DataType, at: str) -> None:
+    """Refuse what has no form of its own in a payload, before Arrow finds one for it. Raises Rejected."""
+    match kind:
+        case VariantType():
+            raise _refused(at, "variant is not taken. Write to_json(payload) AS payload.")
+        case YearMonthIntervalType():
+            raise _refused(at, f"{kind.simpleString()} is not taken. Cast it to string.")
+        case ArrayType():
+            _check(kind.elementType, f"{at}[]")
+        case MapType(keyType=StructType() | MapType() | ArrayType() | BooleanType() as key):
+            remedy = "Make strings of them by transform_keys(…), or write map_entries(…)."
+            raise _refused(f"{at}'s keys", f"{key.simpleString()} is not taken. {remedy}")
+        case MapType():
+            _check(kind.keyType, f"{at}'s keys")
+            _check(kind.valueType, f"{at}{{}}")
+        case StructType():
+            for field in kind:
+                if kind.names.count(field.name) > 1:
+                    raise _refused(f"{at}.{field.name}", "it stands there twice. Rename one.")
+                _check(field.dataType, f"{at}.{field.name}")
+
+
+def _refused(at: str, why: str) -> Rejected:
+    return Rejected(f"{at}: {why}", field="payload")
 
 
 def _has_map(kind: DataType) -> bool:

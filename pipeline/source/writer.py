@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from osqueue import limits
-from osqueue.bulk import BulkWriter, Staged
+from osqueue.bulk import Attached, BulkWriter, Staged
+from osqueue.clock import MACHINE
 from osqueue.errors import NotSupported
 
 from .options import Place, WriteOptions
@@ -51,6 +52,9 @@ class RowStager(DataSourceArrowWriter):
             self._decided = options.batch_id is not None and bulks.is_decided(options.batch_id)
         finally:
             store.close()
+        # Where the first partition goes: at random, because many writes have no other. It is drawn on the driver, so
+        # that every attempt of a task goes to the same shard.
+        self._first = int(MACHINE.uniform() * len(self._plan.born))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one partition, in a task."""
@@ -63,7 +67,7 @@ class RowStager(DataSourceArrowWriter):
         query = context.getLocalProperty(QUERY) if context is not None else None
         store = self._options.place.open()
         try:
-            shard = partition % len(self._plan.born)
+            shard = (self._first + partition) % len(self._plan.born)
             stager = BulkWriter(store, self._options.place.queue).stager(self._plan, shard)
             reader = Reader(self._shape)
             before = 0
@@ -143,13 +147,16 @@ def attach(
     place: Place, rows: Sequence[StagedRows], batch_id: str | None, *, resume: bool = False
 ) -> dict[str, int]:
     """Attach what tasks staged; answers how many requests the write took, those of the tasks included."""
+    staged = [each.staged for each in rows if each.staged and each.staged.jobs]
     store = place.open()
     try:
         bulks = BulkWriter(store, place.queue)
-        if resume and batch_id is not None:
+        if batch_id is not None and (resume or (not staged and bulks.is_decided(batch_id))):
             done = bulks.resume(batch_id)
-        else:
-            done = bulks.attach([each.staged for each in rows if each.staged], batch_id)
+        elif staged:
+            done = bulks.attach(staged, batch_id)
+        else:  # it decides nothing: a later run of the batch may have rows
+            done = Attached(0)
         requests = dict(store.requests)
     finally:
         store.close()

@@ -10,11 +10,13 @@ import http.client
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import obstore
 import pytest
 
 from osqueue.errors import NotInstalled, OsqueueError, Rejected, Timeout, Unavailable
@@ -22,7 +24,6 @@ from osqueue.stores import s3, s3_boto, s3_faults
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
-    Failed,
     Get,
     List,
     Missing,
@@ -36,6 +37,7 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
+from tests.replies import error_of
 
 BUCKET = "some-bucket"
 VERSION = '"0123456789abcdef0123456789abcdef"'
@@ -146,9 +148,17 @@ def open_store(client: str, endpoint: str, bucket: str = BUCKET) -> Store:
     return s3.S3Store(bucket, endpoint=endpoint)
 
 
-def error_of(reply: Reply) -> OsqueueError:
-    assert isinstance(reply, Failed), reply
-    return reply.error
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("eu-west-1", "s3.eu-west-1.amazonaws.com"), ("cn-north-1", "s3.cn-north-1.amazonaws.com.cn")],
+)
+def test_s3_is_where_its_region_has_it(monkeypatch: pytest.MonkeyPatch, region: str, host: str) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "nobody")
+    client = s3.S3Store(BUCKET, region=region)._open()
+    assert urlsplit(obstore.sign(client, "GET", "key", timedelta(minutes=1))).hostname == host
 
 
 def name_of(value: object) -> str:
@@ -374,6 +384,23 @@ def test_a_boto3_client_that_repeats_requests_is_refused(aws_environment: None) 
     with pytest.raises(Rejected, match="client_config"):
         s3_boto.BotoStore(session.client("s3"), BUCKET)
     s3_boto.BotoStore(session.client("s3", config=s3_boto.client_config()), BUCKET)
+
+
+@pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:9"])
+def test_long_names_are_kept_from_servers_that_may_be_file_systems(
+    aws_environment: None, monkeypatch: pytest.MonkeyPatch, endpoint: str | None
+) -> None:
+    """Whoever says where S3 is: the caller, the caller's own client, or the environment."""
+    import boto3
+
+    session, config = boto3.session.Session(), s3_boto.client_config()
+    room = 1024 if endpoint is None else 255
+    client = session.client("s3", endpoint_url=endpoint, config=config)
+    assert s3_boto.BotoStore(client, BUCKET).room_below("") == room
+    assert s3_boto.BotoStore(session, BUCKET, endpoint=endpoint).room_below("") == room
+    if endpoint is not None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert s3_boto.BotoStore(session, BUCKET).room_below("") == room
 
 
 def test_a_client_of_the_caller_is_not_used_in_a_forked_process(

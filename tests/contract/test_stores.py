@@ -412,6 +412,17 @@ def race_then_count(store: Store, name: int) -> bool:
     return won
 
 
+def test_processes_that_reach_a_folder_by_two_paths_lose_no_increment(tmp_path: Path) -> None:
+    create(FileStore(tmp_path / "store"), "counter", b"0")
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    run_processes((Path, (tmp_path,)), count_up_in, [("store",), ("link",)] * 2)
+    assert found(FileStore(tmp_path / "store"), "counter").body == b"%d" % (4 * 200 * INCREMENTS)
+
+
+def count_up_in(folder: Path, name: str) -> None:
+    count_up(FileStore(folder / name, fsync=False), 200 * INCREMENTS)
+
+
 def test_a_forked_child_can_use_the_store(store: Store) -> None:
     if isinstance(store, MemoryStore):
         pytest.skip("another process has another memory")

@@ -26,6 +26,7 @@ from osqueue.api.faults import STATUS
 from osqueue.api.routes import ROUTES
 from osqueue.lease import AsyncLease, Lease
 from osqueue.stores import address
+from osqueue.testing import manual
 from osqueue.validation import FUTURE_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +129,29 @@ def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monkey
                 run_python(block, page, vars(example))
         elif block.language == "sh" and (commands := commands_of(block)) and all(map(is_runnable, commands)):
             run_shell(block, page)
+
+
+def first_example(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """The names of a page's first block, imported as a module is."""
+    monkeypatch.chdir(tmp_path)
+    block = next(blocks_of((ROOT / page).read_text(encoding="utf-8")))
+    example = ModuleType("example")
+    run_python(block, page, vars(example))
+    return vars(example)
+
+
+def test_the_first_test_of_jobs_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first_example("docs/testing.md", monkeypatch, tmp_path)["test_signing_up_sends_a_mail"]()
+
+
+def test_the_first_worker_completes_its_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with manual(first_example("docs/worker.md", monkeypatch, tmp_path)["q"]) as test:
+        test.queue.enqueue({"to": "ada@example.com"})
+        (ran,) = test.drain()
+    assert (ran.outcome, ran.result) == ("completed", {"sent": True})
+    assert capsys.readouterr().out.startswith("to ada@example.com under emails/")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)

@@ -60,6 +60,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("throttle.rate", {"throttle": {"rate": 0}}),
         ("throttle.burst", {"throttle": {"burst": 1.5}}),
         ("jwt.issuer", {"jwt": {"issuer": "http://plain.example", "audience": ["jobs"]}}),
+        ("jwt.issuer", {"jwt": {"issuer": "https://a.example/pool one", "audience": ["jobs"]}}),
         ("jwt.audience", {"jwt": {"issuer": "https://a.example", "audience": []}}),
         ("audience", {"jwt": {"issuer": "https://a.example"}}),
         ("concurrency", {"concurrency": {"enqueu": 5}}),
@@ -69,6 +70,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("archive.glacier_days", {"archive": {"infrequent_days": 60, "glacier_days": 80}}),
         ("alarms.conflict_share", {"alarms": {"conflict_share": 1.5}}),
         ("alarms.emails", {"alarms": {"emails": ["nobody"]}}),
+        ("alarms.emails", {"alarms": {"emails": ["ada@example.com", "ada@example.com"]}}),
         ("pipeline", {"pipeline": True}),
         ("pipeline.executors", {"pipeline": {"executors": 0}}),
         ("pipeline.hours", {"pipeline": {"hours": 0}}),
@@ -82,6 +84,12 @@ def test_a_bad_value_names_its_field(field: str, entry: dict[str, Any]) -> None:
         load("x", {"x": entry})
     assert str(caught.value).startswith("environment x: ")
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [None, [], "dev"])
+def test_an_entry_that_has_no_keys_is_refused(entry: Any) -> None:
+    with pytest.raises(Misconfigured, match=r"^environment x: its entry is no map of keys\. Write \{\} "):
+        load("x", {"x": entry})
 
 
 @pytest.mark.parametrize("name", ["Prod", "a_b", "x" * 17, "1st"])

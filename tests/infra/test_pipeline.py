@@ -385,7 +385,9 @@ def alarm_of(made: Any, name: str) -> dict[str, Any]:
 def watched_rule(alarm: dict[str, Any]) -> tuple[str, str]:
     """The state of runs that an alarm counts, by the rule it names: metric and rule."""
     (metric,) = (
-        [alarm] if "MetricName" in alarm else [each["MetricStat"]["Metric"] for each in alarm["Metrics"]]
+        [alarm]
+        if "MetricName" in alarm
+        else [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
     )
     assert metric["Namespace"] == "AWS/Events"
     (dimension,) = metric["Dimensions"]

@@ -307,6 +307,15 @@ def test_the_schedule_invokes_the_reaper_every_minute(name: str, environments: A
     assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 1}
 
 
+@pytest.mark.parametrize("stack", ["schedule", "pipeline"])
+def test_a_schedule_is_made_after_what_its_role_may_do(stack: str, staging: Any) -> None:
+    made = staging.templates[stack]["Resources"]
+    (schedule,) = [each for each in made.values() if each["Type"] == "AWS::Scheduler::Schedule"]
+    policies = {name for name in staging.resources(stack, "AWS::IAM::Policy") if "Schedule" in name}
+    assert len(policies) == 1
+    assert policies <= set(schedule["DependsOn"])
+
+
 def test_a_pass_that_failed_is_not_repeated_by_lambda_as_well(prod: Any) -> None:
     config = prod.only("functions", "AWS::Lambda::EventInvokeConfig")
     assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (0, 60)
@@ -362,6 +371,16 @@ def test_a_reaper_that_says_nothing_is_one_that_does_not_run(prod: Any) -> None:
     alarms = prod.resources("operations", "AWS::CloudWatch::Alarm").values()
     silent = {each["AlarmName"] for each in alarms if each["TreatMissingData"] == "breaching"}
     assert silent == {"osqueue-prod-reaper-not-run"}
+
+
+def test_silence_counts_as_nothing_in_each_period_of_its_own(staging: Any) -> None:
+    """Of a metric as it is CloudWatch would take older data points in place of missing ones, and tell later."""
+    alarms = staging.resources("operations", "AWS::CloudWatch::Alarm").values()
+    silent = [each for each in alarms if each["TreatMissingData"] == "breaching"]
+    assert len(silent) == 2
+    for alarm in silent:
+        said = [each["Expression"] for each in alarm.get("Metrics", ()) if "Expression" in each]
+        assert said == ["FILL(counted, 0)"]
 
 
 def test_the_dashboard_names_only_metrics_that_are_emitted(prod: Any, policies: Any) -> None:

@@ -463,13 +463,3 @@ def test_a_store_that_tasks_cannot_reach_is_refused_by_name(address: str) -> Non
 def test_a_folder_that_spark_cannot_read_is_refused_by_name(address: str) -> None:
     with pytest.raises(NotSupported, match="tables: Spark"):
         place(address, "tables")
-
-
-def test_addresses_become_places_for_spark_and_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert place("file:///var/jobs?fsync=off", "tables") == "file:///var/jobs"
-    assert place("s3://bucket/prefix/?region=eu-west-1", "tables") == "s3://bucket/prefix"
-    assert store_at("file:///var/jobs?fsync=off", "store") == "file:///var/jobs?fsync=off"
-    assert store_at("s3://bucket/p?region=eu-west-1", "store") == "s3://bucket/p?region=eu-west-1"
-    for name in ("file://jobs", "jobs"):
-        assert place(name, "tables") == store_at(name, "store") == f"file://{tmp_path}/jobs"

@@ -76,6 +76,11 @@ def problems(told: Told, folder: Path) -> list[str]:
     return disagreements(result, records, told, headline((folder / "report.html").read_text()))
 
 
+def test_the_headline_is_what_readers_of_the_page_see() -> None:
+    page = "<dt>failed</dt><dd><b>1</b><span>&lt;0.1 % of R&amp;D</span></dd>"
+    assert headline(page) == {"failed": "1", "failed …": "<0.1 % of R&D"}
+
+
 def test_what_the_pipeline_makes_agrees_with_the_accounts(told: Told, made: Path) -> None:
     assert problems(told, made) == []
 

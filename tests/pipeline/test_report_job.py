@@ -368,7 +368,8 @@ def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: Report)
 
 def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(spark: SparkSession) -> None:
     bare, hour = of(spark, jobs()), Range(NOON_MS, NOON_MS + HOUR_MS)
-    hours = figures.metrics(bare.jobs, bare.attempts, hour, target_ms=1_000)
+    happened = figures.events(bare.jobs, bare.attempts)
+    hours = figures.summed(happened, figures.depths(happened, hour), hour, target_ms=1_000)
     measured = replace(bare, hours=hours, workers=figures.workers(bare.attempts, hour))
     told = collect(measured, NOON_MS, NOON_MS + 3_000)
     (queue,), (row,) = told.queues, hours.collect()

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from pipeline.report.model import (
     DAY_MS,
@@ -65,7 +66,10 @@ def a_report(
     *queues: Queue, span_ms: int = DAY_MS, step_ms: int = HOUR_MS, title: str = "Operations review"
 ) -> Report:
     totals = queues[0].totals if queues else Totals()
-    return Report(OCTOBER_MS, OCTOBER_MS + span_ms, step_ms, MINUTE_MS, totals, queues, title=title)
+    error = queues[0].errors[0] if queues and queues[0].errors else None
+    return Report(
+        OCTOBER_MS, OCTOBER_MS + span_ms, step_ms, MINUTE_MS, totals, queues, title=title, error=error
+    )
 
 
 def parsed(text: str) -> ET.Element:
@@ -99,6 +103,7 @@ SHAPES = {
     "one huge spike": a_report(
         Queue("emails", points=(Point(OCTOBER_MS, 1), Point(OCTOBER_MS + HOUR_MS, 10**9, depth=10**9)))
     ),
+    "a queue that was not measured": replace(a_report(a_queue()), unmeasured=((HOSTILE, OCTOBER_MS),)),
     "hostile names": a_report(a_queue(HOSTILE, HOSTILE, HOSTILE), a_queue(HOSTILE), title=HOSTILE),
 }
 

@@ -112,3 +112,10 @@ def test_a_moment_may_be_told_finer_than_the_steps_are() -> None:
 )
 def test_a_period_of_any_length_has_few_enough_steps(span_ms: int, step_ms: int) -> None:
     assert step_for(span_ms) == step_ms
+
+
+def test_days_that_follow_one_another_are_one_period() -> None:
+    first, second, fourth = (OCTOBER_MS + day * DAY_MS for day in (0, 1, 3))
+    assert words.days([first]) == "1 Oct 2026"
+    assert words.days([first, second, fourth]) == "1 Oct 2026 to 2 Oct 2026, 4 Oct 2026"
+    assert words.days([first, second, fourth, fourth + 2 * DAY_MS], most=2).endswith(" and 1 more day")

@@ -139,3 +139,11 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
     monkeypatch.setattr(command, "session", lambda name: spark)
     assert run.main(["gs://bucket", str(archive.tables), str(archive.tables / "r.html")]) == 1
     assert "store: gs:// is no store of this release" in capsys.readouterr().err
+
+
+def test_the_report_is_of_the_target_that_was_asked_for(spark: SparkSession, filled: Archive) -> None:
+    """Though later days were measured with another one."""
+    run.run(spark, whole(filled))
+    config = whole(filled, target_ms=999, until=datetime(2026, 1, 6, tzinfo=UTC))
+    run.run(spark, config)
+    assert "0 %</b> of 1 job started within 999 ms" in Path(config.out).read_text()

@@ -107,6 +107,35 @@ def test_a_stream_refuses_an_option_by_its_name(options: dict[str, str], field: 
         ("payload string, at timestamp_ntz", {}, "at", "has to be a timestamp"),
         ("payload binary", {}, "serializer", "say what wrote it"),
         ("payload variant", {}, "payload", "to_json(payload)"),
+        (
+            "payload struct<v variant>",
+            {},
+            "payload",
+            "payload.v: variant is not taken. Write to_json(payload)",
+        ),
+        ("payload array<variant>", {}, "payload", "payload[]: variant is not taken"),
+        ("payload map<string, variant>", {}, "payload", "payload{}: variant is not taken"),
+        (
+            "payload struct<t interval month>",
+            {},
+            "payload",
+            "payload.t: interval month is not taken. Cast it to string",
+        ),
+        ("payload map<interval year, int>", {}, "payload", "payload's keys: interval year is not taken"),
+        (
+            "payload struct<a struct<id int, id int>>",
+            {},
+            "payload",
+            "payload.a.id: it stands there twice. Rename one",
+        ),
+        ("payload map<struct<a int>, int>", {}, "payload", "payload's keys: struct<a:int> is not taken"),
+        ("payload array<map<array<int>, int>>", {}, "payload", "payload[]'s keys: array<int> is not taken"),
+        (
+            "payload struct<m map<boolean, int>>",
+            {},
+            "payload",
+            "payload.m's keys: boolean is not taken. Make strings",
+        ),
         ("payload string", {"serializer": "yaml"}, "serializer", "Use 'json' or 'msgpack'"),
         ("payload string", {"serializer": ""}, "serializer", "1 to 32 characters"),
         ("payload string", {"batch_id": "x" * 257}, "batch_id", "1 to 256 printable"),
@@ -266,6 +295,30 @@ def test_a_bad_row_fails_the_write_with_its_place_and_its_field(
     assert said in str(caught.value)
     assert "row 1,501 of partition 0; nothing of this write becomes visible" in str(caught.value)
     assert Queue.connect(f"file://{tmp_path}", "q").stats()["queued"] == 0
+
+
+@pytest.mark.parametrize("more", ["", ", priority int"])
+def test_a_value_that_python_does_not_have_fails_the_write_with_its_place(tmp_path: Path, more: str) -> None:
+    ddl = f"payload struct<t timestamp>{more}"
+    bulk = writer(tmp_path, ddl)
+    there = pa.timestamp("us", "America/New_York")  # where the first hours of the year 1 are in the year 0
+    moments = pa.array([0, -62_135_596_800_000_000], there)
+    columns = [pa.StructArray.from_arrays([moments], ["t"]), pa.array([5, 5], pa.int32())]
+    names = ["payload", "priority"] if more else ["payload"]
+    batch = pa.RecordBatch.from_arrays(columns[: len(names)], names)
+    with pytest.raises(
+        Rejected, match=r"^payload: .*OverflowError.*Cast .*\(row 1 of partition 0; nothing"
+    ) as told:
+        bulk.write(iter([batch]))
+    assert told.value.field == "payload"
+
+
+def test_text_that_is_no_utf_8_fails_the_write_with_its_place(tmp_path: Path) -> None:
+    buffers = pa.array([b"1", b"\xff"]).buffers()
+    texts = pa.StringArray.from_buffers(2, buffers[1], buffers[2])
+    bulk = writer(tmp_path, "payload string")
+    with pytest.raises(Rejected, match=r"^payload: .*UnicodeDecodeError.*row 1 of partition 0"):
+        bulk.write(iter([pa.RecordBatch.from_arrays([texts], ["payload"])]))
 
 
 @pytest.mark.parametrize(

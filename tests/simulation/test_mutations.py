@@ -28,7 +28,7 @@ CAUGHT = {
 
 # The second half of a job's life: what a short run of callers misses, and what a scene does.
 MISSED_BY_RUNS = {
-    "tables that are still there": ("names", "came back out of a table"),
+    "tables that are still there": ("names", "came back out of a table|invariant 8"),
     "parts before the commit": ("names", "invariant 10"),
     "kept_ms": ("names", "came back out of a table|too early"),  # whichever is seen first
 }
@@ -45,7 +45,7 @@ MISSED_BY_SCENES = {
 BULKS_MISSED_BY_RUNS = {  # from which seed on
     "receipt": (0, "joined shard . a second time"),
     "identity of a batch": (0, "joined shard . a second time"),
-    "collected by age": (10, "invariant 8"),
+    "collected by age": (15, "invariant 8"),
 }
 BULKS_MISSED_BY_SCENES = {
     "spent refusals": ("refused and resumed", "ended as if it had never been"),

@@ -69,6 +69,27 @@ def test_every_status_the_server_may_answer_is_named() -> None:
         assert {*COMMON, *route.faults} <= named
 
 
+def test_what_the_gateway_says_itself_is_told_beside_what_the_functions_say() -> None:
+    components = DOCUMENT["components"]
+    told = {
+        int(name.removeprefix("Status")): each["content"]["application/json"]["schema"]
+        for name, each in components["responses"].items()
+    }
+    failure, message = ({"$ref": f"#/components/schemas/{name}"} for name in ("Failure", "Message"))
+    assert {status for status, schema in told.items() if schema == {"oneOf": [failure, message]}} == {
+        *(404, 413, 429, 500, 503)
+    }
+    assert all(schema == failure for schema in told.values() if "oneOf" not in schema)
+    assert components["schemas"]["Message"]["required"] == ["message"]
+    assert "direct invocation" in components["responses"]["Status405"]["description"]
+
+
+def test_what_becomes_of_a_drawn_job_id_is_said_where_it_is_given() -> None:
+    said = DOCUMENT["components"]["schemas"]["NewJob"]["properties"]["job_id"]
+    branches = said.get("anyOf", [said])
+    assert any("last byte" in each.get("description", "") for each in branches)
+
+
 def test_what_is_said_of_fields_is_said_of_fields_there_are() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     for name, fields in FIELDS.items():

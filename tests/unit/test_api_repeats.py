@@ -9,7 +9,9 @@ import pytest
 
 from osqueue import Queue
 from osqueue.api.server import Api
+from osqueue.errors import Unavailable
 from osqueue.keys import key_of
+from osqueue.stores.base import Failed, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
 
@@ -197,3 +199,139 @@ def test_one_key_twice_in_a_request_is_refused_the_second_time(store: MemoryStor
 def test_a_key_of_another_form_is_refused(store: MemoryStore, key: str) -> None:
     refused = Caller(Api(store)).post(JOBS, {"payload": 1, "job_id": key})
     assert (refused.status, refused.field) == (422, "job_id")
+
+
+# ── What looks like a repeat and is none ─────────────────────────────────────
+def with_last_byte(key: str, byte: int) -> str:
+    return f"{key[:-2]}{byte:02x}"
+
+
+@pytest.mark.parametrize("size", [1, 5_000], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "meanwhile",
+    [waits, runs, fails, is_pushed_into_a_segment],
+    ids=lambda each: each.__name__,
+)
+def test_ids_that_differ_in_their_last_byte_alone_are_no_repeats_where_the_payload_differs(
+    store: MemoryStore, meanwhile: Callable[[Caller], None], size: int
+) -> None:
+    caller = Caller(Api(store))
+    shards = Queue(store, "mail").stats()["shards"]
+    key = caller.key()
+    first = {"payload": "a" * size, "job_id": with_last_byte(key, 0)}
+    other = {"payload": "b" * size, "job_id": with_last_byte(key, shards)}  # the same shard
+    caller.post(JOBS, first)
+    meanwhile(caller)
+    before = everything(store)
+    refused = caller.post(JOBS, other)
+    assert (refused.status, refused.code, refused.field) == (409, "conflict", "job_id")
+    assert "last byte" in refused.body["error"]["message"]
+    taken, new = caller.post(JOBS, {"jobs": [other, {"payload": 0}]}).body["jobs"]
+    assert (taken["status"], taken["error"]["code"], new["status"]) == ("rejected", "conflict", "queued")
+    assert caller.post(JOBS, first).body["status"] == "queued"
+    assert everything(store) == before + 1
+
+
+@pytest.mark.parametrize("meanwhile", [completes, leaves_the_head, is_cancelled], ids=lambda e: e.__name__)
+def test_of_a_job_that_is_over_the_length_tells_and_the_checksum_of_a_long_payload(
+    store: MemoryStore, meanwhile: Callable[[Caller], None]
+) -> None:
+    caller = Caller(Api(store))
+    for first, others, passing in (
+        ("abc", ["abcd", "ab"], "xyz"),
+        ("a" * 5_000, ["a" * 5_001, "a", "b" * 5_000], "a" * 5_000),
+    ):
+        asked = {"payload": first, "job_id": caller.key()}
+        caller.post(JOBS, asked)
+        meanwhile(caller)
+        for other in others:
+            assert caller.post(JOBS, {**asked, "payload": other}).code == "conflict"
+        assert caller.post(JOBS, {**asked, "payload": passing}).body["status"] == "queued"
+    assert everything(store) == 2
+
+
+def test_a_job_id_that_stands_for_a_job_under_an_id_is_taken(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    asked = body(caller, "order-7")
+    caller.post(JOBS, asked)
+    refused = caller.post(JOBS, {"payload": asked["payload"], "job_id": asked["job_id"]})
+    assert (refused.status, refused.code) == (409, "conflict")
+
+
+def test_an_id_that_was_used_before_does_not_take_the_job_of_another_payload(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    first = body(caller, "order-7")
+    caller.post(JOBS, first)
+    fails(caller)
+    caller.post(JOBS, body(caller, "order-7", payload=2))
+    fails(caller)
+    refused = caller.post(JOBS, {**first, "payload": "another"})
+    assert (refused.status, refused.code, refused.field) == (409, "conflict", "job_id")
+    assert everything(store) == 2
+
+
+def test_a_key_under_an_id_with_another_payload_is_answered_by_the_id(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    first = body(caller, "order-7")
+    job = caller.post(JOBS, first).body["job_id"]
+    completes(caller)
+    other = caller.post(JOBS, {**first, "payload": "another"}).body
+    assert (other["status"], other["job_id"], other["result"]) == ("completed", job, 1)
+
+
+@pytest.mark.parametrize("first_id", [None, "order-6"], ids=["without an id", "with an id"])
+@pytest.mark.parametrize(
+    "meanwhile",
+    [waits, runs, completes, fails, leaves_the_head, is_pushed_into_a_segment],
+    ids=lambda each: each.__name__,
+)
+def test_a_key_of_another_job_is_no_job_under_an_id(
+    store: MemoryStore, first_id: str | None, meanwhile: Callable[[Caller], None]
+) -> None:
+    caller = Caller(Api(store))
+    first = body(caller, first_id)
+    job = caller.post(JOBS, first).body["job_id"]
+    meanwhile(caller)
+    before = everything(store)
+    second = {**first, "id": "order-7", "payload": "another"}
+    queued = caller.post(JOBS, second).body
+    assert (queued["status"], queued["job_id"] != job) == ("queued", True)
+    assert caller.get(f"{JOBS}/order-7").body["id"] == "order-7"
+    again = caller.post(JOBS, second).body
+    assert (again["status"], again["job_id"]) == ("duplicate", queued["job_id"])
+    assert everything(store) == before + 1
+
+
+def test_each_repeat_of_a_batch_tells_how_its_job_stands(store: MemoryStore) -> None:
+    caller = Caller(Api(store))
+    items = [{"payload": n, "job_id": caller.key()} for n in range(4)]
+    caller.post(JOBS, {"jobs": items[:3]})
+    completes(caller)
+    runs(caller)
+    done = caller.post(JOBS, {"jobs": items}).body["jobs"]
+    assert [each["state"] for each in done] == ["completed", "processing", "queued", "queued"]
+    assert {each["status"] for each in done} == {"queued"}
+
+
+class Silent(MemoryStore):
+    """Does not give the next head that is asked for, once told so."""
+
+    silent = False
+
+    def perform(self, request: Request) -> Reply:
+        """Answer, or not."""
+        if self.silent and isinstance(request, Get) and request.key.endswith("/head"):
+            self.silent = False
+            return Failed(Unavailable("silence"))
+        return super().perform(request)
+
+
+def test_a_repeat_that_cannot_be_told_from_a_new_call_fails_alone() -> None:
+    store = Silent()
+    caller = Caller(Api(store))
+    asked = {"payload": 1, "job_id": caller.key()}
+    caller.post(JOBS, asked)
+    store.silent = True
+    again, new = caller.post(JOBS, {"jobs": [asked, {"payload": 2}]}).body["jobs"]
+    assert (again["status"], again["error"]["code"], new["status"]) == ("rejected", "unavailable", "queued")
+    assert everything(store) == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -143,6 +145,7 @@ def test_a_feature_to_come_is_refused_by_name(q: Queue[Any], field: str) -> None
     [
         ({}, "payload"),
         ({"payload": 1, "colour": "red"}, "colour"),
+        ({"paylod": 1}, "paylod"),
         ({"payload": 1, 5: 1}, "5"),
         ({"payload": 1, "delay": -1}, "delay"),
         ({"payload": object()}, "payload"),
@@ -161,6 +164,16 @@ def test_a_bad_item_fails_alone_and_says_why(q: Queue[Any], item: Any, field: st
     assert [lease.payload for lease in q.claim(5)] == [1, 3]
 
 
+def test_refused_items_are_forgotten_with_their_answer(q: Queue[Any]) -> None:
+    """An error holds the frame that held the answer: the collector has to see the ring."""
+    bad, _ = q.enqueue_many([{"payload": object()}, {"payload": 1}])
+    error = weakref.ref(bad.error)
+    assert isinstance(error(), Rejected)
+    del bad, _
+    gc.collect()
+    assert error() is None
+
+
 def test_a_bad_item_in_a_large_bulk_fails_alone(q: Queue[Any]) -> None:
     items: list[Any] = [{"payload": at} for at in range(1_500)]
     items[700] = {"payload": 1, "delay": "soon"}
@@ -175,9 +188,14 @@ def test_a_bulk_of_nothing_but_bad_items_writes_nothing(q: Queue[Any]) -> None:
     assert q.requests["put"] == 0
 
 
-@pytest.mark.parametrize("jobs", [None, 5, object()], ids=["none", "number", "object"])
+@pytest.mark.parametrize("jobs", [None, 5, object(), {"payload": 1}, "text", b"text"], ids=describe)
 def test_jobs_that_are_no_list_are_refused(q: Queue[Any], jobs: Any) -> None:
     refused(q, "jobs", q.enqueue_many, jobs)
+
+
+def test_a_mistyped_option_is_told_of_the_method_that_was_called(q: Queue[Any]) -> None:
+    with pytest.raises(TypeError, match=r"^enqueue\(\) got an unexpected keyword argument 'dealy'"):
+        q.enqueue(1, dealy=5)  # type: ignore[call-arg]
 
 
 def test_no_jobs_at_all_are_no_error(q: Queue[Any]) -> None:
@@ -479,3 +497,23 @@ def test_shards_only_grow(q: Queue[Any]) -> None:
 def test_a_redrive_out_of_range_is_refused(q: Queue[Any], field: str, options: Any) -> None:
     q.enqueue(1)
     refused(q, field, q.redrive, **options)
+
+
+# ── Values of types of the caller's own ──────────────────────────────────────
+class Text(str):
+    """Text of a type of its own, as templates and databases have it."""
+
+
+class Number(int):
+    """A number of a type of its own."""
+
+
+def test_text_and_numbers_of_types_of_their_own_are_taken_as_plain_ones(machine: Any) -> None:
+    q: Queue[Any] = Queue(MemoryStore(machine), Text("mail"), machine=machine)
+    q.enqueue(1, id=Text("a"), kind=Text("k"), priority=Number(2), max_attempts=Number(1), delay=Number(0))
+    q.enqueue_many([{"payload": 1, "kind": Text("k"), "id": Text("b")}])
+    assert q.enqueue(1, id="a").status == "duplicate"
+    leases = q.claim(Number(2), worker=Text("w"), kinds=[Text("k")])
+    assert [lease.kind for lease in leases] == ["k", "k"]
+    done = q.complete_many([{"job_id": Text(each.job_id), "token": Text(each.token)} for each in leases])
+    assert [each.code for each in done] == ["ok", "ok"]

@@ -207,11 +207,24 @@ def test_a_batch_is_known_for_thirty_days_and_then_forgotten_by_reaps(machine: A
         assert all(map(bulks.is_decided, ids))
         machine.advance(3_600)
         q.reap()
-    for _ in range(24):  # each hour those of a slice
+    for _ in range(25):  # each hour those of a slice, each day another one in the same hour
         machine.advance(3_600)
         q.enqueue("time goes on")
         q.reap()
     assert not any(map(bulks.is_decided, ids))
+
+
+def test_passes_that_come_once_a_day_come_to_every_batch(machine: Any) -> None:
+    store = MemoryStore(machine)
+    bulks = BulkWriter(store, "q", machine)
+    for at in range(60):
+        bulks.attach([], f"b{at}")
+    machine.advance(30 * 24 * 3_600)
+    driver = BlockingDriver(store, machine)
+    for _ in range(24):
+        machine.advance(24 * 3_600)
+        driver.run(forget("q", machine.now_ms()))
+    assert not [key for key in store_keys(store) if key.startswith("batches/")]
 
 
 def test_more_batches_than_one_pass_looks_at_are_all_forgotten_in_some_days(machine: Any) -> None:

@@ -54,6 +54,13 @@ def levels(found: list[Any]) -> set[str]:
     return {each["level"] for each in found}
 
 
+def test_a_place_without_queues_is_told(run: Run) -> None:
+    result = run("doctor")
+    (warning,) = [each for each in answers(result) if each["level"] != "ok"]
+    assert (warning["level"], warning["check"]) == ("warning", "queues")
+    assert "check the address" in warning["remedy"]
+
+
 def test_the_store_and_every_queue_are_examined(run: Run, q: Queue[Any], address: str) -> None:
     Queue.connect(address, "orders").enqueue(1)
     result = run("doctor")

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from osqueue import Queue
+from osqueue import Enqueued, OsqueueError, Queue, Throttled, Timeout, Unavailable, Unknown
 from osqueue.cli import output
 from osqueue.cli.app import app
+from osqueue.stores.base import Failed, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.counting import CountingStore
 
 PATIENCE = 30  # seconds that a test waits for what must come
 
@@ -192,3 +194,121 @@ def test_a_kept_result_that_cannot_be_read_is_no_refused_line(
         body.unlink()
     found = answer(run("enqueue", "emails", "--items", stdin='{"payload": 1, "id": "a"}'))
     assert (found["completed"], found["rejected"]) == (1, 0)
+
+
+# ── Lines without an answer ──────────────────────────────────────────────────
+QUEUED = Enqueued("queued", "a-job", "queued")
+LATE = Timeout("no answer in time.")
+UNSENT = Throttled("not sent: of the jobs before, no answer in time.")
+
+
+def missed(error: OsqueueError) -> Enqueued:
+    return Enqueued("rejected", None, error=error)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, *results: Enqueued) -> None:
+    monkeypatch.setattr(Queue, "enqueue_many", lambda self, jobs: list(results))
+
+
+def jobs(*ids: str | None) -> str:
+    return "\n".join(
+        json.dumps({"payload": 1} if each is None else {"payload": 1, "id": each}) for each in ids
+    )
+
+
+def test_a_store_that_fails_between_two_commits_refuses_no_line(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines with ids go to the queue a thousand at a time, however many the command hands over."""
+    lines = jobs(*(f"order-{at}" for at in range(2_500)))
+    commits = 0
+
+    def perform(self: Any, request: Request) -> Reply:
+        nonlocal commits
+        if isinstance(request, PutIfMatch | PutIfAbsent) and request.key.endswith("/head"):
+            commits += 1
+            if commits > 2:  # the first makes the head
+                return Failed(Unavailable("the store is gone.", permanent=True))
+        return real(self, request)
+
+    real = CountingStore.perform
+    with monkeypatch.context() as patch:
+        patch.setattr(CountingStore, "perform", perform)
+        result = run("enqueue", "emails", "--items", "--timeout", "2s", stdin=lines)
+    enqueued = q.stats()["queued"]
+    assert (result.exit_code, result.stdout, enqueued % 1_000) == (3, "", 0)
+    assert f"Lines up to {enqueued:,} are enqueued, those up to 2,500 may be." in result.stderr
+    assert f"Go on with --from-line {enqueued + 1}." in result.stderr
+    assert "line 1" not in result.stderr
+    again = run("enqueue", "emails", "--items", "--from-line", str(enqueued + 1), stdin=lines)
+    assert answer(again)["rejected"] == 0
+    assert q.stats()["queued"] == 2_500
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "says"),
+    [
+        (
+            [QUEUED, QUEUED, missed(LATE), missed(LATE), missed(UNSENT)],
+            "timeout",
+            "Lines up to 2 are enqueued, those up to 4 may be. Go on with --from-line 3.",
+        ),
+        (
+            [QUEUED, *[missed(Unknown("nobody can tell."))] * 4],
+            "unknown",
+            "Lines up to 1 are enqueued, those up to 5 may be. Go on with --from-line 2.",
+        ),
+        (
+            [QUEUED, *[missed(Throttled("too many calls (429)."))] * 4],
+            "throttled",
+            "Lines up to 1 are enqueued. Go on with --from-line 2.",
+        ),
+        (
+            [missed(UNSENT)] * 5,
+            "throttled",
+            "No line is enqueued yet.",
+        ),
+        (
+            [QUEUED, missed(LATE), QUEUED, QUEUED, QUEUED],
+            "timeout",
+            "Go on with --from-line 2. First take out what is enqueued, too, and has no id: 2 of the lines 3 to 5.",
+        ),
+    ],
+)
+def test_a_line_without_an_answer_ends_the_bulk_where_it_stands(
+    run: Run, monkeypatch: pytest.MonkeyPatch, results: list[Enqueued], code: str, says: str
+) -> None:
+    stand_in(monkeypatch, *results)
+    result = run("enqueue", "emails", "--items", stdin=jobs(None, None, None, "a", None))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith(f"error: {code}: ")
+    assert result.stderr.endswith(f"{says}\n")
+
+
+def test_lines_that_were_refused_before_are_named_when_a_bulk_breaks_off(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Throttled("kind: jobs of too many kinds are waiting.")
+    stand_in(monkeypatch, QUEUED, missed(full), QUEUED, missed(LATE), missed(UNSENT))
+    result = run("enqueue", "emails", "--ids", stdin="1\n2\n3\n4\n5\n")
+    assert result.exit_code == 3
+    assert [json.loads(line)["line"] for line in result.stdout.splitlines()] == [1, 2, 3]
+    refused, broken = result.stderr.splitlines()
+    assert refused == f"error: throttled: line 2: {full.message}"
+    assert "Lines up to 3 are enqueued, but for the bad ones, those up to 4 may be." in broken
+
+
+# ── Answers that nobody takes ────────────────────────────────────────────────
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_bulk_whose_answer_cannot_be_printed_says_where_it_stands(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch, ids: bool
+) -> None:
+    def full(*args: Any) -> None:
+        raise output.Unwritten("standard output takes no answer.")
+
+    monkeypatch.setattr(output.Output, "document", full)
+    result = run("enqueue", "emails", *(["--ids"] if ids else []), stdin="1\n2\n3\n")
+    assert result.exit_code == 4
+    stands = "Lines up to 3 are enqueued. Go on with --from-line 4." if ids else "Of all lines 3 are enqueued"
+    assert stands in result.stderr
+    assert q.stats()["queued"] == 3

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from osqueue import Queue, Unavailable, limits
+from osqueue import Queue, Rejected, Unavailable, limits
 from osqueue.cli import lines
 from osqueue.cli.app import app
+from osqueue.job import Done
 from osqueue.validation import ITEM_FIELDS
 
 
@@ -319,6 +320,61 @@ def test_many_are_completed_from_lines_and_each_fails_alone(run: Run) -> None:
     ]
     assert [row["ok"] for row in rows] == [True, True, *[False] * 6, True, False]
     assert "reslut" in rows[6]["message"]
+
+
+@pytest.mark.parametrize("field", ["error", "release"])
+def test_an_outcome_that_is_none_completes_no_job(run: Run, field: str) -> None:
+    run("enqueue", "emails", "1")
+    lease = answer(run("claim", "emails"))
+    line = {"job_id": lease["job_id"], "token": lease["token"], field: 0}
+    result = run("complete", "emails", stdin=json.dumps(line))
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["ok"], told["code"]) == (False, "rejected")
+    assert told["message"].startswith(f"{field}: ")
+    assert answer(run("job", "emails", lease["job_id"]))["state"] == "processing"
+
+
+def test_a_line_that_says_what_it_is_not_is_completed(run: Run) -> None:
+    run("enqueue", "emails", "1")
+    line = {**answer(run("claim", "emails")), "error": None, "release": False, "result": 0}
+    assert answer(run("complete", "emails", stdin=json.dumps(line)))["ok"]
+    assert answer(run("job", "result", "emails", line["job_id"])) == 0
+
+
+@pytest.mark.parametrize("as_lines", [True, False])
+def test_why_an_item_is_refused_is_told_as_the_queue_tells_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, as_lines: bool
+) -> None:
+    run("enqueue", "emails", "1")
+    lease = answer(run("claim", "emails"))
+    too_large = Rejected("result: too large. Store it elsewhere.", field="result")
+
+    def refuse(self: Any, items: list[dict[str, Any]]) -> list[Done]:
+        return [Done(each["job_id"], False, "rejected", error=too_large) for each in items]
+
+    monkeypatch.setattr(Queue, "complete_many", refuse)
+    if as_lines:
+        result = run("complete", "emails", stdin=json.dumps(lease))
+        told = json.loads(result.stdout)
+        assert (result.exit_code, told["code"], told["message"]) == (1, "rejected", too_large.message)
+    else:
+        result = run("complete", "emails", lease["job_id"], lease["token"])
+        assert (result.exit_code, result.stderr) == (2, f"error: rejected: {too_large.message}\n")
+
+
+@pytest.mark.parametrize("how", [(), ("--fail", "x"), ("--release",)])
+def test_a_mistyped_queue_is_told_from_a_lost_lease(run: Run, how: tuple[str, ...]) -> None:
+    run("enqueue", "emails", "1")
+    lease = answer(run("claim", "emails"))
+    line = json.dumps({"job_id": lease["job_id"], "token": lease["token"]})
+    for result in (
+        run("complete", "emials", lease["job_id"], lease["token"], *how),
+        run("complete", "emials", *how, stdin=line),
+    ):
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: not_found: no queue 'emials'")
+        assert "There are: emails." in result.stderr
 
 
 def test_an_option_stands_in_for_what_lines_do_not_say(run: Run) -> None:

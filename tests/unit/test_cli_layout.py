@@ -14,6 +14,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.cli.layout import GAP_CELLS, Layout, layout
+from osqueue.cli.output import cell
 
 NAMES = ("job_id", "state", "kind", "attempt", "enqueued_at", "worker", "error")
 ROW = (
@@ -108,3 +109,7 @@ def test_jobs_are_one_line_each_on_a_narrow_terminal(columns: int, tmp_path: Pat
     assert [line.split() for line in lines if "emails" in line] == [
         ["emails", "no", "1", "1", "0", "1", "0", *next(x for x in lines if "emails" in x).split()[7:]]
     ]
+
+
+def test_an_empty_list_is_shown_as_nothing() -> None:
+    assert [cell(value) for value in ([], None, "", 0, ["a"])] == ["-", "-", "-", "0", '["a"]']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from click.testing import CliRunner, Result
 from osqueue import OsqueueError, Queue, Unavailable
 from osqueue.cli import output as printed
 from osqueue.cli.app import app
-from osqueue.cli.output import Output
+from osqueue.cli.output import Output, Unwritten
 from osqueue.cli.reap import ELECTION, election_of, keep_reaping, passes
 from osqueue.election import Election
+from osqueue.stores.base import Delete, Failed, List, Reply, Request
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 
@@ -91,7 +93,8 @@ def test_why_is_text_for_people_with_nothing_a_terminal_acts_upon(
 
 def test_why_knows_what_only_the_archive_knows_and_says_what_nobody_knows(run: Run, q: Queue[Any]) -> None:
     (job_id,) = dead(q, "x")
-    result = run("why", "emails", job_id[:-4] + "ff00")
+    other = f"{job_id[:-3]}{int(job_id[-3], 16) ^ 1:x}{job_id[-2:]}"  # never its own
+    result = run("why", "emails", other)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "neither the queue nor its archive knows it" in result.stderr
     assert "no queue 'mails'" in run("why", "mails", job_id).stderr
@@ -158,6 +161,24 @@ def test_dead_letters_are_listed_grouped_redriven_and_purged(run: Run, q: Queue[
     assert (told["purged"], told["state"]) == (1, 2)  # the letter, and what the archive was to be told of it
     assert [each["job_id"] for each in answer(run("dlq", "ls", "emails"))["dead_letters"]] == [ids[1]]
     assert run("dlq", "ls", "emails", "--fingerprint", "7").exit_code == 2
+
+
+def test_what_is_redriven_while_dead_letters_are_purged_is_left_alive(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = dead(q, "a", "b", "c")
+    letters = sys.modules["osqueue.cli.dlq"]
+    real = letters._all
+
+    def then_redrive(*args: Any, **which: Any) -> Any:
+        found = real(*args, **which)
+        q.redrive(limit=2)
+        return found
+
+    monkeypatch.setattr(letters, "_all", then_redrive)
+    told = answer(run("dlq", "purge", "emails", "--yes"))
+    assert (told["purged"], told["cancelled"], told["no_longer_dead"]) == (1, 0, 2)
+    assert [each.job_id for each in q.claim(9)] == jobs[:2]
 
 
 def test_dead_letters_on_a_terminal(run: Run, q: Queue[Any], terminal: None) -> None:
@@ -319,3 +340,51 @@ def test_a_pace_that_makes_no_sense_is_refused(run: Run, every: str) -> None:
     result = run("reap", "--every", every)
     assert result.exit_code == 2
     assert "--every" in result.stderr
+
+
+def test_a_loop_goes_on_when_nobody_can_be_told_what_it_did(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*args: Any) -> None:
+        raise Unwritten("standard output takes no answer.")
+
+    monkeypatch.setattr(Output, "document", full)
+    q: Queue[Any] = Queue(store, "emails")
+
+    def work(count: int = 0) -> None:
+        q.enqueue(1)
+        q.claim()[0].complete()
+
+    work()
+    stop = After(3, work)
+    keep_reaping(Output(), election_of(store, None, 60), lambda: passes(store, None, 5), 60, stop)
+    assert stop.paused == [60, 60, 60]
+    assert capsys.readouterr().err.count("error: output:") == 3
+
+
+# ── Bench ────────────────────────────────────────────────────────────────────
+def test_a_bench_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    assert answers(run("bench", "--jobs", "40", "--payload-bytes", "2000", "--seconds", "5"))
+    left = list((tmp_path / "jobs").rglob("osqueue-bench-*"))
+    assert [path for folder in left for path in (folder, *folder.rglob("*")) if path.is_file()] == []
+
+
+@pytest.mark.parametrize("refused", [Delete, List])
+def test_a_bench_that_may_not_delete_ends_and_says_what_it_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch, refused: type[Request]
+) -> None:
+    asked: list[Request] = []
+
+    def perform(self: Any, request: Request) -> Reply:
+        if isinstance(request, refused):
+            asked.append(request)
+            assert len(asked) < 100, "it goes on and on"
+            return Failed(Unavailable("s3:DeleteObject is refused", permanent=True))
+        return real(self, request)
+
+    real = CountingStore.perform
+    monkeypatch.setattr(CountingStore, "perform", perform)
+    result = run("bench", "--jobs", "5", "--seconds", "5")
+    assert answers(result)
+    assert "the bench's queue osqueue-bench-" in result.stderr
+    assert "could not be removed: s3:DeleteObject is refused" in result.stderr

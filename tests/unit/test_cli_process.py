@@ -77,6 +77,33 @@ def test_twenty_thousand_lines_through_a_pipe(address: str) -> None:
     assert json.loads(piped(address, "queue", "stats", "bulk").stdout)["queued"] == JOBS - 3
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [(21_000, ["Lines up to 20,000 are enqueued. Go on with --from-line 20001."]), (JOBS, [])],
+)
+def test_a_reader_of_ids_who_goes_early_leaves_word_of_what_is_enqueued(
+    address: str, lines: int, told: list[str]
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "enqueue", "bulk", "--ids"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(address),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write("".join(f"{number}\n" for number in range(lines)))
+        process.stdin.close()
+        assert json.loads(process.stdout.readline())["line"] == 1
+        process.stdout.close()
+        assert process.stderr.read().splitlines() == told
+        assert process.wait(60) == 1
+    assert json.loads(piped(address, "queue", "stats", "bulk").stdout)["queued"] == 20_000
+
+
 def test_a_terminal_gets_tables_and_json_when_asked(address: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.jsonl"
     path.write_text('{"to": "\\u001b[31m[red]ada"}\n2\n')

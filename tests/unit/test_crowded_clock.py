@@ -11,7 +11,7 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import Answer, commit
 from osqueue.commit.writer import Writer
 from osqueue.core.ops import Code, Configure
-from osqueue.core.state import Session, State, session_weight
+from osqueue.core.state import Session, State, session_weight, session_weight_of
 from osqueue.core.wire import encode_head
 from osqueue.errors import Throttled
 from osqueue.stores.base import Put
@@ -22,7 +22,7 @@ def full(now_ms: int) -> State:
     """A head with no room for another writer's session."""
     sessions: dict[str, Session] = {}
     size = 0
-    while size <= limits.SESSIONS_BYTES_MAX - 200:
+    while size + session_weight_of("e" * 16, 0) <= limits.SESSIONS_BYTES_MAX:
         env, row = f"{len(sessions):016x}", Session(1, 7, len(sessions) + 1, now_ms, b"")
         size += session_weight(env, row)
         sessions[env] = row
@@ -34,8 +34,9 @@ def configure(machine: Any, head: State) -> Answer:
     store = MemoryStore(machine)
     store.perform(Put("q/head", encode_head(head)))
     writer = Writer("q/", "q", machine)
-    ops = (Configure(paused=True),) * 8
-    return BlockingDriver(store, machine).run(commit(writer, ops, machine.monotonic() + 5))
+    return BlockingDriver(store, machine).run(
+        commit(writer, (Configure(paused=True),), machine.monotonic() + 5)
+    )
 
 
 def test_a_new_writer_asks_for_the_time_before_it_is_turned_away(machine: Any) -> None:

@@ -9,14 +9,18 @@ from msgspec.structs import replace
 
 from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.intents import announced
+from osqueue.core.intents import announced, intent_body, intent_key
+from osqueue.core.ops import Configure
+from osqueue.core.ops import Request as Announced
 from osqueue.core.wire import decode_head
+from osqueue.errors import Rejected
 from osqueue.probes import OK, TROUBLE, WARNING, Probe, measure, worst
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,
     Deleted,
     DeleteIfMatch,
+    Failed,
     Get,
     List,
     Put,
@@ -24,6 +28,7 @@ from osqueue.stores.base import (
     PutIfMatch,
     Reply,
     Request,
+    Written,
 )
 from osqueue.stores.memory import MemoryStore
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
@@ -63,7 +68,7 @@ def test_a_sound_store_is_fine_and_nothing_is_left_in_it(clinic: Clinic) -> None
     before = clinic.names()
     found = clinic.probe()
     assert {each.level for each in found} == {OK}
-    assert len(found) == 10
+    assert len(found) == 11
     assert clinic.names() == before
 
 
@@ -88,6 +93,30 @@ def test_a_store_that_breaks_a_promise_is_trouble(clinic: Clinic, how: Any, chec
     (found,) = [each for each in clinic.probe(how) if each.level == TROUBLE and each.check == check]
     assert word in found.found
     assert found.remedy
+
+
+def test_a_store_whose_versions_come_back_is_trouble(clinic: Clinic) -> None:
+    class Forgetful(MemoryStore):
+        def _write(self, key: str, body: bytes) -> Written:
+            self._writes %= 2
+            return super()._write(key, body)
+
+    clinic.store = Forgetful(clinic.machine)
+    (found,) = [each for each in clinic.probe() if each.level == TROUBLE]
+    assert found.check == "store: versions"
+    assert "came back" in found.found
+    assert found.remedy
+
+
+def test_a_place_that_can_never_hold_a_store_is_trouble_with_its_own_remedy(clinic: Clinic) -> None:
+    unfit = Failed(Rejected("the folder is unfit: take another", field="address"))
+    (found,) = [
+        each
+        for each in clinic.probe(lambda request: unfit if isinstance(request, PutIfAbsent) else request)
+        if each.level == TROUBLE
+    ]
+    assert "take another" in found.found
+    assert "s3:" not in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -240,6 +269,19 @@ def test_announcements_nobody_can_read_are_a_warning(clinic: Clinic) -> None:
     assert clinic.said(deep=True)["announcements"] == WARNING
 
 
+def test_an_announcement_whose_key_and_object_differ_is_a_warning(clinic: Clinic) -> None:
+    """The commit believes the key: an object that says something else was written by somebody else."""
+    clinic.q.enqueue(1)
+    seals = decode_head(clinic.read(HEAD)).seals
+    request = Announced("e" * 16, 1, 7, 1, 0, (Configure(paused=True),))
+    key = announced(ROOT) + intent_key(request, 255, seals)
+    clinic.write(key, intent_body(request))
+    assert clinic.said(deep=True)["announcements"] == OK
+    clinic.write(key, intent_body(replace(request, ops=(Configure(paused=False),))))
+    assert clinic.said()["announcements"] == OK
+    assert clinic.said(deep=True)["announcements"] == WARNING
+
+
 def test_a_queue_that_nobody_reaps_is_a_warning(clinic: Clinic) -> None:
     clinic.q.enqueue(1)
     assert clinic.said()["backup"] == OK  # it is young
@@ -310,3 +352,31 @@ def test_what_stops_a_check_is_a_finding(clinic: Clinic) -> None:
     found = driver.run(checks.examine("mail", clinic.machine.now_ms(), False))
     assert worst(found) == TROUBLE
     assert any("access denied" in each.found for each in found)
+
+
+def test_what_is_no_copy_of_a_head_keeps_nobody_from_looking(clinic: Clinic) -> None:
+    clinic.q.enqueue("x")
+    clinic.q.reap()
+    clinic.write("backup/mail/", b"")  # as some consoles make folders
+    clinic.write("backup/mail/notes/today", b"")
+    clinic.remove(HEAD)
+    assert clinic.said()["head"] == TROUBLE
+
+
+def test_a_head_that_was_lost_is_told_for_as_long_as_there_is_a_copy_of_it(clinic: Clinic) -> None:
+    for at in range(30):
+        clinic.q.enqueue(at)
+    clinic.q.reap()
+    clinic.remove(HEAD)
+    for hour in range(1, 4):
+        clinic.machine.advance(HOUR)
+        clinic.q = clinic.queue()
+        for at in range(20 * hour):  # at last it has made more commits than the old one
+            clinic.q.enqueue(at)
+        clinic.q.reap()
+        (told,) = [each for each in clinic.examine() if each.check == "backup"]
+        assert told.level == TROUBLE
+        assert "2027-01-15T08 is of commit 30" in told.found
+        assert "--restore 2027-01-15T08 --yes" in told.remedy
+    clinic.restore("2027-01-15T08", force=True)
+    assert clinic.said()["backup"] == OK

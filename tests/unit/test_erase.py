@@ -8,9 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from osqueue import limits
 from osqueue.core.audit import imbalances
-from osqueue.core.erase import blank_job, blank_object, blank_row, blank_state, rows_in, strip_part
+from osqueue.core.erase import (
+    blank_job,
+    blank_object,
+    blank_row,
+    blank_state,
+    is_blank,
+    rows_in,
+    strip_part,
+)
 from osqueue.core.ops import (
     Cancel,
     Code,
@@ -25,7 +35,7 @@ from osqueue.core.ops import (
     Swap,
     Sweep,
 )
-from osqueue.core.state import Attempt, Body, Finished, Job
+from osqueue.core.state import Attempt, Body, Finished, Job, weight
 from osqueue.core.tables import encode_table
 from osqueue.core.wire import decode_blocks, encode_segment
 from osqueue.errors import Damaged
@@ -133,6 +143,37 @@ def test_a_blank_job_tells_nothing_and_takes_as_many_bytes() -> None:
     assert blank_job(blank) == blank
     where = Body("bodies/1", 0, 9, 7)
     assert blank_job(a_job(1, where)).payload == where
+
+
+@pytest.mark.parametrize("priority", range(limits.PRIORITY_MAX + 1))
+@pytest.mark.parametrize("payload", [b"0", b"", b"\xc0", Body("bodies/1", 0, 9, 7)], ids=repr)
+def test_a_blank_job_is_told_from_every_other_whatever_it_held(payload: Any, priority: int) -> None:
+    job = replace(a_job(1, payload), priority=priority)
+    blank = blank_job(job)
+    assert (is_blank(job), is_blank(blank)) == (False, True)
+    assert len(msgspec.msgpack.encode(blank)) == len(msgspec.msgpack.encode(job))
+    assert weight(blank) == weight(job)
+
+
+@pytest.mark.parametrize(
+    ("payload", "codec", "blank"),
+    [
+        (bytes(3), "json", True),
+        (bytes(1), "json", True),
+        (bytes(3), "msgpack", True),
+        (bytes(1), "msgpack", False),  # a number
+        (bytes(3), "own", False),  # may be anything
+    ],
+)
+def test_jobs_that_were_blanked_without_a_mark_are_known_by_their_zeros(
+    payload: bytes, codec: str, blank: bool
+) -> None:
+    assert is_blank(replace(a_job(1, payload), codec=codec)) is blank
+
+
+def test_a_finished_job_keeps_its_priority_for_whoever_reads_it() -> None:
+    row = Finished(a_job(1, b""), "completed", 9, result=b'"ada"')
+    assert blank_row(row).job.priority == row.job.priority
 
 
 def test_a_segment_with_a_blank_job_keeps_its_layout() -> None:

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from osqueue import Queue
 from osqueue.clock import Machine
 from osqueue.errors import OsqueueError, Rejected, Timeout, Unavailable
-from osqueue.stores import file_swap
+from osqueue.stores import file, file_swap
 from osqueue.stores.base import (
     KEY_BYTES_MAX,
     Delete,
     Deleted,
     DeleteIfMatch,
-    Failed,
     Found,
     Get,
     List,
@@ -33,10 +33,10 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Written,
 )
+from osqueue.stores.counting import CountingStore
 from osqueue.stores.file import LEFTOVER_MS_MAX, FileStore
+from tests.replies import error_of, version_of
 
 KILLS = 12
 
@@ -65,16 +65,6 @@ while True:
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
     return FileStore(tmp_path / "store")
-
-
-def version_of(reply: Reply) -> str:
-    assert isinstance(reply, Written), reply
-    return reply.version
-
-
-def error_of(reply: Reply) -> OsqueueError:
-    assert isinstance(reply, Failed), reply
-    return reply.error
 
 
 def temporary_files(store: FileStore) -> list[str]:
@@ -391,16 +381,22 @@ def test_a_relative_root_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("call", "number", "remedy"),
+    ("call", "number", "remedy", "permanent"),
     [
-        ("write", errno.ENOSPC, "free space"),
-        ("fsync", errno.EIO, "disk"),
-        ("utime", errno.EPERM, "owner"),
-        ("link", errno.EACCES, "mode"),
+        ("write", errno.ENOSPC, "free space", False),
+        ("fsync", errno.EIO, "disk", False),
+        ("utime", errno.EPERM, "owner", True),
+        ("link", errno.EACCES, "mode", True),
+        ("open", errno.EROFS, "for writing", True),
     ],
 )
 def test_a_failing_disk_is_an_error_with_a_remedy_and_leaves_nothing(
-    store: FileStore, monkeypatch: pytest.MonkeyPatch, call: str, number: int, remedy: str
+    store: FileStore,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    number: int,
+    remedy: str,
+    permanent: bool,
 ) -> None:
     version_of(store.perform(PutIfAbsent("first", b"x")))
 
@@ -412,8 +408,45 @@ def test_a_failing_disk_is_an_error_with_a_remedy_and_leaves_nothing(
         error = error_of(store.perform(PutIfAbsent("second", b"x")))
     assert isinstance(error, Unavailable)
     assert remedy in error.message
+    assert error.permanent == permanent
     assert temporary_files(store) == []
     assert store.perform(Get("second")) == Missing()
+
+
+def test_what_fails_after_the_change_may_be_there_and_is_not_told_as_refused(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = version_of(store.perform(PutIfAbsent("key", b"old")))
+
+    def fail(folder: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_flush_folder", fail)
+        error = error_of(store.perform(PutIfMatch("key", b"new", written)))
+    assert not error.permanent
+    assert isinstance(reply := store.perform(Get("key")), Found)
+    assert reply.body == b"new"
+
+
+def test_a_queue_in_a_folder_that_may_not_be_written_says_so_at_once(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q: Queue[int] = Queue(store, "mail")
+    q.enqueue(1)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    requests = CountingStore(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "_write_temporary", fail)
+        for again in (q, Queue(requests, "mail")):
+            with pytest.raises(Unavailable, match="change the folder's owner or mode") as refused:
+                again.enqueue(2)
+            assert "may still be applied" not in refused.value.message
+    assert sum(requests.requests.values()) < 5
+    assert q.stats()["queued"] == 1
 
 
 def test_a_folder_nobody_may_write_is_an_error_with_a_remedy(tmp_path: Path) -> None:

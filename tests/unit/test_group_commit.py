@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,13 +17,14 @@ import pytest
 from osqueue import AsyncQueue, Damaged, Queue, Timeout, Unavailable
 from osqueue.commit import group
 from osqueue.shards import root_of
-from osqueue.stores.base import Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
 PATIENCE_SECONDS = 20  # how long a test waits for what must happen
 HEAD = root_of("mail", 0) + "head"
+RELEASE = "with self._lock"
 
 
 def is_swap(request: Request) -> bool:
@@ -291,6 +296,55 @@ def test_an_observer_that_raises_does_not_stop_the_queue(machine: Any) -> None:
     assert len(told) == 2
 
 
+def interrupted_at(line: int, work: Callable[[], Any]) -> bool:
+    """Run ``work``, interrupted before the ``line``-th line of the module; was there one?
+
+    Not where a lock is let go of, where Python handles no signal, and not inside the protocol: its riders are told
+    that nobody knows.
+    """
+    left = line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != group.__file__:
+            return None
+        flight = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
+        inside = flight is not None and flight.torn
+        if (
+            event == "line"
+            and not inside
+            and RELEASE not in linecache.getline(group.__file__, frame.f_lineno)
+        ):
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("call", ["enqueue", "claim"])
+def test_an_interruption_at_any_line_leaves_the_queue_usable(machine: Any, call: str) -> None:
+    """And nobody keeps a lease that nobody heard of."""
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine, timeout=1)
+    q.enqueue_many([{"payload": at} for at in range(3)])
+    line = 0
+    work: Callable[[], Any] = partial(q.claim, 2) if call == "claim" else partial(q.enqueue, "x")
+    while interrupted_at(line, work):
+        line += 1
+        # One call flies on with what was interrupted, another one carries what has to be given back.
+        assert [q.enqueue("next").status for _ in range(2)] == ["queued"] * 2
+        assert q.stats()["processing"] == 0, line
+    assert line > 30
+
+
 # ── Coroutines ───────────────────────────────────────────────────────────────
 def test_coroutines_share_flights(machine: Any) -> None:
     async def run() -> tuple[int, int]:
@@ -326,6 +380,53 @@ def test_a_cancelled_coroutine_takes_nobody_with_it_and_its_leases_are_given_bac
         return [lease.payload for lease in await q.claim(9)]
 
     assert asyncio.run(run()) == [0, 1, 2, 3]
+
+
+def test_a_call_that_tidies_up_while_everything_is_cancelled_is_flown(machine: Any) -> None:
+    async def run() -> None:
+        gate = Gate(MemoryStore(machine))
+        q: AsyncQueue[Any] = AsyncQueue(gate, "mail", machine=machine)
+        await q.enqueue("first")
+        (lease,) = await q.claim()
+        gate.open = False
+        other = asyncio.create_task(q.enqueue("second"))
+        while not gate.arrived.acquire(blocking=False):  # noqa: ASYNC110 - the gate serves threads too
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does at its end
+            task.cancel()
+        gate.open = True
+        await asyncio.wait_for(lease.release(), PATIENCE_SECONDS)
+        assert other.cancelled()
+
+    asyncio.run(run())
+
+
+def test_a_claim_cancelled_while_it_reads_payloads_gives_its_leases_back(machine: Any) -> None:
+    class Slow(WrappedStore):
+        reading = asyncio.Event()
+
+        def perform(self, request: Request) -> Reply:
+            return self.inner.perform(request)
+
+        async def perform_async(self, request: Request) -> Reply:
+            if isinstance(request, Get) and "/bodies/" in request.key and not self.reading.is_set():
+                self.reading.set()
+                await asyncio.sleep(PATIENCE_SECONDS)
+            return self.inner.perform(request)
+
+    async def run() -> Any:
+        store = Slow(MemoryStore(machine))
+        q: AsyncQueue[Any] = AsyncQueue(store, "mail", machine=machine)
+        await q.enqueue("x" * 5_000, max_attempts=1)
+        claiming = asyncio.create_task(q.claim())
+        await store.reading.wait()
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        (lease,) = await q.claim()
+        return lease.attempt, lease.payload
+
+    assert asyncio.run(run()) == (1, "x" * 5_000)
 
 
 def test_an_error_reaches_every_coroutine(machine: Any) -> None:

@@ -56,7 +56,12 @@ def test_an_id_survives_the_round_trip(machine: Any) -> None:
         assert key_of(job_id(key)) == key
 
 
-@pytest.mark.parametrize("text", ["", "x", "1234", None, 5, b"x" * 16, ["a"], "0" * 33, object()])
+WITH_SPACES = "01 90 00-0000-7000-8000-000000000000"  # of the right length, and only 15 bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1234", None, 5, b"x" * 16, ["a"], "0" * 33, object(), WITH_SPACES]
+)
 def test_what_is_no_job_id_is_refused_with_the_remedy(text: Any) -> None:
     with pytest.raises(Rejected, match="job_id that enqueue answered") as caught:
         key_of(text)

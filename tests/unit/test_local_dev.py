@@ -155,3 +155,28 @@ def test_functions_that_do_not_start_are_told_before_it_says_it_is_ready(tmp_pat
     assert (ended.returncode, ended.stdout) == (3, "")
     assert "no good" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"),
+    [
+        ("host", "", "127.0.0.1"),
+        ("host", b"\xff", "127.0.0.1"),
+        ("host", "a..b", "127.0.0.1"),
+        ("store", b"file:///tmp/\xff", "UTF-8"),
+    ],
+)
+def test_what_names_nothing_opens_no_port(
+    tmp_path: Path, field: str, value: str | bytes, remedy: str
+) -> None:
+    result = subprocess.run(
+        [*command(tmp_path), f"--{field}", value],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: rejected: {field}: ")
+    assert remedy in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -496,11 +497,15 @@ def test_a_folder_without_the_handlers_is_refused_by_name(
         Stack(f"file://{tmp_path}")
 
 
-@pytest.mark.parametrize("more", [{"processes": 0}, {"processes": 65}, {"schedule_seconds": 0.01}])
-def test_numbers_out_of_range_are_refused(tmp_path: Path, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("processes", 0), ("processes", 65), ("port", -1), ("port", 65_536)]
+    + [("schedule_seconds", each) for each in (0.01, math.nan, 1e12)],
+)
+def test_numbers_out_of_range_are_refused(tmp_path: Path, field: str, value: float) -> None:
     with pytest.raises(Rejected) as refusal:
-        tiny_stack(tmp_path, **more)
-    assert refusal.value.field in more
+        tiny_stack(tmp_path, **{field: value})
+    assert refusal.value.field == field
 
 
 def test_a_missing_package_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import pytest
 from osqueue import Damaged, Queue, ids, limits, orphans
 from osqueue.errors import Throttled, Unavailable
 from osqueue.keys import key_of
-from osqueue.stores.base import Delete, Found, Get, Put, Reply, Request
+from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from osqueue.turns import SLICES, turn_of
 from tests.unit.clinic import Clinic
 from tests.unit.scene import HOUR, ROOT, done, head, names
 from tests.unit.stepping import LOST, Call, interleave, writes
@@ -52,10 +53,9 @@ def left_behind(opened: Any) -> Call:
 def sweeping(q: Queue[Any], machine: Any) -> Call:
     """The sweep of the hour whose turn the entry of "a" is."""
     q.claim(kinds=["none"])
-    turn = int(PLACE.rpartition("/")[2][:8], 16) * orphans.SLICES >> 32
-    hour = machine.time_ms // limits.HOUR_MS
-    later = (turn - hour) % orphans.SLICES
-    return Call(q, orphans.sweep("mail", machine.time_ms + later * limits.HOUR_MS))
+    turn = int(PLACE.rpartition("/")[2][:8], 16) * SLICES >> 32
+    hours = (machine.time_ms + later * limits.HOUR_MS for later in range(SLICES + 1))
+    return Call(q, orphans.sweep("mail", next(at for at in hours if turn_of(at) == turn)))
 
 
 def entry(store: MemoryStore) -> ids.Entry | None:
@@ -97,6 +97,35 @@ def test_passes_of_a_day_come_to_every_entry(
         freed += q.reap().freed
     assert freed == 30
     assert len(names(store, ids.FOLDER)) == 40
+
+
+def test_passes_that_come_once_a_day_come_to_every_entry(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    for at in range(16):
+        q.enqueue(at, kind=f"kind{at}")
+    for at in range(30):
+        with pytest.raises(Throttled):
+            q.enqueue(at, id=f"refused{at}", kind="one too many")
+    for _ in range(SLICES + 2):
+        machine.advance(DAY)
+        q.reap()
+    assert names(store, ids.FOLDER) == []
+
+
+def test_however_many_entries_there_are_each_has_its_day(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "SWEPT_MAX", 1)
+    begins = set()
+    for day in range(1_000):
+        sweep = orphans.sweep("mail", machine.time_ms + day * limits.DAY_MS)
+        first = next(sweep)
+        assert isinstance(first, List)
+        again = sweep.send(Listed((first.after + "0",), more=True))
+        assert isinstance(again, List)
+        begins.add(again.after)
+    assert len(begins) == 1_000
 
 
 def test_an_entry_whose_job_is_there_is_not_touched(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from osqueue import AsyncQueue, Rejected
 from osqueue.commit import asynchronous, outbox
 from osqueue.commit.asynchronous import AsyncOutbox
 from osqueue.commit.outbox import Outbox
@@ -148,3 +150,75 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
 
     asyncio.run(run())
     assert told == [0, 1, 2, 3, 4, 5]
+
+
+class SlowSink:
+    """A sink that waits for another machine."""
+
+    name = "bus"
+    slow = True
+
+    def __init__(self, go_on: threading.Event | None = None) -> None:
+        self.told: list[str] = []
+        self.go_on = go_on
+
+    def send(self, events: Sequence[Any]) -> None:
+        if self.go_on is None:
+            time.sleep(0.01)
+        else:
+            self.go_on.wait(PATIENCE_SECONDS)
+        self.told += [event.name for event in events]
+
+
+def test_a_queue_that_is_closed_has_told_its_slow_sinks_everything() -> None:
+    sink = SlowSink()
+
+    async def run() -> None:
+        async with AsyncQueue.connect("memory://", "mail", sinks=[sink]) as q:
+            for at in range(5):
+                await q.enqueue(at)
+
+    asyncio.run(run())
+    assert sink.told == ["queued"] * 5
+
+
+def test_what_a_sink_was_too_slow_to_be_told_is_counted() -> None:
+    go_on = threading.Event()
+    sink = SlowSink(go_on)
+
+    async def run() -> Any:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink], timeout=0.01)
+        for at in range(5):
+            await q.enqueue(at)
+        await q.close()
+        told = q.deliveries["bus"]
+        go_on.set()
+        return told
+
+    delivery = asyncio.run(run())
+    assert (delivery.delivered, delivery.failed) == (
+        0,
+        4,
+    )  # the first is under way, and counted when it is over
+    assert "4 events were not sent" in delivery.last_error
+
+
+def test_a_workers_end_has_told_its_slow_sinks_everything() -> None:
+    sink = SlowSink()
+    q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+    q.handler(lambda job: None)
+
+    async def run() -> None:
+        for at in range(5):
+            await q.enqueue(at)
+        await q.run(until_empty=True, signals=False)
+
+    asyncio.run(run())
+    assert sorted(sink.told) == ["completed"] * 5 + ["processing"] * 5 + ["queued"] * 5
+
+
+def test_a_coroutine_function_cannot_be_told_of_events() -> None:
+    async def tell(event: Any) -> None: ...
+
+    with pytest.raises(Rejected, match="create a task"):
+        AsyncQueue.connect("memory://", "mail").on_event(tell)

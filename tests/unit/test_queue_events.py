@@ -7,7 +7,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from osqueue import AsyncQueue, Queue
+import pytest
+
+from osqueue import AsyncQueue, Queue, Rejected
 from osqueue.events import CallbackSink, Event
 
 
@@ -161,3 +163,23 @@ def test_threads_that_share_a_queue_have_their_events_told_in_the_order_of_the_c
     assert len(steps) == 400
     assert all(each == ["queued", "processing", "completed"][: len(each)] for each in steps.values())
     assert sum(len(each) for each in steps.values()) == 400 + 2 * q.stats()["counters"]["completed"]
+
+
+@pytest.mark.parametrize("sinks", [[5], "ab", [print]])
+def test_what_is_no_sink_is_refused(sinks: Any) -> None:
+    with pytest.raises(Rejected) as caught:
+        Queue.connect("memory://", "mail", sinks=sinks)
+    assert caught.value.field == "sinks"
+
+
+class Later:
+    async def __call__(self, event: Event) -> None: ...
+
+
+@pytest.mark.parametrize("function", [None, "print", Later(), Later().__call__])
+def test_what_cannot_be_told_of_events_is_refused(function: Any) -> None:
+    q: Queue[Any] = Queue.connect("memory://", "mail")
+    for add in (q.on_event, lambda each: q.add_sink(CallbackSink(each))):
+        with pytest.raises(Rejected) as caught:
+            add(function)
+        assert caught.value.field == "function"

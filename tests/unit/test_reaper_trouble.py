@@ -10,15 +10,18 @@ import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, archive, backup, finished, ids, limits
 from osqueue.core import tables
+from osqueue.core.audit import spans_of
 from osqueue.core.ops import Sweep
 from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
+from osqueue.keys import key_of
 from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from tests.unit.scene import HOUR, ROOT, done, head, names, told
+from tests.unit.scene import HOUR, ROOT, done, head, names, reaping, told
+from tests.unit.staged import Meddled
 
 DAY = limits.DAY_MS / 1000
 
@@ -115,9 +118,8 @@ def test_a_table_in_the_middle_that_cannot_be_read_parts_its_neighbours(
     assert head(store).tables[1] == bad
 
 
-def test_ids_are_not_freed_while_a_younger_table_that_may_know_the_job_cannot_be_read(
-    q: Queue[Any], store: MemoryStore, machine: Any
-) -> None:
+def prolonged(q: Queue[Any], store: MemoryStore) -> Table:
+    """A job's result is kept for longer than at first, and two tables know the job: the younger one of them."""
     q.enqueue("named", id="a")
     q.claim()[0].complete("kept")
     done(q, 200)
@@ -125,6 +127,13 @@ def test_ids_are_not_freed_while_a_younger_table_that_may_know_the_job_cannot_be
     q.update_result_ttl("a", 10 * DAY)
     q.reap()
     _, young = head(store).tables
+    return young  # type: ignore[no-any-return]
+
+
+def test_ids_are_not_freed_while_a_younger_table_that_may_know_the_job_cannot_be_read(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    young = prolonged(q, store)
     damage(store, young)
     machine.advance(2 * DAY)
     for _ in range(2):
@@ -261,3 +270,104 @@ def test_rows_are_cut_into_tables_of_a_size(q: Queue[Any], store: MemoryStore) -
             assert each.size <= 3_000 + 1_000  # and its footer
     assert sum(each.count for _, each in cut) == 200
     assert all(one.last < two.first for (_, one), (_, two) in pairwise(cut))
+
+
+# ── Segments ─────────────────────────────────────────────────────────────────
+def delayed(q: Queue[Any]) -> None:
+    """Jobs that become due in segments."""
+    for at in range(12):
+        q.enqueue("x" * 50, delay=60 + at)
+
+
+def dead(q: Queue[Any]) -> None:
+    """Dead letters in segments, and none in front of them."""
+    for _ in range(12):
+        q.enqueue("x" * 50)
+        q.claim()[0].fail("no", retry=False)
+
+
+@pytest.mark.parametrize("put", [delayed, dead])
+@pytest.mark.parametrize(("how", "error"), [("gone", Unavailable), ("damaged", Damaged)])
+def test_a_segment_that_keeps_jobs_from_their_time_is_told(
+    q: Queue[Any], store: MemoryStore, machine: Any, put: Any, how: str, error: type[OsqueueError]
+) -> None:
+    with limited({"DELAYED_BYTES_MAX": 400, "DEAD_BYTES_MAX": 400}):
+        put(q)
+        first = next(spans_of(head(store)))
+        kept = store.get(Get(ROOT + first.name)).body  # type: ignore[union-attr]
+        if how == "gone":
+            store.delete(Delete((ROOT + first.name,)))
+        else:
+            store.put(Put(ROOT + first.name, b"x" * first.size))
+        machine.advance(15 * DAY)
+        for _ in range(2):
+            with pytest.raises(error, match=first.name):
+                q.reap()
+        store.put(Put(ROOT + first.name, kept))
+        q.reap()
+    assert (q.stats()["scheduled"], q.stats()["failed"]) == (0, 0)
+
+
+def test_a_segment_that_others_have_moved_past_is_no_trouble(
+    opened: Any, store: MemoryStore, machine: Any
+) -> None:
+    def meddled(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+        """Every look at a segment comes too late: another pass has used it up, and it was collected."""
+        if isinstance(request, Get) and "/segments/" in request.key:
+            store.put(Put(request.key, kept[request.key]))
+            opened().reap()
+            store.delete(Delete((request.key,)))
+        return perform(request)
+
+    with limited({"DELAYED_BYTES_MAX": 400}):
+        delayed(opened())
+        machine.advance(DAY)
+        places = [ROOT + span.name for span in spans_of(head(store))]
+        kept = {place: store.get(Get(place)).body for place in places}  # type: ignore[union-attr]
+        opened(Meddled(store, meddled)).reap()
+    assert opened().stats()["queued"] == 12
+
+
+def test_a_table_that_another_pass_has_merged_meanwhile_is_no_trouble(
+    opened: Any, store: MemoryStore, machine: Any
+) -> None:
+    q = opened()
+    young = prolonged(q, store)
+    machine.advance(2 * DAY)
+    call = reaping(opened()).until(lambda request: isinstance(request, Get) and young.name in request.key)
+    q.update_result_ttl("a", 11 * DAY)
+    opened().reap()
+    assert young not in head(store).tables
+    call.finish()
+
+
+# ── Cancelled jobs in segments ───────────────────────────────────────────────
+@pytest.mark.parametrize(("how", "error"), [("gone", Unavailable), ("damaged", Damaged)])
+def test_a_segment_that_cannot_be_read_keeps_nobody_from_cancelling_jobs_of_others(
+    q: Queue[Any], store: MemoryStore, how: str, error: type[OsqueueError]
+) -> None:
+    with limited({"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "TOMBSTONES_MAX": 4}):
+        jobs = [str(q.enqueue("x" * 50).job_id) for _ in range(120)]
+        spans = list(spans_of(head(store)))
+        inside = [[job for job in jobs if span.first <= key_of(job) <= span.last] for span in spans]
+        assert [q.cancel(job) for job in inside[2][:2]] == ["cancelled"] * 2
+        if how == "gone":
+            store.delete(Delete((ROOT + spans[2].name,)))
+        else:
+            store.put(Put(ROOT + spans[2].name, b"x" * spans[2].size))
+        others = [job for each in inside[4:8] for job in each[:3]]
+        assert [q.cancel(job) for job in others] == ["cancelled"] * 12
+        with limited({"TOMBSTONES_MAX": 2}), pytest.raises(error, match=spans[2].name):
+            q.cancel(inside[8][0])
+    assert len(head(store).tombstones) >= 2
+
+
+def test_a_missing_head_of_a_shard_that_was_in_use_is_told(
+    q: Queue[Any], store: MemoryStore, opened: Any
+) -> None:
+    assert opened().reap().saved == 0  # nothing was ever there
+    q.enqueue("x")
+    q.reap()
+    store.delete(Delete((f"{ROOT}head",)))
+    with pytest.raises(Unavailable, match=r"head.*osqueue doctor ADDRESS mail"):
+        opened().reap()

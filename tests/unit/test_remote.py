@@ -411,3 +411,32 @@ def test_refusals_of_a_gateway_are_told_without_what_it_said(opened: Any) -> Non
             opened(ok({"message": text + " SECRET"}, 403)).stats()
         assert "SECRET" not in caught.value.message
         assert caught.value.permanent
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"jobs": "\xff"}', b'{"jobs":' + b"[" * 100_000], ids=["no UTF-8", "without an end"]
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_cannot_be_read_at_all_is_one_that_arrived_damaged(
+    opened: Any, status: int, body: bytes
+) -> None:
+    with pytest.raises(Unavailable) as caught:
+        opened(Answer(status, body), timeout=1).stats()
+    assert not caught.value.permanent
+
+
+@pytest.mark.parametrize(
+    ("ask", "body"),
+    [
+        (lambda q: q.enqueue(1), {"jobs": []}),
+        (lambda q: q.enqueue(1), {"jobs": [{"status": "queued", "job_id": KEY}] * 2}),
+        (lambda q: q.complete_many([{"job_id": KEY, "token": "t"}]), {"completions": []}),
+        (lambda q: q.heartbeat_many([{"job_id": KEY, "token": "t"}]), {"leases": []}),
+    ],
+)
+def test_an_answer_about_more_or_fewer_items_than_were_sent_is_not_taken(
+    opened: Any, ask: Callable[[Any], Any], body: Any
+) -> None:
+    with pytest.raises(Unavailable, match="items") as caught:
+        ask(opened(ok(body)))
+    assert caught.value.permanent

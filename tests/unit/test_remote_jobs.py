@@ -159,6 +159,22 @@ def test_answers_about_jobs_become_what_callers_see(opened: Any) -> None:
         opened(ok({"jobs": answers[4:]})).enqueue(1)
 
 
+def test_a_kept_result_that_no_answer_had_room_for_is_told_with_its_job(opened: Any) -> None:
+    large = {"code": "too_large", "message": "read it alone", "field": "result"}
+    answers = [
+        {"status": "completed", "job_id": KEY, "state": "completed", "error": large},
+        {"status": "queued", "job_id": KEY, "state": "queued"},
+    ]
+    one, two = opened(ok({"jobs": answers})).enqueue_many([{"payload": 1}] * 2)
+    assert (one.status, one.job_id, one.state, one.result) == ("completed", KEY, "completed", None)
+    assert (type(one.error), one.error.field, two.status) == (TooLarge, "result", "queued")
+    for call in (lambda q: q.enqueue(1, id="a"), lambda q: q.enqueue_and_wait(1, id="a")):
+        q = opened(ok({"jobs": answers[:1]}))
+        with pytest.raises(TooLarge, match="read it alone"):  # and not a result of None
+            call(q)
+        assert len(q.transport.calls) == 1
+
+
 class Odd:
     """A serialiser of one's own."""
 
@@ -335,3 +351,21 @@ def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renew
     ended = [call for call in q.transport.bodies if "completions" in call]
     assert [each["completions"][0].get("result") for each in ended] == ["sent"] * 3
     assert (tally.completed, tally.lost) == (1, 0)
+
+
+def test_whether_to_retry_travels_as_true_or_false(opened: Any) -> None:
+    q = opened(leased(), told(code="failing"), told(code="failed"))
+    (lease,) = q.claim()
+    lease.fail("boom", retry="yes")
+    lease.fail("boom", retry=None)
+    first, second = (body["completions"][0] for body in q.transport.bodies[1:])
+    assert "retry" not in first
+    assert second["retry"] is False
+
+
+@pytest.mark.parametrize("say", [lambda lease: lease.fail("x"), lambda lease: lease.release()])
+def test_an_ending_that_is_refused_is_no_lease_that_was_lost(opened: Any, say: Callable[[Any], Any]) -> None:
+    error = {"code": "rejected", "message": "it is wrong", "field": "error"}
+    (lease,) = opened(leased(), told(ok=False, code="rejected", error=error)).claim()
+    with pytest.raises(Rejected, match="it is wrong"):
+        say(lease)

@@ -13,12 +13,13 @@ from osqueue import Conflict, Damaged, NotFound, Queue, Throttled, limits
 from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.wire import decode_head
-from osqueue.errors import LeaseLost, Timeout, Unknown
+from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
 from osqueue.probes import OK, WARNING
 from osqueue.restoration import Restorer, account, hourly
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Failed,
+    Put,
     PutIfAbsent,
     PutIfMatch,
     Reply,
@@ -46,6 +47,58 @@ def test_a_head_that_is_far_ahead_is_set_back_and_time_goes_on(clinic: Clinic) -
     clinic.machine.advance(31)
     assert clinic.queue().claim()[0].job_id == done.job_id
     assert clinic.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is None
+
+
+def test_copies_of_a_clock_that_was_ahead_do_not_pass_for_the_newest(clinic: Clinic) -> None:
+    """They would be restored from for as long as it was ahead, and would keep newer ones from being made."""
+    clinic.q.enqueue("before")
+    clinic.q.reap()
+    clinic.machine.advance(3 * HOUR)
+    clinic.q.enqueue("while it was ahead")
+    clinic.q.reap()
+    clinic.machine.time_ms -= 3 * limits.HOUR_MS
+    repair = checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)
+    assert clinic.run(repair) == 3 * limits.HOUR_MS
+    assert len(clinic.run(hourly("mail", 0))) == 1
+    clinic.q = clinic.queue()
+    for at in range(4):
+        clinic.machine.advance(HOUR)
+        clinic.q.enqueue(at)
+        assert clinic.q.reap().saved == 1
+        clinic.write(HEAD, b"")
+        assert clinic.restore().live == 3 + at
+        clinic.q = clinic.queue()
+
+
+def test_the_copies_of_a_quiet_queue_are_not_ahead(clinic: Clinic) -> None:
+    """Its head keeps the time of its last commit."""
+    clinic.q.enqueue("x")
+    for _ in range(3):
+        clinic.q.reap()
+        clinic.machine.advance(HOUR)
+    copies = clinic.run(hourly("mail", 0))
+    assert clinic.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is None
+    assert clinic.run(hourly("mail", 0)) == copies
+    assert len(copies) == 3
+
+
+def test_a_repair_of_the_clock_that_died_is_repeated(clinic: Clinic) -> None:
+    clinic.machine.advance(3 * HOUR)
+    clinic.q.enqueue("x")
+    clinic.q.reap()
+    clinic.machine.time_ms -= 3 * limits.HOUR_MS
+
+    def dies(request: Request) -> Request | Reply:
+        return Failed(Unavailable("the process ended")) if isinstance(request, Put) else request
+
+    front = BlockingDriver(Careless(clinic.store, dies), clinic.machine)
+    with pytest.raises(Unavailable):
+        front.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms))
+    (copy,) = clinic.run(hourly("mail", 0))
+    assert clinic.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is None
+    (fresh,) = clinic.run(hourly("mail", 0))
+    assert fresh < copy
+    assert decode_head(clinic.read(fresh)).seq == decode_head(clinic.read(HEAD)).seq
 
 
 def test_a_living_writer_is_not_run_over_by_the_repair_of_the_clock(clinic: Clinic) -> None:
@@ -250,6 +303,44 @@ def test_a_queue_can_go_on_without_the_objects_that_are_lost(clinic: Clinic) -> 
             fresh.complete_many(leases)
         assert len(left) + done.loss.jobs_gone == 300
         assert left == sorted(left)
+
+
+def test_the_younger_row_of_a_job_is_right_after_a_restore_as_well(clinic: Clinic) -> None:
+    """A table that was written anew is younger than the one behind it, and what it tells of is older."""
+    q = clinic.q
+    day = 24 * HOUR
+    kept, *_ = [str(q.enqueue(at, result_ttl=day if at < 40 else 1).job_id) for at in range(200)]
+    for lease in q.claim(200):
+        lease.complete("r")
+    q.reap()
+    q.update_result_ttl(kept, 10 * day)
+    q.reap()
+    clinic.machine.advance(day + HOUR)
+    q.reap()
+    old, young = decode_head(clinic.read(HEAD)).tables
+    assert (old.count, young.count) == (40, 1)
+    assert old.name > young.name
+    clinic.restore("head", force=True)
+    assert clinic.queue().result(kept) == "r"
+    clinic.remove(HEAD)
+    clinic.restore()
+    assert clinic.queue().result(kept) == "r"
+
+
+def test_how_a_stalled_job_ended_is_known_to_the_last_heartbeat(clinic: Clinic) -> None:
+    job = clinic.q.enqueue("x", max_attempts=1).job_id
+    clinic.q.reap()
+    clinic.machine.advance(1)
+    (lease,) = clinic.q.claim()
+    clinic.machine.advance(20)
+    lease.heartbeat()
+    clinic.machine.advance(60)
+    clinic.q.reap()
+    clinic.q.reap()
+    told = clinic.q.status(job).attempts
+    clinic.remove(HEAD)
+    clinic.restore()
+    assert clinic.queue().status(job).attempts == told
 
 
 def test_an_id_whose_job_is_nowhere_after_a_restore_can_be_used_again(clinic: Clinic) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.core.audit import imbalances, live_keysum, spans_of
+from osqueue.core.erase import blank_state
 from osqueue.core.ops import Cancel, Claim, Code, Complete, Completion, Enqueue, Fail, Failure, Redrive, Sweep
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import SEQ_MARGIN, Ending, Evidence, Life, Loss, Sieve, reclock, restore, seq_after
@@ -221,6 +222,33 @@ def test_jobs_that_were_purged_stay_so(shard: Any) -> None:
     assert shard.drain() == left
 
 
+ANYTHING = [b"0", b"", bytes(9), Body("bodies/000000000000-1-0", 0, 5, 0)]
+
+
+@pytest.mark.parametrize("payload", ANYTHING, ids=repr)
+@pytest.mark.parametrize("where", [QUEUED, PROCESSING, FAILED, "scheduled"])
+def test_whatever_a_purged_job_held_and_wherever_it_was_it_stays_away(
+    shard: Any, where: str, payload: Any
+) -> None:
+    gone = shard.new().key
+    delay_ms = 5_000 if where == "scheduled" else 0
+    new = replace(shard.new(), key=gone, payload=payload, codec="own", max_attempts=1, delay_ms=delay_ms)
+    shard.apply(Enqueue((new,)))
+    if where in (PROCESSING, FAILED):
+        (lease,) = shard.claim()
+        if where == FAILED:
+            shard.apply(Fail((Failure(gone, lease.token, "no"),)))
+    left = shard.enqueue()
+    assert shard.where(gone) == where
+    backup = blank_state(shard.state, {gone})
+    endings = {gone: ended(FAILED, 7, FIRST_ATTEMPT)}  # the archive's record may outlive it for a while
+    for known in ({}, endings):
+        assert bring_back(shard, backup, endings=known, seen=shard.state.seq).erased == 1
+        assert shard.where(gone) == "gone"
+    shard.now += 10_000
+    assert shard.drain() == left
+
+
 def test_a_finished_job_that_the_archive_has_got_since_is_not_told_to_it_again(shard: Any) -> None:
     keys = shard.enqueue(2)
     leases = shard.claim(2)
@@ -393,3 +421,13 @@ def test_a_head_that_contradicts_itself_is_told(shard: Any) -> None:
     assert imbalances(shard.state) == []
     for state in spoilt(shard.state):
         assert imbalances(state) != []
+
+
+def test_what_was_asked_of_the_results_of_jobs_that_are_over_is_dropped(shard: Any) -> None:
+    """Nothing else would drop it, and there is room for the wishes of so many jobs only."""
+    over, waits, dead = shard.enqueue(3)
+    wishes = dict.fromkeys((over, waits, dead), 5_000)
+    backup = replace(shard.state, result_ttls=wishes)
+    endings = {over: ended(COMPLETED, 1), dead: ended(FAILED, 1, FIRST_ATTEMPT)}
+    bring_back(shard, backup, endings=endings)
+    assert shard.state.result_ttls == {waits: 5_000, dead: 5_000}

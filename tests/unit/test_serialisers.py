@@ -125,6 +125,50 @@ def test_a_serialiser_that_answers_no_bytes_is_refused(machine: Any) -> None:
         queue(machine, serializer=Forgetful()).enqueue(1)
 
 
+class Given:
+    """A serialiser that answers, or raises, what it was given."""
+
+    def __init__(self, answer: Any, name: str = "given") -> None:
+        self.answer, self.name = answer, name
+
+    def dumps(self, value: Any) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def loads(self, data: bytes, type: Any) -> Any:
+        return self.dumps(data)
+
+
+class Bytes(bytes):
+    """Bytes of a type of their own, as numpy has them."""
+
+
+class Mute(Exception):
+    """An exception without words."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_bytes_and_a_name_of_types_of_their_own_are_taken_as_plain_ones(machine: Any) -> None:
+    class Text(str):
+        pass
+
+    q = queue(machine, serializer=Given(Bytes(b"x"), Text("own")))
+    q.enqueue(1)
+    (lease,) = q.claim()
+    lease.complete(2)
+    assert q.result(lease.job_id) == b"x"
+
+
+def test_a_serialiser_that_raises_what_cannot_be_printed_is_refused_all_the_same(machine: Any) -> None:
+    codec = Codec(Given(Mute()))
+    for call in (lambda: codec.encode(1, "payload"), lambda: codec.decode(b"1", "given")):
+        with pytest.raises(Rejected, match="payload"):
+            call()
+
+
 class Nameless:
     def dumps(self, value: Any) -> bytes:
         return b""
@@ -133,7 +177,9 @@ class Nameless:
         return None
 
 
-@pytest.mark.parametrize("wish", ["pickle", "", "JSON", Nameless(), None, 5], ids=describe)
+@pytest.mark.parametrize(
+    "wish", ["pickle", "", "JSON", Nameless(), Given(b"", "\ud800"), None, 5], ids=describe
+)
 def test_an_unknown_serialiser_is_refused(machine: Any, wish: Any) -> None:
     with pytest.raises(Rejected) as caught:
         queue(machine, serializer=wish)

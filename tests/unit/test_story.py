@@ -162,7 +162,8 @@ def test_the_past_tells_every_lease() -> None:
         Attempt(6, "b", after(72), after(102), "stalled", None, None, after(72)),
         Attempt(7, "c", after(104), after(105), "released", None),
         Attempt(8, "c", after(106), after(107), "failed", "no", "ValueError"),
-        Attempt(9, "c", after(108), after(109), "cancelled", None),
+        Attempt(9, "c", after(108), after(109), "released", None),
+        Attempt(10, "c", after(110), after(111), "cancelled", None),
     )
     words = [step.what for step in past(job(kind="k", attempt=5, attempts=attempts, id="o-7"), after(90))]
     assert words == [
@@ -181,7 +182,22 @@ def test_the_past_tells_every_lease() -> None:
         "lease 8: claimed by c",
         "lease 8: failed after 1 s: ValueError: no",
         "lease 9: claimed by c",
-        "lease 9: cancelled by its worker after 1 s",
+        "lease 9: given back after 1 s; the attempt does not count",
+        "lease 10: claimed by c",
+        "lease 10: cancelled by its worker after 1 s",
+    ]
+
+
+def test_a_lease_after_a_restore_is_the_first_one_all_the_same() -> None:
+    """A restore raises the numbers of leases far above any there can have been."""
+    attempts = (Attempt(100_000_004, "a", after(1), after(2), "completed", None),)
+    words = [
+        step.what for step in past(job(state="completed", attempt=1, attempts=attempts, finished_at=after(2)))
+    ]
+    assert words[1:] == [
+        "lease 100000004: claimed by a",
+        "lease 100000004: completed after 1 s",
+        "completed",
     ]
 
 

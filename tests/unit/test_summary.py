@@ -33,7 +33,11 @@ def test_every_hour_has_its_numbers_and_so_have_all_together() -> None:
     summary = Summary()
     summary.add(record())
     summary.add(record(5_000, state="cancelled", attempts=()))
-    summary.add(record(HOUR_MS, run=2, attempts=(AttemptRecord(2, "w", T0, T0 + 9_000, "completed"),)))
+    late = (
+        AttemptRecord(2, "w", T0, T0 + 500, "failed"),
+        AttemptRecord(3, "w", T0 + 500, T0 + 9_500, "completed"),
+    )
+    summary.add(record(HOUR_MS, run=3, attempts=late))
     first, second = summary.hours()
     assert first.hour == datetime(2030, 1, 1, 0, tzinfo=UTC)
     assert (first.count, first.completed, first.cancelled, first.failed, first.retried) == (2, 1, 1, 0, 0)
@@ -42,6 +46,15 @@ def test_every_hour_has_its_numbers_and_so_have_all_together() -> None:
     total = summary.total()
     assert (total.hour, total.count, total.run_p50, total.run_p95) == (None, 3, 2.0, 9.0)
     assert Summary().total().count == 0
+
+
+def test_a_run_that_was_no_lease_is_no_retry() -> None:
+    """A redrive counts as a run, and a restore raises it far above any lease."""
+    summary = Summary()
+    lease = AttemptRecord(1, "w", T0, T0 + 1, "failed")
+    summary.add(record(state="cancelled", run=2, attempts=(lease,)))
+    summary.add(record(run=100_000_007, attempts=(AttemptRecord(100_000_007, "w", T0, T0 + 1, "completed"),)))
+    assert summary.total().retried == 0
 
 
 def test_a_delayed_job_waits_from_when_it_could_be_claimed() -> None:

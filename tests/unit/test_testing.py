@@ -15,6 +15,7 @@ from osqueue import (
     Cancel,
     Fail,
     JobFailed,
+    NotSupported,
     Queue,
     Rejected,
     Snooze,
@@ -413,3 +414,19 @@ def test_in_inline_mode_callbacks_and_sinks_may_be_added(q: Queue[Any]) -> None:
         q.enqueue(1)
         assert [each.outcome for each in test.ran] == ["completed"]
     assert told == more == ["queued", "processing", "completed"]
+
+
+def test_over_an_api_the_assertions_say_that_they_need_the_store() -> None:
+    q = Queue.connect("http://127.0.0.1:1", "emails")
+    for ask in (enqueued, assert_enqueued):
+        with pytest.raises(NotSupported, match="store"):
+            ask(q)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_time_goes_on_by_what_time_can_go_on(seconds: float) -> None:
+    clock = Clock()
+    with pytest.raises(Rejected) as caught:
+        clock.advance(seconds)
+    assert caught.value.field == "seconds"
+    assert clock.monotonic() == 0

@@ -89,6 +89,8 @@ def test_the_gateways_own_name_tells_the_region(host: str, region: str | None) -
         ("https://host/a?b=c", "b", "auth, region"),
         ("https://host/<stage>", "address", "names a host"),
         ("https://host#x", "address", "no credentials"),
+        ("http://[::::]", "address", "names a host"),
+        ("http://[::::]?auth=bearer", "address", "names a host"),
         ("https://host?auth=basic", "auth", "iam, bearer, none"),
         ("https://host?region=EU!", "region", "eu-west-1"),
         ("https://host?endpoint=http://x", "endpoint", "auth, region"),
@@ -351,6 +353,12 @@ def test_an_injected_error_has_no_effect_and_an_injected_loss_has_one() -> None:
     replies = both(FaultyTransport(inner, Luck(0.0, 1.0)))
     assert [(lost(each).sent, type(lost(each).error)) for each in replies] == [(True, Timeout)] * 2
     assert inner.sent == 2
+
+
+def test_what_one_caller_adds_to_an_injected_error_the_next_does_not_get() -> None:
+    for luck in (Luck(1.0, 0.0), Luck(0.0, 1.0)):
+        transport = FaultyTransport(Heeding(), luck)
+        assert lost(transport.perform(STATS)).error is not lost(transport.perform(STATS)).error
 
 
 def test_with_a_seed_the_same_calls_meet_the_same_fate() -> None:

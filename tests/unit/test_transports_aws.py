@@ -7,6 +7,7 @@ import hmac
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -314,6 +315,9 @@ STRANGE = response(
         (STRANGE, Unavailable, True, False, "dev-enqueue failed before"),
         (response(200, b'"hello"'), Unavailable, True, True, "not osqueue's"),
         (response(200, b"null"), Unavailable, True, True, "not osqueue's"),
+        (response(200, b'{"\xff": 1}'), Unavailable, True, True, "not osqueue's"),
+        (response(200, b'{"a":' + b"[" * 100_000), Unavailable, True, True, "not osqueue's"),
+        (response(200, b'{"\xff": 1}', x_amz_function_error="X"), Unavailable, True, False, "failed before"),
         (HANG_UP, Unavailable, True, False, "broke"),
     ],
 )
@@ -347,6 +351,43 @@ def test_where_no_endpoint_is_nothing_was_sent(aws_environment: None) -> None:
     assert (reply.sent, reply.seconds) == (False, 1.0)
     told = f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev'"
     assert reply.error.message.startswith(told)
+
+
+@pytest.mark.parametrize("code", ["ResourceConflictException", "SnapStartNotReadyException"])
+def test_a_function_that_is_not_ready_yet_is_invoked_again(aws_environment: None, code: str) -> None:
+    with speaking(refused(409, code)) as speaker:
+        reply = lost(invoking(speaker).perform(posting()))
+    assert isinstance(reply.error, Throttled)
+    assert (reply.sent, reply.error.permanent) == (False, False)
+
+
+# ── Credentials that are put right ───────────────────────────────────────────
+@pytest.mark.parametrize("invoked", [False, True], ids=["over HTTP", "invoked"])
+def test_credentials_that_were_refused_are_read_anew(
+    aws_environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, invoked: bool
+) -> None:
+    profile = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    def put(key: str) -> None:
+        profile.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = s\n")
+
+    put("OLD")
+    taken = response(200, b'{"status": 204}') if invoked else OK
+    refusal = refused(403, "ExpiredTokenException") if invoked else response(403, b'{"message":"expired"}')
+    with speaking(taken, refusal, taken) as speaker:
+        url = f"http://127.0.0.1:{speaker.port}"
+        transport = invoking(speaker) if invoked else HttpTransport(url, Signed("execute-api", GATEWAY, None))
+        for key in ("OLD", "NEW", "NEW"):
+            put(key)
+            transport.perform(STATS)
+    assert [re.findall(r"Credential=(\w+)/", heard.headers["authorization"]) for heard in speaker.heard] == [
+        ["OLD"],
+        ["OLD"],
+        ["NEW"],
+    ]
 
 
 def test_a_forks_child_invokes_over_connections_of_its_own(aws_environment: None) -> None:

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, Rejected, Unavailable, limits
+from osqueue.commit import protocol
+from osqueue.core import intents
+from osqueue.core.ops import Enqueue, New
+from osqueue.core.ops import Request as OpRequest
+from osqueue.core.reduce import reduce
+from osqueue.core.wire import decode_head
 from osqueue.shards import root_of
-from osqueue.stores.base import Delete, Failed, Get, List, Put, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 
 HOUR_S = 3_600
@@ -46,6 +52,78 @@ def spoil(store: MemoryStore, key: str) -> bytes:
     good: bytes = store.perform(Get(key)).body  # type: ignore[union-attr]
     store.perform(Put(key, good[:40] + bytes([good[40] ^ 255]) + good[41:]))
     return good
+
+
+# ── A store that fails for a while ───────────────────────────────────────────
+class Slow(Remote):
+    """Its requests take 20 ms each."""
+
+    def __init__(self, machine: Any, own_clock: bool) -> None:
+        super().__init__(machine)
+        self.machine = machine
+        self.own_clock = own_clock
+        self.asked = 0
+
+    def clock_ms(self) -> int | None:
+        return MemoryStore.clock_ms(self) if self.own_clock else None
+
+    def perform(self, request: Request) -> Reply:
+        self.asked += 1
+        self.machine.sleep(0.02)
+        if self.failing == "every write" and isinstance(request, Put | PutIfMatch | PutIfAbsent):
+            return Failed(Unavailable("503 (injected)"))
+        return super().perform(request)
+
+
+@pytest.mark.parametrize(
+    ("failing", "own_clock", "known"),
+    [
+        ("every write", True, True),
+        ("head", True, True),
+        ("head", True, False),
+        ("clock", False, False),
+        ("8a05/", True, True),
+    ],
+)
+def test_a_store_that_fails_is_asked_less_and_less_often(
+    machine: Any, failing: str, own_clock: bool, known: bool
+) -> None:
+    store = Slow(machine, own_clock)
+    q: Queue[Any] = Queue(store, "mail", machine=machine, timeout=20)
+    if known:
+        q.enqueue(1)
+    store.failing, store.failures, store.asked = failing, 10**9, 0
+    began = machine.monotonic()
+    with pytest.raises(Unavailable, match=r"503 \(injected\)"):
+        q.enqueue(2)
+    assert 19 < machine.monotonic() - began < 21, "it does not give up early"
+    assert 10 < store.asked < 130, "20 s full of requests would be 1,000"
+
+
+# ── Announced twice ──────────────────────────────────────────────────────────
+def test_a_request_that_stands_under_two_keys_is_taken_once(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As runs of one batch announce theirs in hours of different seals."""
+    store = MemoryStore(machine)
+    q = queue(store, machine)
+    q.enqueue(1)
+    state = decode_head(store.perform(Get(root_of("mail", 0) + "head")).body)  # type: ignore[union-attr]
+    (env,) = state.sessions
+    request = OpRequest(f"{env[:-1]}x", 1, 7, state.seq, state.epoch, (Enqueue((New(bytes(16), b"2"),)),))
+    for seals in (state.seals, (b"of another hour",)):
+        key = intents.intent_key(request, 255, seals)
+        store.perform(Put(intents.announced(root_of("mail", 0)) + key, intents.intent_body(request)))
+    taken: list[list[Any]] = []
+
+    def watched(head: Any, requests: Any, *more: Any, **options: Any) -> Any:
+        taken.append([each.identity for each in requests])
+        return reduce(head, requests, *more, **options)
+
+    monkeypatch.setattr(protocol, "reduce", watched)
+    q.reap()
+    assert sum(each.count(request.identity) for each in taken) == 1
+    assert q.stats()["queued"] == 2
 
 
 # ── Shards ───────────────────────────────────────────────────────────────────

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from osqueue import JobCancelled, JobFailed, Queue, WaitTimeout
+from osqueue import AsyncQueue, JobCancelled, JobFailed, Queue, WaitTimeout
 from osqueue.errors import Unavailable
 from osqueue.shards import read_state
 from osqueue.simulation.tight import limited
@@ -417,6 +419,52 @@ def test_nothing_is_left_of_those_who_went(q: Queue[Any], machine: Any) -> None:
     let_pass(machine, 2, waiters[2:])
     assert board._wakes == {}
     assert (board._waiters, board.state, board.version) == ({}, None, None)
+
+
+def test_nothing_is_left_of_a_call_that_was_given_up_even_while_its_error_is_kept() -> None:
+    """What a suspended call does at its end takes a lock, so it must not be left to the garbage collector."""
+
+    async def run() -> None:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail")
+        last: BaseException | None = None
+        try:
+            await asyncio.wait_for(q.enqueue_and_wait("x"), 0.01)
+        except TimeoutError as error:
+            last = error
+        assert last is not None
+        assert q._flows.board(0)._waiters == {}
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_cancel_that_comes_together_with_the_result_is_heard(turns: int) -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        q, worker = AsyncQueue[Any](store, "mail"), AsyncQueue[Any](store, "mail")
+
+        async def work() -> None:
+            await q.enqueue_and_wait("x", timeout=3600)
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert q._board(0)._wakes
+        (lease,) = await worker.claim()
+        await lease.complete()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert task.cancelled()
+
+    asyncio.run(run())
 
 
 def test_enqueue_and_wait_answers_a_kept_result_without_a_look(q: Queue[Any], here: Process) -> None:

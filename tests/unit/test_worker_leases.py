@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ import pytest
 
 from osqueue import AsyncQueue, Cancel, LeaseLost, Queue, Unavailable, WorkerJob
 from osqueue.clock import Machine
-from osqueue.stores.base import Failed, Reply, Request
+from osqueue.core.wire import decode_head
+from osqueue.keys import key_of
+from osqueue.shards import root_of
+from osqueue.stores.base import Failed, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.worker import Signal
@@ -209,6 +213,55 @@ def test_a_worker_outlives_a_store_that_is_down_and_says_the_result_later() -> N
     assert came_back.is_set()
 
 
+class Dark(WrappedStore):
+    """A store that gives no answer about one shard, on demand."""
+
+    shard: int | None = None
+
+    def perform(self, request: Request) -> Reply:
+        about = getattr(request, "key", "")
+        if self.shard is not None and about.startswith(root_of("emails", self.shard)):
+            return Failed(Unavailable("no answer"))
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: Request) -> Reply:
+        return self.perform(request)
+
+
+@pytest.mark.parametrize("dark", [0, 1])
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_a_shard_without_answers_costs_no_job_of_another(kind: Any, dark: int) -> None:
+    """Neither its lease nor its result, although a call to the silent one lasts longer than a lease."""
+    store = Dark(MemoryStore())
+    q: Queue[Any] = Queue(store, "emails")
+    q.configure(shards=2)
+    q.enqueue_many([{"payload": 0}])
+    q.enqueue_many([{"payload": 1}])
+    started = threading.Semaphore(0)
+    go_on = threading.Event()
+    theirs = kind(store, "emails", timeout=4 * SHORT)
+
+    @theirs.handler
+    def send(job: WorkerJob[Any]) -> bool:
+        started.release()
+        return go_on.wait(PATIENCE)
+
+    with working(theirs, lease=SHORT, concurrency=2):
+        for _ in range(2):
+            assert started.acquire(timeout=PATIENCE)
+        store.shard = dark
+        threading.Event().wait(2.5 * SHORT)  # only heartbeats keep the leases now
+        go_on.set()
+        healthy = root_of("emails", 1 - dark) + "head"
+        patience = time.monotonic() + 3 * SHORT
+        while not decode_head(store.inner.get(Get(healthy)).body).counters.completed:  # type: ignore[union-attr]
+            assert time.monotonic() < patience
+            threading.Event().wait(0.01)
+        store.shard = None
+    (job,) = [job for job in q.jobs(state="completed")[0] if key_of(job.job_id)[15] != dark]
+    assert [each.outcome for each in job.attempts] == ["completed"]
+
+
 def test_a_stop_waits_for_running_handlers() -> None:
     q: Queue[Any] = Queue.connect("memory://", "emails")
     started = threading.Event()
@@ -278,6 +331,66 @@ def test_a_cancelled_run_gives_its_jobs_back() -> None:
 
     (job,) = asyncio.run(main())
     assert (job.attempt, job.attempts[0].outcome) == (0, "released")
+
+
+def test_a_run_that_ends_with_the_program_gives_its_jobs_back(tmp_path: Path) -> None:
+    """Then the loop cancels everything at once, the handler's task and the desk among it."""
+    address = f"file://{tmp_path}?fsync=off"
+
+    async def main() -> None:
+        q: AsyncQueue[Any] = AsyncQueue.connect(address, "emails")
+        started = asyncio.Event()
+
+        @q.handler
+        async def send(job: Any) -> None:
+            started.set()
+            await asyncio.sleep(PATIENCE)
+
+        await q.enqueue(1, max_attempts=1)
+        work = asyncio.create_task(q.run(signals=False))
+        await started.wait()
+        assert not work.done()
+
+    asyncio.run(main())
+    job = only(Queue.connect(address, "emails"))
+    assert (job.state, job.attempt, [each.outcome for each in job.attempts]) == ("queued", 0, ["released"])
+
+
+def test_a_signal_stops_every_worker_of_a_loop() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def main() -> None:
+        queues = [AsyncQueue.connect("memory://", name) for name in ("a", "b", "c")]
+        for q in queues:
+            q.handler(lambda job: None)
+        runs = [asyncio.create_task(q.run()) for q in queues]
+        await asyncio.sleep(0.05)
+        runs[1].cancel()  # one of them goes before
+        await asyncio.wait({runs[1]})
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(runs[0], runs[2]), PATIENCE)
+
+    asyncio.run(main())
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_handler_that_the_program_gave_its_loop_stays() -> None:
+    async def main() -> None:
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails")
+        q.handler(lambda job: None)
+        worker = Worker(q)
+        run = asyncio.create_task(worker.serve())
+        for _ in range(2):
+            await asyncio.sleep(0.05)
+            told.clear()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(told.wait(), PATIENCE)
+            worker.stop()
+            await asyncio.wait_for(run, PATIENCE)
+
+    asyncio.run(main())
 
 
 SCRIPT = """

@@ -32,6 +32,7 @@ from .transports.base import Call, Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
+    from .commit.group import Rider
     from .events import Sink
     from .serde import Serializer
 
@@ -72,24 +73,30 @@ class AsyncQueue(QueueBase[T]):
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
-        while True:
-            try:
-                effect = go_on(reply)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            go_on = flow.send
-            if not isinstance(effect, Submit):
-                reply = await self._perform(effect)
-                continue
-            group = self._groups.get(effect.shard) or self._group(effect.shard)
-            rider = group.board(effect.ops, self._deadline(effect), effect.look)
-            try:
-                reply = await rider.wake
-            except OsqueueError as failure:
-                go_on, reply = flow.throw, failure
-            except asyncio.CancelledError:
+        boarded: list[tuple[AsyncGroup, Rider]] = []
+        try:
+            while True:
+                try:
+                    effect = go_on(reply)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                go_on = flow.send
+                if not isinstance(effect, Submit):
+                    reply = await self._perform(effect)
+                    continue
+                group = self._groups.get(effect.shard) or self._group(effect.shard)
+                rider = group.board(effect.ops, self._deadline(effect), effect.look)
+                boarded.append((group, rider))
+                try:
+                    reply = await rider.wake
+                except OsqueueError as failure:
+                    go_on, reply = flow.throw, failure
+        except asyncio.CancelledError:
+            for group, rider in boarded:  # what the call was granted, nobody will hear of
                 group.leave(rider)
-                raise
+            raise
+        finally:
+            flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
     def _tell_async(self, events: Sequence[Event]) -> Coroutine[Any, Any, None] | None:
         """Sinks that wait for another machine are told on a thread: they must not hold up the event loop."""
@@ -109,7 +116,9 @@ class AsyncQueue(QueueBase[T]):
             loop.call_soon_threadsafe(woken.set)
 
         with self._board(effect.shard).waking(effect.key, wake), suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), effect.seconds)
+            # Not wait_for: until Python 3.12 it swallows a cancel that comes together with the news.
+            async with asyncio.timeout(effect.seconds):
+                await woken.wait()
 
     async def run(self, **options: Any) -> Tally:
         """Work on this event loop; the same as ``Queue.run``."""
@@ -131,8 +140,18 @@ class AsyncQueue(QueueBase[T]):
                 yield job
 
     async def close(self) -> None:
-        """Release connections. The object may be used again."""
+        """Tell slow sinks what is still to be told, for ``timeout`` seconds at most, and release connections.
+
+        The object may be used again.
+        """
+        await self._tell_all(self.timeout)
         self._place.close()
+
+    async def _tell_all(self, seconds: float) -> None:
+        """Wait until the sinks were told of every commit, so long at most."""
+        left = await self._outbox.drain(seconds)
+        if left and self._outlet is not None:
+            self._outlet.lose(left)
 
     async def __aenter__(self) -> AsyncQueue[T]:
         return self

@@ -49,6 +49,7 @@ from .stores.base import (
     Written,
 )
 from .stores.base import Request as Ask
+from .turns import SLICES, turn_of
 
 FOLDER = "batches/"
 KEPT_MS = 30 * limits.DAY_MS  # how long a batch is known after it was last written
@@ -306,7 +307,6 @@ def _unsettled(error: OsqueueError, batch: Batch) -> OsqueueError:
 
 
 # ── Forgotten ────────────────────────────────────────────────────────────────
-SLICES = 24  # of all batches, one looked at in each hour of a day
 LOOKED_AT_MAX = 1_000  # batches of a slice
 
 
@@ -316,7 +316,7 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
     It looks at those whose turn it is in this hour, and at no more than ``LOOKED_AT_MAX`` of them: each day at those
     after another point.
     """
-    turn, day = now_ms // limits.HOUR_MS % SLICES, now_ms // limits.DAY_MS
+    turn, day = turn_of(now_ms), now_ms // limits.DAY_MS
     low, high = ((at << 256) // SLICES for at in (turn, turn + 1))
     folder = f"{FOLDER}{queue}/"
     last = f"{folder}{high - 1:064x}"

@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from . import archive, inventory, limits, listing, orphans, segments
 from .backup import FOLDER as BACKUPS
+from .backup import name_of
 from .clock import Machine
 from .commit.effects import All, Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import imbalances, spans_of
 from .core.intents import announced, opened, parse_intent_key, read_intent
-from .core.restore import reclock
+from .core.restore import SEQ_MARGIN, reclock
 from .core.state import State, jobs_in_memory
 from .core.wire import born_of, decode_head, encode_head
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
@@ -28,7 +29,7 @@ from .inventory import Walk
 from .probes import OK, TROUBLE, WARNING, Finding
 from .restoration import hourly
 from .shards import REGISTER, root_of, unavailable
-from .stores.base import Failed, Found, Get, Missing, PutIfMatch, Reply, Written
+from .stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, Reply, Written
 
 REAPED_MS_MAX = (
     2 * limits.HOUR_MS
@@ -235,7 +236,8 @@ class Shard:
         except (Damaged, NewerFormat) as error:
             self.say(WARNING, "backup", f"{newest}: {error.message}", "Restore from an older one: --backups.")
             return
-        if state is not None and copied.seq > state.seq:
+        if state is not None and (former := (yield from self._former(backups, copied, state))):
+            newest, copied = former
             self.say(
                 TROUBLE,
                 "backup",
@@ -250,6 +252,30 @@ class Shard:
             self.say(WARNING, "backup", f"{told}: {_ago(age)} old", REAP)
         else:
             self.say(OK, "backup", told)
+
+    def _former(self, backups: Sequence[str], copied: State, state: State) -> Flow[tuple[str, State] | None]:
+        """The newest copy of a head that was lost, and not restored, before this one was begun."""
+
+        def is_former(copy: State) -> bool:
+            return copy.epoch != state.epoch and state.seq < copy.seq + SEQ_MARGIN
+
+        if copied.seq > state.seq or is_former(copied):
+            return backups[-1].rpartition("/")[2], copied
+        found: tuple[str, State] | None = None
+        order = [backups[0], *reversed(backups[1:-1])]  # the oldest says whether there is one to look for
+        for name in order:
+            reply = yield Get(name)
+            try:
+                copy = decode_head(reply.body) if isinstance(reply, Found) else None
+            except (Damaged, NewerFormat):
+                copy = None
+            if copy is not None and is_former(copy):
+                found = name.rpartition("/")[2], copy
+                if name != backups[0]:
+                    return found
+            elif found is None:
+                return None
+        return found
 
     def _reaped(self, state: State) -> None:
         """How long finished jobs have been waiting for the archive."""
@@ -299,7 +325,9 @@ def look_at_all(queue: str) -> Flow[list[Look]]:
     looks = [first, *(_look(reply, shard) for shard, reply in enumerate(replies, 1))]
     if first.state is None:
         known = [look.state.settings.shards for look in looks if look.state is not None]
-        known += [int(name.split("/")[2]) + 1 for name in (yield from inventory.keys(f"{BACKUPS}{queue}/"))]
+        places = [name.split("/")[2] for name in (yield from inventory.keys(f"{BACKUPS}{queue}/"))]
+        # Others may have put something there: some consoles make folders.
+        known += [int(place) + 1 for place in places if place.isdecimal()]
         seen = [look.shard + 1 for look in looks if look.state is not None or look.error is not None]
         looks = looks[: max([1, *known, *seen])]
     return looks
@@ -419,10 +447,12 @@ def fix_clock(queue: str, shard: int, machine: Machine, clock: Callable[[], int]
         state, now = decode_head(reply.body), clock()
         ahead = state.now_ms - now
         if ahead <= limits.CLOCK_AHEAD_MS_MAX:
+            yield from _copies(queue, shard, reply.body, now)
             return None
         body = encode_head(reclock(state, now, machine.bits(128).to_bytes(16, "big")))
         swapped = yield PutIfMatch(root_of(queue, shard) + HEAD, body, reply.version)
         if isinstance(swapped, Written):
+            yield from _copies(queue, shard, body, now)
             return ahead
         if isinstance(swapped, Failed) and swapped.error.permanent:
             raise swapped.error
@@ -430,6 +460,21 @@ def fix_clock(queue: str, shard: int, machine: Machine, clock: Callable[[], int]
     raise Throttled(
         f"other writers of {queue}/{shard} were faster every time. Repeat it, or pause the queue first."
     )
+
+
+def _copies(queue: str, shard: int, head: bytes, now_ms: int) -> Flow[None]:
+    """Put a copy of the head in the place of those whose hours have not come yet.
+
+    By their names they are the newest, and in those hours no others would be made.
+    """
+    latest = name_of(queue, shard, now_ms + limits.CLOCK_AHEAD_MS_MAX)
+    younger = [name for name in (yield from hourly(queue, shard)) if name > latest]
+    ahead = tuple(name for name in younger if moment_of(name.rpartition("/")[2]))
+    if ahead:
+        reply = yield Put(name_of(queue, shard, now_ms), head)
+        if not isinstance(reply, Written):
+            raise unavailable(reply, "room for a backup of the head")
+        yield Delete(ahead)
 
 
 # ── Words ────────────────────────────────────────────────────────────────────

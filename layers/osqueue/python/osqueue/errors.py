@@ -24,6 +24,8 @@ class OsqueueError(Exception):
     retry_after: float | None = None  # seconds
     permanent: bool = False  # repeating will not help until somebody changes something
 
+    # Here and below all but the message may be left out: an error that goes to another process is made of it alone, and
+    # then given its attributes.
     def __init__(self, message: str, *, retry_after: float | None = None, permanent: bool = False) -> None:
         super().__init__(message)
         self.message = message
@@ -121,7 +123,7 @@ class WaitTimeout(Timeout):
 
     code = "wait_timeout"
 
-    def __init__(self, message: str, *, job_id: str) -> None:
+    def __init__(self, message: str, *, job_id: str = "") -> None:
         super().__init__(message)
         self.job_id = job_id
 

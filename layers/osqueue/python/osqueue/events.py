@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
 from logging import getLogger
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from .clock import MACHINE, Machine
 from .core import state as stored
-from .errors import NotInstalled, OsqueueError, Rejected, Unavailable
+from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
 from .job import moment
 from .keys import job_id
 from .limits import ERROR_CHARS_MAX, KB
@@ -100,7 +101,7 @@ def public_events(queue: str, events: Iterable[stored.Event]) -> tuple[Event, ..
 class Undelivered(Unavailable):
     """Some events did not arrive. ``failed`` says how many of those given to ``send``."""
 
-    def __init__(self, message: str, failed: int) -> None:
+    def __init__(self, message: str, failed: int = 1) -> None:
         super().__init__(message)
         self.failed = int(failed)
 
@@ -130,6 +131,13 @@ class CallbackSink:
     """
 
     def __init__(self, function: Callable[[Event], object], name: str = "callback") -> None:
+        if not callable(function):
+            raise Rejected(f"function: {shown(function)} cannot be called.", field="function")
+        if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+            raise Rejected(
+                "function: a coroutine function cannot be told of events. Pass a plain one; it may create a task.",
+                field="function",
+            )
         self.name = name
         self._function = function
 
@@ -281,7 +289,14 @@ class EventOutlet:
 
     def __init__(self, sinks: Iterable[Sink], before: EventOutlet | None = None) -> None:
         """``before`` is an outlet whose sinks are among these: its counts go on."""
-        self._sinks = tuple((str(sink.name), sink) for sink in sinks)
+        given = tuple(sinks)
+        for sink in given:
+            if not hasattr(sink, "name") or not callable(getattr(sink, "send", None)):
+                raise Rejected(
+                    f"sinks: {shown(sink)} is none. A sink has a name and a method send(events).",
+                    field="sinks",
+                )
+        self._sinks = tuple((str(sink.name), sink) for sink in given)
         self._lock = threading.Lock()
         counted = {} if before is None else before.deliveries
         self._deliveries = {name: counted.get(name, Delivery()) for name, _ in self._sinks}
@@ -320,6 +335,14 @@ class EventOutlet:
     def tell(self, queue: str, events: Iterable[stored.Event]) -> None:
         """Send the transitions of one commit of ``queue`` in their public form."""
         self.send(public_events(queue, events))
+
+    def lose(self, count: int) -> None:
+        """Count events that no sink was told of: there was no time left."""
+        error = Unavailable(
+            f"{count:,} events were not sent: the sinks were slower than the commits to the end"
+        )
+        for name, _ in self._sinks:
+            self._count(name, count, error)
 
     def _count(self, name: str, given: int, error: Exception | None) -> None:
         failed = 0 if error is None else given

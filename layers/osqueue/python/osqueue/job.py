@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .core.history import AttemptRecord
 
 
-class Enqueued(Struct, frozen=True, gc=False):
+class Enqueued(Struct, frozen=True):
     """What became of one job given to enqueue."""
 
     # "queued", "duplicate", "completed" or "rejected" (an item of enqueue_many, see error: if its code is "unknown" or

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Iterator
 
 from .clock import Machine
 from .core.state import key_text
@@ -19,7 +18,7 @@ from .errors import Rejected, shown
 _KEY_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _COUNTER_BITS = 12
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
-_RANDOM_BYTES = 7
+_CHANCE_BITS = 64  # drawn for a key, of which it takes 54
 _RANDOM_MASK = (1 << 54) - 1
 _LAYOUT = struct.Struct(">QQ").pack
 
@@ -34,25 +33,19 @@ class KeySource:
 
     def draw(self, shard: int, count: int = 1) -> list[bytes]:
         """``count`` new keys of one shard, in order."""
-        chance = self._machine.bits(_RANDOM_BYTES * 8 * count)
+        chance = self._machine.bits(_CHANCE_BITS * count)
         with self._lock:
             first = max(self._machine.now_ms() << _COUNTER_BITS, self._next)
             self._next = first + count  # a full counter borrows from the next millisecond
         if count == 1:
             return [_key(first, chance, shard)]
-        return [_key(at, random, shard) for at, random in enumerate(_cut(chance, count), first)]
+        chances = struct.unpack(f">{count}Q", chance.to_bytes(_CHANCE_BITS // 8 * count, "big"))
+        return [_key(at, each, shard) for at, each in enumerate(chances, first)]
 
 
-def _key(moment: int, random: int, shard: int) -> bytes:
+def _key(moment: int, chance: int, shard: int) -> bytes:
     high = moment >> _COUNTER_BITS << 16 | 7 << 12 | moment & _COUNTER_MASK
-    return _LAYOUT(high, 1 << 63 | (random & _RANDOM_MASK) << 8 | shard)
-
-
-def _cut(chance: int, count: int) -> Iterator[int]:
-    """``count`` random numbers out of a large one."""
-    data = chance.to_bytes(_RANDOM_BYTES * count, "big")
-    for at in range(0, len(data), _RANDOM_BYTES):
-        yield int.from_bytes(data[at : at + _RANDOM_BYTES], "big")
+    return _LAYOUT(high, 1 << 63 | (chance & _RANDOM_MASK) << 8 | shard)
 
 
 job_id = key_text  # the key as callers see it
@@ -62,7 +55,9 @@ def key_of(text: str) -> bytes:
     """The inverse; raises Rejected for what is no job id."""
     try:
         if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
-            return bytes.fromhex(text.replace("-", ""))
+            key = bytes.fromhex(text.replace("-", ""))
+            if len(key) == 16:  # white space is nothing to fromhex
+                return key
     except (ValueError, TypeError, AttributeError):
         pass
     raise Rejected(

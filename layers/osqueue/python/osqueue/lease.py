@@ -89,7 +89,10 @@ class LeaseBase(Generic[T]):
     def expires_at(self) -> datetime:
         """When the lease ends, by the store's clock, unless a heartbeat extends it."""
         # Counted from when the claim was answered, at the latest the moment from which its lease ran.
-        return moment(self._stored.expires_ms + max(0, round((self._asked - self._given) * 1000)))
+        beaten_ms = max(0, round((self._asked - self._given) * 1000))
+        return moment(
+            self._stored.expires_ms + beaten_ms + round(self._lease_s * 1000) - self._stored.lease_ms
+        )
 
     @property
     def seconds_left(self) -> float:
@@ -107,10 +110,14 @@ class LeaseBase(Generic[T]):
         asked = self._queue.machine.monotonic()
         (done,) = yield from self._queue._flows.heartbeat_many([(self.key, self.token)], lease)
         self._check(done)
+        self._extended(asked, lease)
+        self.cancel_requested = done.cancel_requested
+
+    def _extended(self, asked: float, lease: float | None) -> None:
+        """A heartbeat that was asked for at ``asked`` got through, with a length of its own or without."""
         self._asked = asked
         if lease is not None:
             self._lease_s = lease
-        self.cancel_requested = done.cancel_requested
 
     def _complete(self, result: Any = None) -> QueueFlow[None]:
         """Finish the job with a result. Raises LeaseLost. Repeating it is harmless."""
@@ -140,6 +147,8 @@ class LeaseBase(Generic[T]):
         self._check(done)
 
     def _check(self, done: Done) -> None:
+        if done.error is not None:  # over an API: it did not get as far as the lease
+            raise done.error
         if not done.ok:
             raise lease_lost(self.job_id)
 

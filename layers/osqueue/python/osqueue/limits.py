@@ -65,9 +65,9 @@ CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
 # No call of the default timeout lasts as long as a writer must have been idle before its row is dropped.
 SESSION_IDLE_MS_MIN = 2 * MINUTE_MS
 HOT_COMMITS = 8  # commits for which a contended head sends writers to announce
-COMBINERS_MIN = 2  # writers of a crowd that should try to combine at once: one may die, and …
-COMBINERS_MAX = 4  # … more of them would mostly read the same for nothing
-CROWD_PER_COMBINER = 8  # writers
+COMBINERS_MIN = 2  # writers of a crowd that should try to combine at once: one of them may die
+COMBINERS_MAX = 4  # more would mostly read the same for nothing
+CROWD_PER_COMBINER = 8  # writers of a crowd for each of them, in between
 INTENTS_PER_COMMIT_MAX = 1_000
 INTENT_BYTES_PER_COMMIT_MAX = 1024 * KB
 GC_HORIZON_MS = DAY_MS  # what is younger than this is never collected

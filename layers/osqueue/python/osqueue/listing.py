@@ -190,12 +190,17 @@ def count_states(state: State) -> dict[str, int]:
 
 
 def _first_ms(backlog: stored.Backlog) -> int | None:
-    """When the first waiting job was enqueued (by its key where it lies in a segment)."""
+    """Since when the first job waits (by its key where it lies in a segment)."""
     if backlog.ready:
-        return backlog.ready[0].enqueued_ms
+        return _since_ms(backlog.ready[0])
     if backlog.spans:
         return drawn_ms(backlog.spans[0].first)
-    return backlog.tail[0].enqueued_ms if backlog.tail else None
+    return _since_ms(backlog.tail[0]) if backlog.tail else None
+
+
+def _since_ms(job: stored.Job) -> int:
+    """When a queued job could first be claimed; a retry counts from the end of the attempt before it."""
+    return max(job.enqueued_ms, job.scheduled_ms, job.history[-1].ended_ms if job.history else 0)
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────

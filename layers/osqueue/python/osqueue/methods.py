@@ -21,7 +21,7 @@ def blocking(flow: Callable[Concatenate[S, P], QueueFlow[R]]) -> Callable[Concat
         found: R = self._run(flow(self, *args, **kwargs))
         return found
 
-    _named(method)
+    _named(method, flow)
     return cast("Callable[Concatenate[S, P], R]", method)
 
 
@@ -35,11 +35,11 @@ def awaiting(
         coroutine: Coroutine[Any, Any, R] = self._run(flow(self, *args, **kwargs))
         return coroutine
 
-    _named(method)
+    _named(method, flow)
     return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, R]]", method)
 
 
-def _named(method: Callable[..., Any]) -> None:
-    """A method is called as its users call it, not as its flow is."""
+def _named(method: Callable[..., Any], flow: Callable[..., Any]) -> None:
+    """A method is called as its users call it, also by the flow that is told of a wrong argument."""
     method.__name__ = method.__name__.removeprefix("_")
-    method.__qualname__ = method.__name__
+    method.__qualname__ = flow.__qualname__ = method.__name__

@@ -43,8 +43,8 @@ from .stores.base import (
     Refused,
     Written,
 )
+from .turns import SLICES, turn_of
 
-SLICES = 24  # of all entries, one looked at in each hour of a day
 SWEPT_MAX = 1_000  # entries of a slice that are looked at
 READ_MAX = 1_000  # entries that the doctor reads, without ``deep``
 TOLD_MAX = 5
@@ -114,11 +114,11 @@ def sweep(queue: str, now_ms: int) -> QueueFlow[int]:
     ones each day.
     """
     folder = f"{ids.FOLDER}{queue}/"
-    first, last = _slice(now_ms // limits.HOUR_MS % SLICES)
+    first, last = _slice(turn_of(now_ms))
     places = yield from _page(folder, first, last)
     if len(places) == SWEPT_MAX:
         day = hashlib.sha256(str(now_ms // limits.DAY_MS).encode()).digest()
-        inside = int(first, 16) + (int(last, 16) - int(first, 16)) * day[0] // 256
+        inside = int(first, 16) + ((int(last, 16) - int(first, 16)) * int.from_bytes(day) >> 8 * len(day))
         places = yield from _page(folder, f"{inside:0{DIGEST_CHARS}x}", last)
     found = yield from _read(places)
     old = [each for each in found if each.modified_ms <= now_ms - limits.EXPIRED_KNOWN_MS]

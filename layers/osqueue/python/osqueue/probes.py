@@ -13,6 +13,7 @@ from msgspec import Struct
 from . import limits
 from .clock import Machine
 from .commit.effects import All, Flow
+from .errors import Rejected
 from .shards import unavailable
 from .stores.base import (
     Delete,
@@ -37,11 +38,16 @@ OK, WARNING, TROUBLE = "ok", "warning", "trouble"
 LEVELS = (OK, WARNING, TROUBLE)
 
 FOLDER = "doctor/"
+REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
 RIVALS = 8  # writers that create one object at the same time: one may win
 MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 tells whole seconds, and a request takes its time
 
 UNSAFE = "Do not keep queues here: acknowledged jobs would be lost. Use Amazon S3, or a server with conditional writes."
-RIGHTS = "Allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the prefix."
+ELSEWHERE = "Do what it says, or keep queues elsewhere."
+RIGHTS = (
+    "Allow reading and writing there: in a bucket s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the"
+    " prefix, in a folder by its owner and mode."
+)
 
 
 class Finding(Struct, frozen=True):
@@ -72,7 +78,8 @@ class Probe:
         first = yield from self._create()
         if first is not None:
             second = yield from self._replace(first)
-            yield from self._read(second or first)
+            last = (yield from self._hurry(first, second)) if second is not None else first
+            yield from self._read(last)
             yield from self._race()
             if second is not None:
                 yield from self._spare(first)
@@ -86,7 +93,9 @@ class Probe:
         """put_if_absent creates, and refuses an existing key. Answers the version of the object."""
         reply = yield PutIfAbsent(self.key, b"first")
         if not isinstance(reply, Written):
-            self._trouble("create", f"an object cannot be created: {_answer(reply)}", RIGHTS)
+            refused = isinstance(reply, Failed) and isinstance(reply.error, Rejected)
+            remedy = ELSEWHERE if refused else RIGHTS
+            self._trouble("create", f"an object cannot be created: {_answer(reply)}", remedy)
             self.written = not (isinstance(reply, Failed) and reply.error.permanent)
             return None
         again = yield PutIfAbsent(self.key, b"usurper")
@@ -125,6 +134,23 @@ class Probe:
         else:
             self._trouble("compare-and-swap", f"If-Match of a stale version: {_answer(stale)}", UNSAFE)
         return reply.version
+
+    def _hurry(self, *versions: str) -> Flow[str]:
+        """No version comes back, however soon one write follows another. Answers the last one."""
+        seen = list(versions)
+        for at in range(REPLACEMENTS):
+            reply = yield PutIfMatch(self.key, b"%d" % at, seen[-1])
+            if not isinstance(reply, Written):
+                self._trouble("versions", f"If-Match of the current version: {_answer(reply)}", UNSAFE)
+                return seen[-1]
+            seen.append(reply.version)
+        if len(set(seen)) < len(seen):
+            self._trouble(
+                "versions", "a version came back: a stale write can pass for one that knew the newest", UNSAFE
+            )
+        else:
+            self._ok("versions", f"{len(seen)} writes, one right after another, made {len(seen)} versions")
+        return seen[-1]
 
     def _read(self, version: str) -> Flow[None]:
         """Conditional and partial reads; a listing in order."""

@@ -72,24 +72,27 @@ class Queue(QueueBase[T]):
     def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
-        while True:
-            try:
-                effect = go_on(reply)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            go_on = flow.send
-            if isinstance(effect, Await):
-                self._await(effect)
-                reply = None
-                continue
-            if not isinstance(effect, Submit):
-                reply = self._driver.perform(effect)
-                continue
-            group = self._groups.get(effect.shard) or self._group(effect.shard)
-            try:
-                reply = group.submit(effect.ops, self._deadline(effect), effect.look)
-            except OsqueueError as failure:
-                go_on, reply = flow.throw, failure
+        try:
+            while True:
+                try:
+                    effect = go_on(reply)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                go_on = flow.send
+                if isinstance(effect, Await):
+                    self._await(effect)
+                    reply = None
+                    continue
+                if not isinstance(effect, Submit):
+                    reply = self._driver.perform(effect)
+                    continue
+                group = self._groups.get(effect.shard) or self._group(effect.shard)
+                try:
+                    reply = group.submit(effect.ops, self._deadline(effect), effect.look)
+                except OsqueueError as failure:
+                    go_on, reply = flow.throw, failure
+        finally:
+            flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
     def _await(self, effect: Await) -> None:
         woken = threading.Event()

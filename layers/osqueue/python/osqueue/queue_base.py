@@ -298,7 +298,7 @@ class QueueBase(Generic[T]):
         """Add many jobs in one commit: mappings with ``payload`` and, if wished, the options of ``enqueue``.
 
         A bad item fails alone (status "rejected"). Up to 1,000,000; from 1,001 on they are staged as segments. Over an
-        API each 1,000, or 4.5 MB, are a commit; what comes after one that failed is not sent, and says so.
+        API each 1,000, or 5.5 MB, are a commit; what comes after one that failed is not sent, and says so.
         """
         return self._flows.enqueue_many(jobs)
 
@@ -328,6 +328,8 @@ class QueueBase(Generic[T]):
         flows = self._flows
 
         def read(item: Any) -> tuple[bytes, str, bytes | None]:
+            if isinstance(item, LeaseBase):
+                return item.key, item.token, None
             return (*_holder(item), flows.encode_result(_field(item, "result")))
 
         return _item_by_item(items, read, flows.complete_encoded)
@@ -339,7 +341,7 @@ class QueueBase(Generic[T]):
         done = yield from _item_by_item(held, _holder, lambda found: self._flows.heartbeat_many(found, lease))
         for item, each in zip(held, done, strict=True):
             if isinstance(item, LeaseBase) and each.ok:
-                item._asked = asked
+                item._extended(asked, lease)
                 item.cancel_requested = each.cancel_requested
         return done
 
@@ -449,13 +451,14 @@ class QueueBase(Generic[T]):
         """The same as text, a line for each thing that happened."""
         return str((yield from self._steering.story(job_id)))
 
-    def _purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
+    def _purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> QueueFlow[Purged]:
         """Erase one job, or up to 1,000, for good: from the queue, its archive and its backups. There is no way back.
 
         Waiting jobs are cancelled first. May be repeated, and is to be after any error. Raises Conflict for a job
-        that is being worked on, NotFound for an id that stands for nothing.
+        that is being worked on, NotFound for an id that stands for nothing. ``dead_only`` leaves alone what is no dead
+        letter (any more); nobody should redrive meanwhile all the same, see ``embedded.purging``.
         """
-        return self._steering.purge(jobs)
+        return self._steering.purge(jobs, dead_only)
 
     def _reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""

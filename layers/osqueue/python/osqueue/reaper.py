@@ -21,16 +21,18 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from . import backup, batches, garbage, orphans
+from . import backup, batches, garbage, orphans, segments
 from .core.intents import announced
-from .core.ops import Sweep
+from .core.ops import Code, Sweep
 from .core.state import State
-from .errors import OsqueueError
+from .errors import NotFound, OsqueueError, Unavailable
 from .shards import QueueFlow, Submit, read_state, root_of, unavailable
 from .shelving import STEPS_MAX, Report, Shelving
 from .stores.base import List, Listed
 
 __all__ = ["STEPS_MAX", "Reaper", "Report"]
+
+SWEEPS_MAX = 25  # commits of one pass that let go of dead letters, some seconds; the next pass goes on
 
 T = TypeVar("T")
 
@@ -58,9 +60,15 @@ class Reaper(Shelving):
     def _shard(self, shard: int) -> QueueFlow[Report]:
         before = yield from read_state(self.queue, shard)
         if before is None:
+            if (yield from backup.saved(self.queue, shard)):
+                raise Unavailable(
+                    f"the head of {self.queue}/{shard} is missing, and the shard was in use. 'osqueue doctor ADDRESS"
+                    f" {self.queue} --restore --shard {shard}' puts it back: at once, before anybody enqueues."
+                )
             return Report()
         total = yield from self._try(self._sweep(shard), Report())
         state = yield from self.state_of(shard)
+        yield from self._try(self._stuck(shard, state), None)
         for step in (self.archive, self.merge, self.forget):
             done, state = yield from self._try(step(shard, state), (Report(), state))
             total += done
@@ -78,9 +86,29 @@ class Reaper(Shelving):
         intents = yield List(announced(root_of(self.queue, shard)))
         if not isinstance(intents, Listed):
             raise unavailable(intents, "the list of announced requests")
-        answer = yield Submit(shard, (Sweep(flush=True),), look=bool(intents.keys))
-        (expired, promoted) = (count for _, count in answer.outcomes[0].runs)
-        return Report(expired=expired, promoted=promoted, combined=len(intents.keys))
+        total = Report(combined=len(intents.keys))
+        look = bool(intents.keys)
+        for _ in range(SWEEPS_MAX):
+            answer = yield Submit(shard, (Sweep(flush=True),), look=look)
+            (code, expired), (_, promoted) = answer.outcomes[0].runs
+            total += Report(expired=expired, promoted=promoted)
+            if code != Code.RETRY:
+                break
+            look = False
+        return total
+
+    def _stuck(self, shard: int, state: State) -> QueueFlow[None]:
+        """Raise what keeps a segment from being read whose turn it is: every sweep goes round it, and says nothing."""
+        now = yield from self.clock(shard, state)
+        spans = [span for span in state.delayed.spans if span.due_ms <= now]
+        if not state.dead.ready:
+            spans += state.dead.spans[:1]
+        for span in spans:
+            try:
+                yield from segments.front(root_of(self.queue, shard), span)
+            except NotFound as error:
+                if (yield from self.state_of(shard)).commit == state.commit:  # else others have moved past it
+                    raise segments.lost(error, self.queue) from error
 
     def _save(self, shard: int, state: State) -> QueueFlow[bool]:
         now = yield from self.clock(shard, state)

@@ -241,6 +241,10 @@ class Restorer:
             else:
                 since.rows += fresh
             since.tables.append(pointer)
+        # A row that came back is right wherever its job has another one. By birth alone it need not be the younger: a
+        # table that was written anew is born then.
+        order = {name: at for at, name in enumerate(known)}
+        since.tables.sort(key=lambda table: (table.recalled > 0, order.get(table.name, len(order))))
 
     def _tables_below(self, pointers: Iterable[Table]) -> Flow[list[Table]]:
         found: list[Table] = []
@@ -380,6 +384,7 @@ def _ending_of(record: Record) -> Ending:
             each.outcome,
             each.error,
             each.error_type,
+            each.beat_ms,
         )
         for each in record.attempts
     )

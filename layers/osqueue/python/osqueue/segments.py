@@ -116,6 +116,14 @@ def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
     raise Damaged(f"{span.name} is shorter than its footer says. See docs/operations.md.")
 
 
+def front(root: str, span: Span) -> Flow[None]:
+    """Read what the next jobs of a span are taken from. Raises as ``block`` and ``children`` do."""
+    if span.level:
+        yield from children(root, span)
+    else:
+        yield from block(root, span, BlockInfo(span.offset, span.length, 0, span.first, span.last))
+
+
 def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
     """Every segment under these spans, in order."""
     found: list[Span] = []

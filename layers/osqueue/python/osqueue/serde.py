@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import OsqueueError, Rejected, shown
+from .validation import message_of, plain
 
 
 class Serializer(Protocol):
@@ -30,10 +31,11 @@ class Json:
     """JSON by msgspec: also dataclasses, msgspec Structs, datetimes, UUIDs, bytes (as base64), enums."""
 
     name = "json"
+    _encode = msgspec.json.Encoder().encode
 
     def dumps(self, value: Any) -> bytes:
         """UTF-8 JSON, without spaces."""
-        return msgspec.json.encode(value)
+        return self._encode(value)
 
     def loads(self, data: bytes, type: Any) -> Any:
         """Decode, and convert where a type is given."""
@@ -69,8 +71,9 @@ def serializer_of(wish: str | Serializer) -> Serializer:
                 field="serializer",
             )
         return _KNOWN[wish]
-    if not (isinstance(getattr(wish, "name", None), str) and 1 <= len(wish.name) <= 32):
-        raise Rejected("serializer: it needs a name of 1 to 32 characters.", field="serializer")
+    name = getattr(wish, "name", None)
+    if not (isinstance(name, str) and 1 <= len(name) <= 32 and name.isprintable()):
+        raise Rejected("serializer: it needs a name of 1 to 32 printable characters.", field="serializer")
     return wish
 
 
@@ -79,7 +82,7 @@ class Codec:
 
     def __init__(self, serializer: Serializer, payload_type: Any = Any) -> None:
         self.serializer = serializer
-        self.name = serializer.name
+        self.name = plain(serializer.name)
         self.payload_type = payload_type
 
     def encode(self, value: Any, field: str) -> bytes:
@@ -88,12 +91,14 @@ class Codec:
             data = self.serializer.dumps(value)
         except Exception as error:  # a serialiser of the caller's own may raise anything
             raise Rejected(
-                f"{field}: {type(value).__name__} cannot be serialised as {self.name} ({error}). Pass plain data, or"
-                " connect with a serializer of your own.",
+                f"{field}: {type(value).__name__} cannot be serialised as {self.name} ({message_of(error)}). Pass"
+                " plain data, or connect with a serializer of your own.",
                 field=field,
             ) from error
-        if not isinstance(data, bytes):
-            raise Rejected(f"{field}: serializer {self.name!r} must answer bytes.", field=field)
+        if type(data) is not bytes:
+            if not isinstance(data, bytes):
+                raise Rejected(f"{field}: serializer {self.name!r} must answer bytes.", field=field)
+            data = bytes(data)  # of a type of its own, which no head can hold
         return data
 
     def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> Any:
@@ -108,7 +113,9 @@ class Codec:
         try:
             return serializer.loads(data, type)
         except Exception as error:
-            raise Rejected(f"{field}: it does not decode as {name} ({error}).", field=field) from error
+            raise Rejected(
+                f"{field}: it does not decode as {name} ({message_of(error)}).", field=field
+            ) from error
 
     def decode_payload(self, payload: bytes | OsqueueError, name: str) -> Any:
         """A claimed job's payload as the queue's type; raises what kept it from being read."""

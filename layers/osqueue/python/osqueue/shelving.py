@@ -166,14 +166,17 @@ class Shelving:
             broken = error
         now = yield from self.state_of(shard)
         if broken is not None:
-            if not isinstance(broken.error, NotFound):
-                self._set_aside(broken.table, broken.error)
-            elif now.commit == state.commit:  # else another pass has been here since
-                self._set_aside(broken.table, lost(broken.error, self.queue))
+            self._set_aside(broken, moved=now.commit != state.commit)
         return done, now
 
-    def _set_aside(self, table: Table, error: OsqueueError) -> None:
-        self.aside.add(table.name)
+    def _set_aside(self, broken: _Broken, moved: bool) -> None:
+        """Tell of a table. One that is gone from a head that has moved on was only merged by another pass."""
+        error = broken.error
+        if isinstance(error, NotFound):
+            if moved:
+                return
+            error = lost(error, self.queue)
+        self.aside.add(broken.table.name)
         self.troubles.append(error)
 
     # ── Reading ──────────────────────────────────────────────────────────────
@@ -254,7 +257,7 @@ class Shelving:
             ends = [ids.End(row.job.client_id or "", row.key, row.finished_ms) for row in named.values()]
             freed, damaged = yield from ids.free(self.queue, ends)
         except _Broken as broken:
-            self._set_aside(broken.table, broken.error)
+            self._set_aside(broken, moved=(yield from self.state_of(shard)).commit != state.commit)
             return 0, bound
         except OsqueueError as error:
             self.troubles.append(error)
@@ -274,7 +277,7 @@ class Shelving:
                 for leaf in (yield from finished.leaves(root, [table])):
                     for row in (yield from finished.rows(root, leaf)) if _covers(leaf, named) else ():
                         named.pop(row.key, None)
-            except (Damaged, NewerFormat) as error:
+            except (Damaged, NewerFormat, NotFound) as error:
                 raise _Broken(table, error) from error
 
     # ── Indexes ──────────────────────────────────────────────────────────────

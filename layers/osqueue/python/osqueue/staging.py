@@ -6,7 +6,8 @@ so long that the collector has passed that point, the commit answers ``STALE`` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 from . import limits
@@ -15,8 +16,9 @@ from .commit.effects import All, Flow
 from .core.ops import Attach, New
 from .core.state import Body, Content, Job, Span, weight
 from .core.wire import encode_segment, staged_name
+from .errors import OsqueueError
 from .shards import unavailable
-from .stores.base import Put, Written
+from .stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 
 WRITES_AT_ONCE = 8
 PUT_TRIES = 3  # a staged object's name is its own, so writing it again is harmless
@@ -68,6 +70,41 @@ class Stage:
             objects.append((name, bytes(chunk)))
         yield from self.write(objects)
         return placed
+
+
+def wipe_refused(root: str, staged: Iterable[tuple[Content, bool]]) -> Flow[None]:
+    """Overwrite contents that a commit refused with zeros, where they lie beside some that it took.
+
+    ``staged``: all that the commit was to refer to, and whether it does. No row names what it refused, so no purge
+    would find that, and it would live for as long as its neighbours do. An object of which nothing was taken is the
+    collector's. Nothing is raised when the store gives no answer, or time is up: the caller's commit was made, and its
+    answer should be heard.
+    """
+    shared: set[str] = set()
+    refused: dict[str, list[Body]] = {}
+    for content, taken in staged:
+        if isinstance(content, Body) and taken:
+            shared.add(content.name)
+        elif isinstance(content, Body):
+            refused.setdefault(content.name, []).append(content)
+    for name, bodies in refused.items():
+        if name in shared:
+            with suppress(OsqueueError):
+                yield from _wipe(root + name, bodies)
+
+
+def _wipe(name: str, bodies: Sequence[Body]) -> Flow[None]:
+    for _ in range(PUT_TRIES):  # a purge may be at the neighbours just now
+        found = yield Get(name)
+        if isinstance(found, Failed):
+            continue
+        if not isinstance(found, Found):
+            return
+        data = bytearray(found.body)
+        for body in bodies:
+            data[body.start : body.start + body.length] = bytes(body.length)
+        if isinstance((yield PutIfMatch(name, bytes(data), found.version)), Written):
+            return
 
 
 class Bulk:

@@ -16,6 +16,7 @@ from .core.state import (
     COMPLETED,
     FAILED,
     FAILING,
+    HISTORY_MAX,
     PROCESSING,
     QUEUED,
     RELEASED,
@@ -139,7 +140,7 @@ def past(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
     name = f" under the id {job.id!r}" if job.id is not None else ""
     delayed = f", not to be claimed before {iso(scheduled_at)}" if scheduled_at is not None else ""
     found = [Step(job.enqueued_at, f"enqueued{name} ({_about(job)}){delayed}")]
-    if job.attempts and job.attempts[0].run > 1:
+    if len(job.attempts) >= HISTORY_MAX and job.attempts[0].run > 1:  # a restore raises runs, too
         earlier = job.attempts[0].run - 1
         found.append(
             Step(job.attempts[0].started_at, f"(what came before, up to run {earlier}, is not shown)")

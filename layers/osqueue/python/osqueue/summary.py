@@ -82,7 +82,7 @@ class _Hour:
 
     def add(self, record: Record) -> None:
         self.states[record.state] += 1
-        self.retried += record.run > 1
+        self.retried += len(record.attempts) > 1  # ``run`` counts redrives, too, and is raised by a restore
         if record.attempts and record.attempts[0].run == 1:
             ready = max(record.enqueued_ms, record.scheduled_ms)
             self.waits.add(max(0, record.attempts[0].started_ms - ready))

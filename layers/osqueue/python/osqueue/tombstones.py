@@ -11,22 +11,36 @@ from __future__ import annotations
 from .core.ops import Op, Rewrite
 from .core.state import Span, State
 from .core.wire import encode_index, encode_segment
+from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans
-from .segments import children, whole
+from .segments import children, lost, whole
 from .shards import QueueFlow
 from .staging import Stage
 
 
 def rewrite(root: str, state: State, stage: Stage) -> QueueFlow[tuple[Op, ...]]:
-    """Write the replacements of every span that holds a tombstone; answers the operations that swap them in."""
+    """Write the replacements of every span that holds a tombstone; answers the operations that swap them in.
+
+    One that cannot be read keeps its tombstones; that is raised where there is nothing else to be rewritten.
+    """
     stage.born = max(stage.born, state.seq)  # they must not seem older than what they tell of
     dead = set(state.tombstones)
     ops: list[Op] = []
+    trouble: OsqueueError | None = None
     for span in waiting_spans(state):
         dropped: set[bytes] = set()
-        replacement = yield from without(root, span, dead, dropped, stage)
+        try:
+            replacement = yield from without(root, span, dead, dropped, stage)
+        except NotFound as error:
+            trouble = trouble or lost(error, root.split("/")[1])
+            continue
+        except (Damaged, NewerFormat) as error:
+            trouble = trouble or error
+            continue
         if dropped:
             ops.append(Rewrite(span, replacement, tuple(sorted(dropped))))
+    if trouble is not None and not ops:
+        raise trouble
     return tuple(ops)
 
 

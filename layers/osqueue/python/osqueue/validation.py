@@ -33,7 +33,23 @@ def queue_name(value: Any) -> str:
             " digit.",
             field="queue",
         )
-    return value
+    return plain(value)
+
+
+def items(value: Any) -> list[Any]:
+    """The items of enqueue_many: few enough for one call."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise Rejected(
+            f"jobs: {type(value).__name__} is no list of jobs. Pass a list of mappings, each with a 'payload'.",
+            field="jobs",
+        )
+    found = value if isinstance(value, list) else list(value)
+    if len(found) > limits.ITEMS_PER_CALL_MAX:
+        raise Rejected(
+            f"jobs: {len(found):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
+            field="jobs",
+        )
+    return found
 
 
 def item_fields(item: Any) -> Mapping[str, Any]:
@@ -42,8 +58,6 @@ def item_fields(item: Any) -> Mapping[str, Any]:
         return item
     if not isinstance(item, Mapping):
         raise Rejected(f"jobs: each is a mapping with a 'payload', not {type(item).__name__}.", field="jobs")
-    if "payload" not in item:
-        raise Rejected("payload: it is missing. Every job has one (None is allowed).", field="payload")
     for name in item:
         if name not in ITEM_FIELDS:
             if name in FUTURE_FIELDS:
@@ -51,6 +65,8 @@ def item_fields(item: Any) -> Mapping[str, Any]:
             text = name if isinstance(name, str) and name.isprintable() else shown(name)
             text = text[:SHOWN_CHARS_MAX]
             raise Rejected(f"{text}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=text)
+    if "payload" not in item:
+        raise Rejected("payload: it is missing. Every job has one (None is allowed).", field="payload")
     return item
 
 
@@ -79,7 +95,7 @@ def whole(value: Any, field: str, least: int, most: int) -> int:
         raise Rejected(
             f"{field}: {shown(value)} is not a whole number from {least} to {most:,}.", field=field
         )
-    return value
+    return int(value)
 
 
 def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
@@ -99,7 +115,12 @@ def text(value: Any, field: str, most: int, least: int = 0) -> str:
     """Printable text of bounded length."""
     if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
         raise Rejected(f"{field}: {shown(value)} is not {least} to {most} printable characters.", field=field)
-    return value
+    return plain(value)
+
+
+def plain(value: str) -> str:
+    """Text of a type of the caller's own as plain text: nothing else can be written into a head."""
+    return value if type(value) is str else str.__str__(value)
 
 
 def kind(value: Any) -> str:
@@ -174,7 +195,7 @@ def error_details(value: Any) -> ErrorDetails:
     if isinstance(value, BaseException):
         kind = type(value).__name__
         trace = _trace(value, value.__traceback__) if value.__traceback__ is not None else ""
-        return _details(f"{kind}: {_message(value)}", kind, trace)
+        return _details(f"{kind}: {message_of(value)}", kind, trace)
     if isinstance(value, Mapping):
         for name, each in value.items():
             if name not in ("type", "message", "traceback") or not isinstance(each, str):
@@ -194,10 +215,11 @@ def raised_below(error: BaseException) -> ErrorDetails:
     """An exception that was raised below the caller's frame, told without that frame."""
     kind, below = type(error).__name__, error.__traceback__
     trace = _trace(error, below.tb_next if below is not None else None)
-    return _details(f"{kind}: {_message(error)}", kind, trace)
+    return _details(f"{kind}: {message_of(error)}", kind, trace)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """An exception's message, whatever that does."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception of the user's own may fail at anything

@@ -69,7 +69,7 @@ class NewJobs(Body, frozen=True, kw_only=True):
 
 
 class Accepted(Out, frozen=True, kw_only=True):
-    """What became of one job given to enqueue."""
+    """What became of one job given to enqueue. ``completed`` with an ``error``: its result cannot be given here."""
 
     status: str  # "queued", "duplicate", "completed" or "rejected"
     job_id: str | None = None
@@ -77,7 +77,7 @@ class Accepted(Out, frozen=True, kw_only=True):
     result: Raw | UnsetType = UNSET  # completed
     data: bytes | UnsetType = UNSET
     codec: str | None = None  # of ``data``
-    error: Fault | None = None  # rejected
+    error: Fault | None = None  # rejected; completed: why there is no result
 
 
 class AcceptedJobs(Out, frozen=True, kw_only=True):

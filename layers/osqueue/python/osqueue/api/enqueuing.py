@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from .. import limits, validation
+from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
 from ..job import Enqueued
 from ..keys import key_of
 from .asked import Asked
 from .bodies import Accepted, AcceptedJobs, NewJob, NewJobs
-from .faults import fault_of
-from .flows import Wished
+from .faults import TooLarge, fault_of
+from .flows import Kept, Wished
 from .passing import CODEC, CODEC_CHARS_MAX, result_fields
 from .reading import body_of, item_of
+
+FAULT_BYTES = 500  # room for why a result could not be read after all
 
 
 def enqueue(asked: Asked) -> Any:
@@ -35,7 +40,7 @@ def enqueue(asked: Asked) -> Any:
         else []
     )
     asked.note(each.job_id for each in done)
-    return AcceptedJobs(jobs=[_accepted(each) for each in done])
+    return AcceptedJobs(jobs=_answers(asked, done))
 
 
 def check_items(items: list[Raw], field: str, codec: str = CODEC) -> None:
@@ -63,10 +68,37 @@ def _one(asked: Asked, job: NewJob, wait_s: float | None) -> Any:
     if done.status == "rejected" and done.error is not None:
         raise done.error
     if wait_s is None or done.status == "completed":
-        return _accepted(done)
+        return _answers(asked, [done])[0]
     job_id = done.job_id or ""
-    result = asked.run(flows.wait(key_of(job_id), wait_s))
-    return _accepted(Enqueued("completed", job_id, "completed", result))
+    over = Enqueued("completed", job_id, COMPLETED)
+    try:
+        return _accepted(replace(over, result=asked.run(flows.wait(key_of(job_id), wait_s))))
+    except TooLarge as error:
+        return _accepted(replace(over, error=error))
+
+
+def _answers(asked: Asked, done: list[Enqueued]) -> list[Accepted]:
+    """What became of each job, with as many kept results as one answer holds.
+
+    The others are told without theirs: the jobs are queued by now, so the answer must not fail for its size.
+    """
+    answers = [_accepted(each) for each in done]
+    kept = {at: each.result for at, each in enumerate(done) if isinstance(each.result, Kept)}
+    if not kept:
+        return answers
+    flows = asked.warm.flows
+    room = flows.answer_bytes - len(msgspec.json.encode(AcceptedJobs(jobs=answers)))
+    fitting: list[int] = []
+    # Each takes the place of its error, which is longer than what an answer says beside a result.
+    for at, result in kept.items():
+        size = max(result.size, FAULT_BYTES)
+        if size <= room:
+            room -= size
+            fitting.append(at)
+    for at, content in zip(fitting, asked.run(flows.results([kept[at] for at in fitting])), strict=True):
+        error = content if isinstance(content, OsqueueError) else None
+        answers[at] = _accepted(replace(done[at], result=content, error=error))
+    return answers
 
 
 def _accepted(done: Enqueued) -> Accepted:

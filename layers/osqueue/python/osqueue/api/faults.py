@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import errors
-from ..errors import JobFailed, OsqueueError, Rejected, WaitTimeout
+from ..errors import Conflict, JobFailed, OsqueueError, Rejected, WaitTimeout
 from .bodies import Fault
 
 # What is not here answers 500: it is a defect of ours, and says nothing of itself to callers.
@@ -39,9 +39,15 @@ class Malformed(Rejected):
 
 
 class TooLarge(Rejected):
-    """Something in the request is larger than the API takes."""
+    """Something is larger than the API takes or gives."""
 
     code = "too_large"
+
+
+class JobIdTaken(Conflict):
+    """The job id that a caller drew stands for another job."""
+
+    field = "job_id"
 
 
 _KINDS: list[type[OsqueueError]] = [
@@ -58,7 +64,7 @@ def fault_of(error: OsqueueError) -> Fault:
         code=error.code,
         message=error.message,
         retry_after=error.retry_after,
-        field=error.field if isinstance(error, Rejected) else None,
+        field=getattr(error, "field", None),
         job_id=job_id,
         type=(error.type or None) if isinstance(error, JobFailed) else None,
         error=(error.error or None) if isinstance(error, JobFailed) else None,

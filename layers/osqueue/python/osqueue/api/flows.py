@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import finished, limits, segments, validation
-from ..commit.effects import Flow, Sleep
+from ..commit.effects import Flow, Sleep, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
-from ..core.state import PROCESSING, Body, Lease, State, content_bytes
+from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
 from ..embedded import Embedded, Granted
 from ..embedded.identified import Anew, Wish
 from ..embedded.work import STALE_TRIES, done_of
@@ -28,15 +28,17 @@ from ..lookup import Sighting, look, seek
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .bodies import NewJob
-from .faults import TooLarge
+from .faults import JobIdTaken, TooLarge
 from .functions import PAYLOAD_BYTES_MAX
-from .passing import content_of, weight
+from .passing import Content, content_of, weight
+from .routes import QUEUES
 
 LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
 LEASED_BYTES = (
     2_000  # what a leased job takes in an answer beside its payload: an id of 256 characters and all
 )
+RESULT_BYTES = 500  # what an answer takes beside its one result
 GIVE_BACK_S = 1.0  # how long one tries to give back what was leased and cannot be answered
 KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
 
@@ -51,6 +53,14 @@ class Wished(Struct, frozen=True):
     job: NewJob | None
     codec: str = ""  # of the request
     error: OsqueueError | None = None
+
+
+class Kept(Struct, frozen=True):
+    """The result of a job that was there before, not read yet."""
+
+    key: bytes
+    sighting: Sighting
+    size: int  # bytes that it takes in an answer
 
 
 class Released(Struct, frozen=True):
@@ -75,13 +85,14 @@ Ending = Completion | Failure | Released | Aborted
 class Flows(Embedded):
     """The flows of one queue."""
 
-    answer_bytes = 0  # of the leased jobs in one answer
+    answer_bytes = 0  # of one answer, at most
 
     # ── Enqueue ──────────────────────────────────────────────────────────────
     def accept(self, wished: Sequence[Wished]) -> QueueFlow[list[Enqueued]]:
         """Queue jobs under the keys that their client drew: whoever repeats the call gets the same jobs.
 
-        While the number of shards grows, a repeated job without an id of its client's may come to another shard.
+        While the number of shards grows, a repeated job without an id of its client's may come to another shard. A
+        result that is kept under an id comes as ``Kept``, with the error that holds unless an answer has room for it.
         """
         head = self.writers[0].head
         if head is not None and self.machine.monotonic() - head.seen > SHARDS_AGE_S:
@@ -100,7 +111,10 @@ class Flows(Embedded):
                 if isinstance(key, OsqueueError):
                     raise each.error or key
                 if key is not None and key[:15] in seen:
-                    raise Rejected("job_id: another job of this request has it, too.", field="job_id")
+                    raise Rejected(
+                        "job_id: another job of this request has it, too. Its last byte does not count.",
+                        field="job_id",
+                    )
                 seen.update(() if key is None else (key[:15],))
                 new = _new(each, next(spare) if key is None else key[:15] + bytes((shard,)))
                 news.append(new if key is None else replace(new, seen=KEYED))
@@ -108,31 +122,22 @@ class Flows(Embedded):
             except OsqueueError as error:
                 results.append(Enqueued("rejected", None, error=error))
         done = iter((yield from self.fulfil(news, shard)) if news else ())
-        answers: list[Enqueued] = []
-        for refused in results:
-            answer = yield from self._told(refused or next(done), len(results) == 1)
-            answers.append(answer)
-        return answers
-
-    def _told(self, done: Enqueued, alone: bool) -> QueueFlow[Enqueued]:
-        """A repeated call knows that its job was there already, and not how it stands."""
-        if done.status != "queued" or done.state != PROCESSING:
-            return done
-        state = None
-        if alone:
-            key = key_of(done.job_id or "")
-            _, sighting = yield from seek(self.queue, key[15], key)
-            state = None if sighting is None else sighting.state
-        return Enqueued("queued", done.job_id, state)
+        return [refused or next(done) for refused in results]
 
     def repeated(self, new: New, sighting: Sighting) -> bool:
-        """Unless another caller enqueued its own job on behalf of this one, as the payload tells where it is kept."""
-        if sighting.row is not None:
-            return True
-        mine, payload = new.payload, sighting.job.payload
-        if isinstance(payload, Body) and isinstance(mine, bytes):
-            return (payload.length, payload.crc) == (len(mine), crc32(mine))
-        return mine == payload
+        """Unless another caller enqueued its own job on behalf of this one, or under the same key: the payload tells.
+
+        Of a job that is over its length is known, and its checksum where it lay beside the head: another short payload
+        of the same length is taken for a repeat.
+        """
+        job, row, mine = sighting.job, sighting.row, new.payload
+        assert isinstance(mine, bytes)
+        kept = job.payload if row is None else row.spent
+        if isinstance(kept, Body):
+            same = (kept.length, kept.crc) == (len(mine), crc32(mine))
+        else:
+            same = mine == kept if row is None else len(mine) == row.payload_bytes
+        return same and (row is not None or job.client_id == new.client_id)  # a purge blanks a row's
 
     def key_anew(self, wish: Wish, anew: Anew) -> Flow[tuple[bytes, int]]:
         """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
@@ -146,8 +151,48 @@ class Flows(Embedded):
         except NotFound:  # merged away since that state
             state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
         if sighting is not None:
-            wish.answer = Enqueued("queued", job_id(key), sighting.state)
+            wish.answer = self._again(wish.asked, sighting)
         return key, 0 if state is None else state.seq
+
+    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+        """As the library does it; but a job that was there already is looked at: it may be another one.
+
+        When that fails, it fails for those alone: the others are queued by now.
+        """
+        answers = yield from super().submit(news, shard)
+        there = [
+            at
+            for at, answer in enumerate(answers)
+            if _keyed(news[at]) and isinstance(answer, Enqueued) and answer.state == PROCESSING
+        ]
+        if there:
+            sightings: Sequence[Sighting | OsqueueError | None]
+            try:
+                sightings = yield from self._sightings(shard, [news[at].key for at in there])
+            except OsqueueError as error:
+                sightings = [error] * len(there)
+            for at, sighting in zip(there, sightings, strict=True):
+                answers[at] = self._again(news[at], sighting)
+        return answers
+
+    def _sightings(self, shard: int, keys: Sequence[bytes]) -> QueueFlow[list[Sighting | None]]:
+        for _ in range(LOOKS_MAX):
+            state = yield from read_state(self.queue, shard)
+            if state is None:
+                break
+            try:
+                return (yield from together([look(root_of(self.queue, shard), state, key) for key in keys]))
+            except NotFound:
+                continue  # merged away since that state
+        raise _too_fast()
+
+    def _again(self, new: New, sighting: Sighting | OsqueueError | None) -> Enqueued:
+        """The answer of a job whose key is there already."""
+        if isinstance(sighting, OsqueueError):
+            return Enqueued("rejected", None, error=sighting)
+        if sighting is None or self.repeated(new, sighting):  # None: over and forgotten meanwhile
+            return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
+        return Enqueued("rejected", None, error=_taken(new.key))
 
     def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
         """As the library does it; but a key that its client drew is accepted once, wherever its job is by now.
@@ -181,9 +226,45 @@ class Flows(Embedded):
                 if not left:
                     return codes
             state = (yield from read_state(self.queue, shard)) or state
-        raise Throttled(
-            "the queue moves too fast to tell a repeated call from a new one just now. Repeat it."
+        raise _too_fast()
+
+    # ── Results ──────────────────────────────────────────────────────────────
+    def result_of(self, key: bytes, sighting: Sighting) -> Flow[Content | None]:
+        """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
+        if sighting.row is not None and self._holds_none(sighting.row):
+            raise _result_too_large(sighting.row)
+        content: Content | None = yield from super().result_of(key, sighting)
+        return content
+
+    def _holds_none(self, row: Finished) -> bool:
+        return RESULT_BYTES + _result_weight(row) > self.answer_bytes
+
+    def _completed(self, key: bytes, sighting: Sighting) -> Flow[Enqueued]:
+        """Under an id: its result is read when it is known that the answer has room for it."""
+        yield from ()
+        row, text = sighting.row, job_id(key)
+        assert row is not None
+        if self._holds_none(row):
+            return Enqueued("completed", text, COMPLETED, error=_result_too_large(row))
+        crowded = TooLarge(
+            "result: this answer has no room for it. Read it with"
+            f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
+            field="result",
         )
+        return Enqueued("completed", text, COMPLETED, Kept(key, sighting, _result_weight(row)), crowded)
+
+    def results(self, kept: Sequence[Kept]) -> QueueFlow[list[Content | OsqueueError | None]]:
+        """Read results; those that cannot be read are their error."""
+        try:
+            return (yield from together([self._result(each) for each in kept]))
+        except OsqueueError as error:  # the time is over
+            return [error] * len(kept)
+
+    def _result(self, kept: Kept) -> Flow[Content | OsqueueError | None]:
+        try:
+            return (yield from self.result_of(kept.key, kept.sighting))
+        except OsqueueError as error:
+            return error
 
     # ── Claim ────────────────────────────────────────────────────────────────
     def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
@@ -247,9 +328,10 @@ class Flows(Embedded):
                 op = yield from self._op(shard, [items[at] for at in places])
                 ops.append(op)
             answer = yield Submit(shard, tuple(ops))
-            for places, outcome in zip(groups.values(), answer.outcomes, strict=True):
+            for op, places, outcome in zip(ops, groups.values(), answer.outcomes, strict=True):
                 for at, code in zip(places, outcome.codes, strict=True):
                     codes[at] = code
+                yield from self._wipe_refused(shard, op, outcome.codes)
             if Code.STALE not in codes:
                 break
         lost = [
@@ -313,6 +395,17 @@ def _keyed(new: New) -> bool:
     return new.client_id is None and new.seen >= KEYED
 
 
+def _taken(key: bytes) -> JobIdTaken:
+    return JobIdTaken(
+        f"job_id: {job_id(key)} stands for another job. Draw a UUID of version 7 for every job; its last byte does not"
+        " count."
+    )
+
+
+def _too_fast() -> Throttled:
+    return Throttled("the queue moves too fast to tell a repeated call from a new one just now. Repeat it.")
+
+
 def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[bytes]]:
     """Which jobs lie in objects beside the head. Raises NotFound when the state is old."""
     found: set[bytes] = set()
@@ -336,6 +429,18 @@ def _too_large(lease: Lease) -> TooLarge:
         f"payload: its {content_bytes(lease.job.payload):,} bytes do not fit into an answer of the API. Release the"
         " job, and claim it with a queue object that is connected to the store itself.",
         field="payload",
+    )
+
+
+def _result_weight(row: Finished) -> int:
+    return weight(content_bytes(row.result), row.codec or row.job.codec)
+
+
+def _result_too_large(row: Finished) -> TooLarge:
+    return TooLarge(
+        f"result: its {content_bytes(row.result):,} bytes do not fit into an answer of the API. Read it with a queue"
+        " object that is connected to the store itself.",
+        field="result",
     )
 
 

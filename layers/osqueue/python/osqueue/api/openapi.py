@@ -30,9 +30,10 @@ TITLE = "osqueue"
 ABOUT = (
     "A job queue whose state is objects in S3. Times are RFC 3339 in UTC, durations seconds. Payloads and results are"
     " JSON values; what another serialiser wrote travels as base64 in `data`, its name in `codec`. In front of it"
-    " stands an HTTP API with IAM (SigV4) or JWT authorization, which answers 401 and 403 with bodies of its own. The"
-    " Lambda"
-    " functions take the same bodies by direct invocation: `{method, path, query, body}` in, `{status, body}` out."
+    " stands an HTTP API with IAM (SigV4) or JWT authorization. It answers 401 and 403, 404 to a route or a method that"
+    " is not here, and 413, 429, 500 and 503 where no function answered, with a body of its own: `{message}`. The"
+    " Lambda functions take the same bodies by direct invocation: `{method, path, query, body}` in,"
+    " `{status, body}` out."
 )
 UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 ID_CHARS_MAX = 1 + (limits.ID_CHARS_MAX * 4 * 4 + 2) // 3  # "~" and base64url of UTF-8
@@ -42,8 +43,8 @@ _REF = "#/components/schemas/"
 # Statuses that every request may answer, beside its own.
 COMMON: dict[int, str] = {
     400: "The request cannot be read.",
-    404: "There is no such path, or no such thing.",
-    405: "The path does not take this method.",
+    404: "There is no such thing, or no such route.",
+    405: "By direct invocation alone: the path does not take this method. The gateway answers 404.",
     413: "Something is too large.",
     422: "A field is wrong; the body says which, and why.",
     429: "The queue is busy, and nothing was done. Repeat it.",
@@ -55,6 +56,21 @@ OWN: dict[int, str] = {
     409: "It is in a state that forbids this; or the job failed, or was cancelled.",
     410: "The result is not kept any more.",
 }
+# What the gateway says itself, without a function: no such route, too large, too many, no answer.
+GATEWAY = (404, 413, 429, 500, 503)
+MESSAGE: Schema = {
+    "title": "Message",
+    "description": "What the gateway says itself, where no function answered.",
+    "type": "object",
+    "required": ["message"],
+    "properties": {"message": {"type": "string"}},
+}
+JOB_ID = (
+    "A UUID of version 7 that the caller draws for this job, so that a repeated request is the same job. Its last byte"
+    " is replaced by the number of the job's shard: the job_id of the answer counts, and ids that differ in that byte"
+    " alone are one id. A repeat with another payload is a conflict. A repeat after the number of shards has grown may"
+    " be a second job."
+)
 
 
 def _seconds(least_ms: float, most_ms: float) -> Schema:
@@ -77,7 +93,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
     "NewJob": {
         "payload": ANY_JSON,
         "codec": _chars(CODEC_CHARS_MAX),
-        "job_id": {"pattern": UUID7},
+        "job_id": {"pattern": UUID7, "description": JOB_ID},
         "id": _chars(limits.ID_CHARS_MAX),
         "kind": _chars(limits.KIND_CHARS_MAX, 0),
         "priority": {"minimum": 0, "maximum": limits.PRIORITY_MAX},
@@ -261,7 +277,10 @@ def _failures() -> Schema:
     """The answers that are no success, by name."""
     found: Schema = {}
     for status, what in sorted({**COMMON, **OWN}.items()):
-        failure: Schema = {"description": what, "content": {"application/json": _media(Failure, FAILURE)}}
+        media = _media(Failure, FAILURE)
+        if status in GATEWAY:
+            media["schema"] = {"oneOf": [media["schema"], {"$ref": f"{_REF}Message"}]}
+        failure: Schema = {"description": what, "content": {"application/json": media}}
         if status in (429, 503):
             header = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}
             failure["headers"] = {"Retry-After": header}
@@ -307,6 +326,7 @@ def _schemas() -> dict[str, Schema]:
         if not schema.get("required", True):
             del schema["required"]
     schemas["Statistics"] = STATS
+    schemas["Message"] = MESSAGE
     schemas["Queues"]["properties"]["queues"]["items"] = {"$ref": f"{_REF}Statistics"}
     # One of the two, and no more than that.
     schemas["NewJob"]["oneOf"] = [{"required": ["payload"]}, {"required": ["data"]}]

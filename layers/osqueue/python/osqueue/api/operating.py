@@ -150,7 +150,7 @@ def purge(asked: Asked) -> Purged:
     wish = asked.read(Purge)
     for each in wish.jobs:
         validation.job_name(each)
-    done = asked.run(asked.warm.steering.purge(wish.jobs))
+    done = asked.run(asked.warm.steering.purge(wish.jobs, wish.dead_only))
     asked.note(done.jobs)
     return done
 

@@ -58,9 +58,10 @@ class DeadGroups(Out, frozen=True, kw_only=True):
 
 
 class Purge(Body, frozen=True, kw_only=True):
-    """Jobs to erase, by job id or client's id; 1,000 at most."""
+    """Jobs to erase, by job id or client's id; 1,000 at most. ``dead_only`` leaves alone what is no dead letter."""
 
     jobs: list[str]
+    dead_only: bool = False
 
 
 class Page(Out, frozen=True, kw_only=True):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
+from typing import TextIO
 
 NEEDED = ("click", "rich")
 MISSING_EXTRA = (
@@ -22,4 +25,18 @@ def main() -> None:
         from .app import app
     except KeyboardInterrupt:  # Ctrl-C before there is anything to stop
         raise SystemExit(130) from None
-    app(prog_name="osqueue")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where a terminal lacks a character
+    try:
+        app(prog_name="osqueue")
+    finally:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            _let_go(stream)
+
+
+def _let_go(stream: TextIO) -> None:
+    """What a stream did not take has been told: Python is not to try again at its end, and fail once more."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -29,7 +29,8 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Queues": (queue, dlq, archive, reap, doctor),
     "Workers": (worker,),
     "Local stack": (dev,),
-    "Measure": (pipeline, bench),
+    "History": (pipeline,),
+    "Measure": (bench,),
 }
 
 FORESEEN = (OsqueueError, click.ClickException, KeyboardInterrupt)
@@ -43,11 +44,13 @@ class App(click.Group):
     ) -> click.Context:
         """A context that carries this invocation's Output."""
         output = extra.setdefault("obj", Output())
+        output.asked = "--json" in args[: args.index("--") if "--" in args else None]
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             if _shows_help(error):
                 raise
+            output.json = output.asked
             raise ended(output, error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -57,7 +60,9 @@ class App(click.Group):
         except FORESEEN as error:
             if _shows_help(error):
                 raise
-            raise ended(ctx.find_object(Output) or Output(), error) from None
+            output = ctx.find_object(Output) or Output()
+            output.json |= output.asked and isinstance(error, click.UsageError)
+            raise ended(output, error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, section by section."""
@@ -83,7 +88,7 @@ Examples:
 ADDRESS is file:///path, s3://bucket/prefix, or an API's: https://host, http://host:port, lambda://prefix.
 On a terminal answers are tables, in a pipe or with --json they are JSON.
 Exit codes: 0 done, 1 refused (lease lost, not found, bad data), 2 wrong usage,
-3 the store gave no answer, refuses or was busy, 130 interrupted.
+3 the store gave no answer, refuses or was busy, 4 the answer could not be printed, 130 interrupted.
 """
 
 

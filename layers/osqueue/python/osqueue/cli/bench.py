@@ -11,8 +11,8 @@ from msgspec import Struct
 from ..clock import MACHINE
 from ..errors import OsqueueError
 from ..queue import Queue
-from ..shards import REGISTER, root_of
-from ..stores.base import Delete, List, Listed
+from ..shards import REGISTER, root_of, unavailable
+from ..stores.base import Delete, Deleted, List, Listed
 from .options import StoreCommand, duration, open_at, store_arguments
 from .output import Output
 from .progress import progress
@@ -153,14 +153,21 @@ def _row(what: str, times: list[float], jobs: int, requests: dict[str, int]) -> 
 
 
 def _remove(q: Queue[Any]) -> None:
-    """Delete everything the bench's queue left in the store."""
-    store = q.store
+    """Delete everything the bench's queue left in the store. Raises what the store refuses with."""
     for prefix in (root_of(q.name, 0), f"archive/queue={q.name}/"):
-        while True:
-            listed = store.perform(List(prefix))
-            if not isinstance(listed, Listed) or not listed.keys:
-                break
-            store.perform(Delete(listed.keys))
-            if not listed.more:
-                break
-    store.perform(Delete((REGISTER + q.name,)))
+        more, after = True, ""
+        while more:
+            listed = q.store.perform(List(prefix, after))
+            if not isinstance(listed, Listed):
+                raise unavailable(listed, "the list of its objects")
+            if listed.keys:
+                _delete(q, listed.keys)
+                after = listed.keys[-1]
+            more = listed.more
+    _delete(q, (REGISTER + q.name,))
+
+
+def _delete(q: Queue[Any], keys: tuple[str, ...]) -> None:
+    reply = q.store.perform(Delete(keys))
+    if not isinstance(reply, Deleted):
+        raise unavailable(reply, "leave to remove its objects")

@@ -19,8 +19,8 @@ from ..lease import Lease
 from ..queue import Queue
 from .exits import REFUSED
 from .lines import fields_of, json_line, read_lines
-from .options import StoreCommand, duration, is_known, json, open_queue, store_arguments
-from .output import Output, error_fields, is_terminal
+from .options import StoreCommand, duration, is_known, json, known, open_queue, store_arguments
+from .output import Output, error_fields, is_terminal, otherwise_saying
 
 CLAIM_EPILOG = """\b
 Examples:
@@ -69,7 +69,8 @@ def claim(
             output.note(f"nothing to claim: {why}")
             return
         columns = ("job_id", "token", "attempt", "kind", "payload")
-        output.rows((_lease(each) for each in leases), columns)
+        with otherwise_saying("The jobs are leased: they go back to the queue when their leases end."):
+            output.rows((_lease(each) for each in leases), columns)
 
 
 def _lease(lease: Lease[Any]) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def complete(
         raise click.UsageError("--delay goes with --release; --fail takes --retry-in.")
     if (job_id is None) != (token is None):
         raise click.UsageError("TOKEN is missing: give JOB and TOKEN as 'osqueue claim' printed them.")
-    if job_id is None and is_terminal(sys.stdin):
+    if job_id is None and (sys.stdin is None or is_terminal(sys.stdin)):
         raise click.UsageError("no job: give JOB and TOKEN, or JSON lines on standard input.")
     default = _Outcome("complete", {"result": result})
     if error is not None:
@@ -178,6 +179,8 @@ def _single(finisher: _Finisher, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(done: Done) -> OsqueueError:
+    if done.error is not None:
+        return done.error
     if done.code == LeaseLost.code:
         return lease_lost(done.job_id)
     return Throttled(f"job {done.job_id}: the queue answered {done.code!r}. Repeat the command.")
@@ -191,6 +194,7 @@ class _Finisher:
         self.default = default
         self.retry_in = retry_in
         self.delay = delay
+        self.known = False  # whether the queue exists
 
     def outcome(self, fields: dict[str, Any]) -> _Outcome:
         """Check one line's fields; raises Rejected."""
@@ -205,7 +209,9 @@ class _Finisher:
         if shard_of(key_of(fields["job_id"])) >= limits.SHARDS_MAX:
             raise Rejected("job_id: it was not drawn by this queue.", field="job_id")
         held = {"job_id": fields["job_id"], "token": validation.text(fields["token"], "token", 64, 1)}
-        said = [name for name in ("result", "error", "release") if fields.get(name) not in (None, False)]
+        said = [name for name in ("result", "error", "release") if fields.get(name) is not None]
+        if fields.get("release") is False:  # as good as left out
+            said.remove("release")
         if len(said) > 1:
             raise Rejected(f"{said[1]}: give one of result, error and release.", field=said[1])
         if not said:
@@ -219,12 +225,17 @@ class _Finisher:
         return _Outcome("complete", {**held, "result": fields["result"]})
 
     def send(self, way: Way, items: list[dict[str, Any]]) -> list[Done]:
-        """One call to the queue."""
+        """One call to the queue. Raises NotFound where there is none of that name."""
         if way == "fail":
-            return self.queue.fail_many(items, self.retry_in)
-        if way == "release":
-            return self.queue.release_many(items, self.delay)
-        return self.queue.complete_many(items)
+            done = self.queue.fail_many(items, self.retry_in)
+        elif way == "release":
+            done = self.queue.release_many(items, self.delay)
+        else:
+            done = self.queue.complete_many(items)
+        if not self.known and any(each.code == LeaseLost.code for each in done):
+            known(self.queue)
+            self.known = True
+        return done
 
     def lines(self, numbered: Iterator[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
         """The answer to every line, as many lines at a time as one commit takes."""

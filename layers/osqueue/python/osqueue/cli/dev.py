@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ..errors import Rejected, Unavailable
-from .options import Command, json_option
+from .options import Command, as_text, json_option
 from .output import Output
+from .signals import ended_by
 
 if TYPE_CHECKING:
     from ..local import Stack
@@ -96,9 +95,9 @@ def dev(
     from ..local import Stack
     from ..local.stack import DRAIN_S
 
-    with _ended_by_signals() as ended, _log(logs, log_file) as log:
+    with ended_by(signal.SIGTERM, signal.SIGINT) as ending, _log(logs, log_file) as log:
         stack = Stack(
-            store,
+            as_text(store, "store"),
             host=host,
             port=port,
             processes=processes,
@@ -110,21 +109,26 @@ def dev(
             _check(stack)
             where = "standard error" if logs else str(Path(log_file).absolute())
             if output.tables:
-                click.echo(f"osqueue dev: {stack.url} over {stack.store}, logs to {where}. Ctrl-C ends it.")
+                output.text(f"osqueue dev: {stack.url} over {stack.store}, logs to {where}. Ctrl-C ends it.")
             else:
                 output.document(
                     {"url": stack.url, "store": stack.store, "functions": stack.functions, "log": where}
                 )
-            ended.wait()
+            ending.wait()
             open_still = stack.requests()
             if open_still:
                 few = f"{open_still} request{'' if open_still == 1 else 's'}"
-                click.echo(f"waiting up to {DRAIN_S:g} s for {few}", err=True)
+                output.note(f"waiting up to {DRAIN_S:g} s for {few}")
 
 
 def _check(stack: Stack) -> None:
     """Raises Unavailable when the functions do not run at all, rather than at the first request."""
-    outcome = stack.invoke("queues", {"method": "GET", "path": "/healthz"}, patience_s=60)
+    from ..local.instance import INIT_S_MAX
+    from ..local.pool import PATIENCE_S
+
+    # For longer than one that never becomes ready is given: then its fault is told.
+    patience_s = INIT_S_MAX + PATIENCE_S
+    outcome = stack.invoke("queues", {"method": "GET", "path": "/healthz"}, patience_s=patience_s)
     if outcome.failed:
         raise Unavailable(
             f"the functions do not start: {outcome.payload.decode(errors='replace')}", permanent=True
@@ -143,24 +147,3 @@ def _log(to_terminal: bool, path: str) -> Iterator[TextIO]:
         raise Rejected(f"log-file: cannot write {path}: {error.strerror}", field="log-file") from None
     with stream:
         yield stream
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """Set by the first SIGTERM or Ctrl-C. The second does what it always does: there is no waiting then."""
-    ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-        restore()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    try:
-        yield ended
-    finally:
-        restore()

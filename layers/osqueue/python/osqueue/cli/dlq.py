@@ -148,7 +148,8 @@ def purge(
 ) -> None:
     """Erase dead jobs for good, with their records in the archive and the backups. There is no way back.
 
-    It may be stopped at any time and repeated. See 'osqueue job purge'.
+    What is no dead letter any more when its turn comes is left alone, and counted. All the same let nobody redrive
+    meanwhile. It may be stopped at any time and repeated. See 'osqueue job purge'.
     """
     with open_queue(address, queue, timeout, sinks=sinks) as q:
         wanted = _all(known(q), limit, kinds=list(kinds) or None, error=error, fingerprint=fingerprint)
@@ -158,8 +159,9 @@ def purge(
             return
         total = Purged(())
         for at in range(0, len(wanted), PURGED_AT_ONCE):
-            total += q.purge([each.job_id for each in wanted[at : at + PURGED_AT_ONCE]])
-    output.record({"queue": queue, **purged_fields(total)})
+            total += q.purge([each.job_id for each in wanted[at : at + PURGED_AT_ONCE]], dead_only=True)
+    alive = len(wanted) - len(total.jobs)
+    output.record({"queue": queue, **purged_fields(total), "no_longer_dead": alive})
 
 
 def _all(q: Queue[Any], limit: int | None, **which: Any) -> list[DeadLetter]:

@@ -16,14 +16,14 @@ from ..commit.effects import Effect
 from ..core.wire import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..job import moment
-from ..probes import OK, TROUBLE, Finding, Probe, measure, worst
+from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..queue import Queue
 from ..restoration import Restoration, Restorer, account, hourly, live
 from ..shards import registered
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
 from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at
-from .output import Output, safe
+from .output import Output
 
 BACKUP_COLUMNS = ("queue", "shard", "backup", "at", "jobs", "commits", "message")
 NEWEST = "newest"
@@ -142,7 +142,16 @@ def _examine(output: Output, runner: Runner, queue: str | None, deep: bool) -> N
     try:
         if queue is not None:
             _shards(runner, queue, None)
-        for name in [queue] if queue is not None else runner.run(registered()):
+        names = [queue] if queue is not None else runner.run(registered())
+        if not names:
+            tell(
+                [
+                    Finding(
+                        WARNING, "queues", "there is none here yet", "If there should be, check the address."
+                    )
+                ]
+            )
+        for name in names:
             tell(runner.run(checks.examine(name, now_ms, deep)))
     except (NotFound, Timeout):
         raise
@@ -162,11 +171,9 @@ def _show(output: Output, finding: Finding) -> None:
     place = "" if finding.queue is None else finding.queue
     if finding.shard is not None:
         place = f"{place}/{finding.shard}"
-    click.echo(
-        safe(f"{SIGNS[finding.level]:<8} {place + ' ' if place else ''}{finding.check}: {finding.found}")
-    )
+    output.text(f"{SIGNS[finding.level]:<8} {place + ' ' if place else ''}{finding.check}: {finding.found}")
     if finding.remedy:
-        click.echo(safe(f"         → {finding.remedy}"))
+        output.text(f"         → {finding.remedy}")
 
 
 def _shards(runner: Runner, queue: str, shard: int | None) -> list[int]:

@@ -10,14 +10,15 @@ import click
 
 from .. import limits, validation
 from ..core.state import SCHEDULED
-from ..errors import OsqueueError, Throttled
+from ..errors import OsqueueError, Throttled, Timeout, Unavailable
 from ..events import Sink
 from ..job import Enqueued
 from ..queue import Queue
+from ..validation import ITEM_FIELDS
 from .exits import REFUSED, USAGE, DataRefused, Ended
 from .lines import Line, batches, check_item, read_jobs, rereadable
 from .options import StoreCommand, duration, json, moment, open_queue, store_arguments
-from .output import Output, is_terminal
+from .output import Output, is_terminal, otherwise_saying
 from .progress import progress
 
 BAD_LINES_SHOWN = 20
@@ -98,17 +99,20 @@ def enqueue(
         with open_queue(address, queue, timeout, sinks=sinks) as q:
             if wait is not None:
                 output.document(q.enqueue_and_wait(value, wait, **defaults))
-            else:
-                output.record(_single(q.enqueue(value, **defaults)))
+                return
+            done = q.enqueue(value, **defaults)
+            with otherwise_saying(f"The job is {done.job_id}."):
+                output.record(_single(done))
         return
     for name, given in (("--id", id_), ("--wait", wait)):
         if given is not None:
             raise click.UsageError(
                 f"{name} is for one job: give PAYLOAD. Of lines, --items takes an id each."
             )
-    if path is None and payload is None and is_terminal(sys.stdin):
-        raise click.UsageError("no job: give PAYLOAD, --file, or JSON lines on standard input.")
     name = "-" if path is None else path
+    unasked = path is None and payload is None and is_terminal(sys.stdin)
+    if unasked or (name == "-" and sys.stdin is None):
+        raise click.UsageError("no job: give PAYLOAD, --file, or JSON lines on standard input.")
     try:
         with open_queue(address, queue, timeout, sinks=sinks) as q, click.open_file(name, "rb") as stream:
             _Bulk(output, q, ids).run(stream, from_line, items, defaults, skip_bad)
@@ -134,6 +138,16 @@ def _single(done: Enqueued) -> dict[str, Any]:
     return {**_answer(done), "result": done.result} if done.status == "completed" else _answer(done)
 
 
+def _is_missed(done: Enqueued) -> bool:
+    """Whether a line has no answer: the call that was to take it had none, or was not made.
+
+    A line that the queue has no room for has one. Its error names the field that is to blame, as in ``kind: ...``.
+    """
+    if done.status == "completed" or not isinstance(done.error, Unavailable | Timeout | Throttled):
+        return False
+    return not (isinstance(done.error, Throttled) and done.error.message.partition(":")[0] in ITEM_FIELDS)
+
+
 class _Bulk:
     """Many lines on their way into a queue."""
 
@@ -142,7 +156,8 @@ class _Bulk:
         self.queue = queue
         self.ids = ids
         self.last = 0  # every line up to here is dealt with
-        self.sending = 0  # the last line of the batch under way
+        self.sending = 0  # the last line that may be enqueued
+        self.later: list[int] = []  # lines behind one without an answer that are enqueued, under no id
         self.states = {"queued": 0, "scheduled": 0}  # of the new jobs
         self.known = {"duplicate": 0, "completed": 0}  # jobs that were there already, under the same ids
         self.bad: list[tuple[int, OsqueueError]] = []  # the first of them
@@ -170,10 +185,17 @@ class _Bulk:
                 jobs = self._good(read_jobs(stream, first, as_items, defaults))
                 batches(jobs, send, remote=self.queue.transport is not None)
         except KeyboardInterrupt:
+            self._show_bad()
             self.output.note(self._where_it_stands())
             raise
+        except BrokenPipeError:  # whoever reads the ids has had enough
+            self._show_bad()
+            if total is None or sum(self.states.values()) + sum(self.known.values()) + self.bad_lines < total:
+                self.output.note(self._where_it_stands())
+            raise
         except OsqueueError as error:
-            error.message = f"{error.message} {self._where_it_stands(sure=isinstance(error, Throttled))}"
+            self._show_bad()
+            error.message = f"{error.message} {self._where_it_stands()}"
             raise
         self._conclude(skip_bad)
 
@@ -210,37 +232,69 @@ class _Bulk:
             self.bad.append((number, error))
 
     def _send(self, batch: list[Line]) -> None:
+        """Enqueue lines. Raises when some of them have no answer."""
         self.sending = batch[-1].number
-        results = self.queue.enqueue_many([line.item for line in batch if line.item is not None])
+        try:
+            results = self.queue.enqueue_many([line.item for line in batch if line.item is not None])
+        except Throttled:  # none of them is enqueued
+            self.sending = self.last
+            raise
+        missed: OsqueueError | None = None
+        answered: list[tuple[int, Enqueued]] = []
         for line, done in zip(batch, results, strict=True):
-            if done.status in self.known:
-                self.known[done.status] += 1
-            elif done.error is not None:
-                self.refused += 1
-                self._count_bad(line.number, done.error)
-            else:
-                self.states["scheduled" if done.state == SCHEDULED else "queued"] += 1
-            if self.ids:
-                self.output.document({"line": line.number, **_answer(done)})
-        self.last = self.sending
+            if _is_missed(done):
+                if missed is None:
+                    missed = done.error
+                    self.last = self.sending = line.number - 1
+                if not isinstance(done.error, Throttled):
+                    self.sending = line.number
+                continue
+            answered.append((line.number, done))
+            if missed is None:
+                self._count(line.number, done)
+            elif done.error is None and (line.item or {}).get("id") is None:
+                self.later.append(line.number)
+        if missed is None:
+            self.last = self.sending
+        if self.ids:
+            for number, done in answered:
+                self.output.document({"line": number, **_answer(done)})
+        if missed is not None:
+            raise missed
 
-    def _where_it_stands(self, sure: bool = False) -> str:
-        if not self.sending:
+    def _count(self, number: int, done: Enqueued) -> None:
+        if done.status in self.known:
+            self.known[done.status] += 1
+        elif done.error is not None:
+            self.refused += 1
+            self._count_bad(number, done.error)
+        else:
+            self.states["scheduled" if done.state == SCHEDULED else "queued"] += 1
+
+    def _where_it_stands(self) -> str:
+        if not self.sending and not self.later:
             return "No line is enqueued yet."
         done = (
-            f"Lines up to {self.last:,} are enqueued"
+            f"Lines up to {self.last:,} are enqueued{', but for the bad ones' if self.bad_lines else ''}"
             if any(self.states.values()) or any(self.known.values())
             else "No line is known to be enqueued"
         )
-        perhaps = f", those up to {self.sending:,} may be" if self.sending > self.last and not sure else ""
-        return f"{done}{perhaps}. Go on with --from-line {self.last + 1}."
+        perhaps = f", those up to {self.sending:,} may be" if self.sending > self.last else ""
+        twice = ""
+        if self.later:
+            twice = (
+                f" First take out what is enqueued, too, and has no id: {len(self.later):,} of the lines"
+                f" {self.later[0]:,} to {self.later[-1]:,}."
+            )
+        return f"{done}{perhaps}. Go on with --from-line {self.last + 1}.{twice}"
 
     def _conclude(self, skip_bad: bool) -> None:
         self._show_bad()
         total = sum(self.states.values())
         summary = {"enqueued": total, **self.states, **self.known, "rejected": self.bad_lines}
         if not self.ids:
-            self.output.record({"queue": self.queue.name, **summary})
+            with otherwise_saying(f"Of all lines {total:,} are enqueued, {self.bad_lines:,} are rejected."):
+                self.output.record({"queue": self.queue.name, **summary})
         if self.refused or (self.bad_lines and not skip_bad):
             raise self._ended(f"{self.bad_lines:,} lines were refused; {total:,} are enqueued.")
 

@@ -7,12 +7,13 @@ from typing import IO, Any
 import click
 
 from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
-from .output import Output
+from .output import Output, Unwritten
 
 OK = 0
 REFUSED = 1  # the operation was refused, the lease is lost, the thing is not there, an object is damaged
 USAGE = 2  # the command or a value in it is wrong
 UNAVAILABLE = 3  # the store gave no answer or refuses (the message says what to change), or was too busy
+UNWRITTEN = 4  # standard output took no answer; what was done stays done
 INTERRUPTED = 130  # Ctrl-C
 
 
@@ -22,7 +23,7 @@ def exit_code(error: OsqueueError) -> int:
         return USAGE
     if isinstance(error, Unavailable | Timeout | Throttled):
         return UNAVAILABLE
-    return REFUSED
+    return UNWRITTEN if isinstance(error, Unwritten) else REFUSED
 
 
 class Ended(click.ClickException):
@@ -54,7 +55,7 @@ def ended(output: Output, error: BaseException) -> click.ClickException:
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
             text = error.format_message().rstrip(".")
-            text = f"{text}{'' if text.endswith('?') else '.'} See '{where} --help'."
+            text = f"{text}{'' if text.endswith('?') else '.'}{_remedy(error)} See '{where} --help'."
             return Ended(output, "usage", text, USAGE)
         case click.ClickException():
             return Ended(output, "usage", error.format_message(), USAGE)
@@ -66,3 +67,10 @@ def ended(output: Output, error: BaseException) -> click.ClickException:
             return Ended(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)
         case _:
             raise error
+
+
+def _remedy(error: click.UsageError) -> str:
+    """What an error of click's own leaves out."""
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return " A negative number needs -- before it, as in: -- -5."
+    return ""

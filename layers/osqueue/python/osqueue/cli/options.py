@@ -76,6 +76,15 @@ def json(text: str | bytes) -> msgspec.Raw:
     return msgspec.Raw(data.strip())
 
 
+def as_text(value: str, field: str) -> str:
+    """An argument that stores and keys are named by. Raises Rejected where its bytes are no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Rejected(f"{field}: it is not UTF-8. Use another name.", field=field) from None
+    return value
+
+
 # ── Options of every command ─────────────────────────────────────────────────
 def _ask_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
@@ -138,11 +147,14 @@ class StoreCommand(Command):
         if given.get("json"):
             ctx.ensure_object(Output).json = True  # also for the errors below
         helps = self.get_help_option(ctx)
-        if (helps is not None and helps.name in given) or (words and "://" in words[0]):
+        if helps is not None and helps.name in given:
+            return args
+        if words and "://" in words[0]:
+            as_text(words[0], "address")
             return args
         address = os.environ.get(ADDRESS_VARIABLE, "")
         if "://" in address:
-            return [address, *args]
+            return [as_text(address, "address"), *args]
         how = f"Write one like file:///var/lib/jobs, s3://bucket/prefix or https://host, or set {ADDRESS_VARIABLE}."
         if not words:
             raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)

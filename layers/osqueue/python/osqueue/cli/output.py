@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -47,7 +48,7 @@ def as_json(value: Any, ascii_only: bool = False) -> str:
 
 def cell(value: Any) -> str:
     """A value as people read it."""
-    if value is None or value == "":
+    if value is None or value in ("", []):
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -70,11 +71,41 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+class Unwritten(OsqueueError):
+    """Standard output does not take the answer, as on a full disk. What the command did stays done."""
+
+    code = "output"
+    permanent = True
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """While an answer is printed. Raises Unwritten; a reader who has had enough is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = error.strerror or error
+        raise Unwritten(f"standard output takes no answer: {why}. What was done stays done.") from None
+
+
+@contextmanager
+def otherwise_saying(text: str) -> Iterator[None]:
+    """What the error is to tell, too, should the answer not be printed."""
+    try:
+        yield
+    except Unwritten as error:
+        error.message += f" {text}"
+        raise
+
+
 class Output:
     """Where a command's answers, notes and errors go. One for each invocation."""
 
     def __init__(self) -> None:
         self.json = False  # asked for by --json
+        self.asked = False  # it is on the command line, for errors that come before options are read
 
     @property
     def tables(self) -> bool:
@@ -84,7 +115,13 @@ class Output:
     def document(self, value: Any) -> None:
         """Print one line of JSON."""
         encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-        click.echo(as_json(value, ascii_only=encoding != "utf8"))
+        with answering():
+            click.echo(as_json(value, ascii_only=encoding != "utf8"))
+
+    def text(self, line: str) -> None:
+        """Print a line for people."""
+        with answering():
+            click.echo(safe(line))
 
     def record(self, row: Row, title: str = "") -> None:
         """Print one thing: its fields one below the other, or one JSON document."""
@@ -164,20 +201,25 @@ class Output:
 
         console = Console(highlight=False, soft_wrap=False)
         console.width = max(console.width, width)
-        console.print(table)
+        with answering():
+            console.print(table)
 
     def note(self, text: str) -> None:
         """Tell a person something that is not part of the answer."""
-        click.echo(safe(text), err=True)
+        self._aside(safe(text))
 
     def error(self, code: str, message: str, **more: Any) -> None:
         """Print an error: one line, or one JSON document where JSON was asked for."""
         if self.json:
             fields = {"code": code, "message": message}
             fields.update((name, value) for name, value in more.items() if value is not None)
-            click.echo(as_json({"error": fields}), err=True)
+            self._aside(as_json({"error": fields}))
         else:
-            click.echo(f"error: {code}: {safe(' '.join(message.splitlines()))}", err=True)
+            self._aside(f"error: {code}: {safe(' '.join(message.splitlines()))}")
+
+    def _aside(self, line: str) -> None:
+        with suppress(OSError):  # nowhere is left to tell it; the exit code still does
+            click.echo(line, err=True)
 
 
 def error_fields(error: OsqueueError) -> dict[str, Any]:

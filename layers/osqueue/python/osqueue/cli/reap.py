@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from types import FrameType
 from typing import Any, Protocol
 
 import click
@@ -23,8 +21,9 @@ from ..stores.counting import CountingStore
 from ..transports.address import open_transport
 from ..transports.base import Transport
 from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at, queues_of
-from .output import Output
+from .output import Output, Unwritten
 from .queues import each_queue
+from .signals import ended_by
 from .telling import events_option
 
 COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
@@ -117,17 +116,9 @@ def _forever(
     store = open_at(address)
     if queue is not None:
         known(Queue[Any](store, queue, timeout=timeout))
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with ended_by(signal.SIGTERM, signal.SIGINT) as ending:
         one_pass = partial(passes, store, queue, timeout, sinks)
-        keep_reaping(output, election_of(store, queue, every), one_pass, every, stop)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        keep_reaping(output, election_of(store, queue, every), one_pass, every, ending)
 
 
 def election_of(store: CountingStore, queue: str | None, every: float) -> Election:
@@ -173,7 +164,10 @@ def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, Row | Osque
             did = ", ".join(
                 f"{field} {value:,}" for field, value in row.items() if field != "queue" and value
             )
-            if output.tables:
-                click.echo(f"{name}: {did}")
-            else:
-                output.document(row)
+            try:
+                if output.tables:
+                    output.text(f"{name}: {did}")
+                else:
+                    output.document(row)
+            except Unwritten as error:  # the work goes on
+                output.error(error.code, error.message, queue=name)

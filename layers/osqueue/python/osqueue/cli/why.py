@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from .options import StoreCommand, known_if_missing, open_queue, store_arguments
-from .output import Output, safe
+from .output import Output
 
 EPILOG = """\b
 Examples:
@@ -30,7 +30,7 @@ def why(output: Output, address: str, queue: str, job_id: str, timeout: float) -
         found = q.story(job_id)
     if output.tables:
         for line in found.lines():
-            click.echo(safe(line))
+            output.text(line)
         return
     document: dict[str, Any] = msgspec.structs.asdict(found)
     output.document(document)

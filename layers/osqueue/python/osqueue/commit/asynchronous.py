@@ -64,6 +64,9 @@ class AsyncOutbox:
     def put(self, events: Sequence[Event]) -> None:
         """Tell the events of one commit: at once, or after those that are being told."""
         self._events.append(events)
+        self._start()
+
+    def _start(self) -> None:
         if self._task is not None and not self._task.done():
             return
         while self._events:
@@ -79,6 +82,16 @@ class AsyncOutbox:
             if not self._events:
                 return
             told = self._tell(self._events.popleft())
+
+    async def drain(self, seconds: float) -> int:
+        """Wait until all is told, so long at most; answers how many events were not, and forgets them."""
+        self._start()
+        if self._task is not None and not self._task.done():
+            await asyncio.wait({self._task}, timeout=seconds)
+            self._task.cancel()  # to no effect if it is done
+        left = sum(map(len, self._events))
+        self._events.clear()
+        return left
 
     async def room(self) -> None:
         """Wait a moment for listeners that are slower than the commits."""
@@ -119,6 +132,16 @@ class AsyncGroup:
         self._task = asyncio.create_task(self._fly())
 
     async def _fly(self) -> None:
+        try:
+            await self._fly_all()
+        except asyncio.CancelledError:
+            if (
+                self._waiting
+            ):  # those who came while all tasks were being cancelled, to tidy up after themselves
+                self._take_off()
+            raise
+
+    async def _fly_all(self) -> None:
         while self._waiting:
             riders = boarding(self._waiting)
             if not riders:

@@ -36,6 +36,8 @@ LEAVE_GRACE_SECONDS = 1.0  # a rider outwaits its flight's own deadline by this 
 LINGER_SHARE = 0.5  # of the last flight's time that the next one waits for those who just landed
 LINGER_SECONDS_MAX = 0.005
 
+TORN = "the thread that flew this operation was interrupted. It may still be applied."
+
 
 class Rider(Struct, eq=False):
     """One caller's operations on their way."""
@@ -64,7 +66,10 @@ class Flight:
         deadline = max([rider.deadline for rider in riders])
         self.flow: Flow[Answer] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
-        self.torn = False  # interrupted between two effects, inside the protocol: nobody can resume it
+        self.answer: Answer | None = None
+        self.torn = (
+            False  # interrupted outside an effect, inside the protocol or after it: nobody can resume it
+        )
 
     def run(self, perform: Callable[[Effect], Any]) -> Answer:
         """Fly, or fly on. An effect that was interrupted counts as one whose reply was lost."""
@@ -74,7 +79,8 @@ class Flight:
             try:
                 self.pending = self.flow.send(reply)
             except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+                self.answer = answer = stop.value
+                return answer  # type: ignore[no-any-return]
             self.torn = False
             reply = perform(self.pending)
 
@@ -93,9 +99,10 @@ class Flight:
         return chores
 
     def crash(self, error: BaseException) -> None:
-        """Hand every rider the error."""
+        """Hand every rider that has no answer the error."""
         for rider in self.riders:
-            rider.error = error
+            if rider.answer is None:
+                rider.error = error
 
 
 def give_back(answer: Answer) -> list[Op]:
@@ -138,9 +145,10 @@ def _items(riders: Sequence[Rider]) -> int:
 class BlockingGroup:
     """Group commit for threads."""
 
-    _flying: bool
+    _pilot: Rider | None
     _expected: int
     _lingering: Rider | None
+    _flight: Flight | None
 
     def __init__(self, writer: Writer, driver: BlockingDriver, outbox: Outbox) -> None:
         self.writer = writer
@@ -158,23 +166,31 @@ class BlockingGroup:
             self._start_afresh(machine)
         rider = Rider(ops, deadline, threading.Lock(), look)
         rider.wake.acquire()
+        try:
+            self._board(rider)
+            while rider.answer is None and rider.error is None:
+                if rider.lead:
+                    rider.lead = False
+                    self._fly(rider)
+                else:
+                    self._wait(rider, machine)
+            if rider.error is not None:
+                raise rider.error
+            assert rider.answer is not None
+            return rider.answer
+        except BaseException:
+            self._leave(rider)
+            raise
+
+    def _board(self, rider: Rider) -> None:
         with self._lock:
             self._waiting.append(rider)
-            rider.lead = not self._flying
-            self._flying = True
+            if self._pilot is None:
+                self._pilot = rider
+                rider.lead = True
             if len(self._waiting) == self._expected and self._lingering is not None:
                 _signal((self._lingering,))
                 self._lingering = None
-        while rider.answer is None and rider.error is None:
-            if rider.lead:
-                rider.lead = False
-                self._fly(rider)
-            else:
-                self._wait(rider, machine)
-        if rider.error is not None:
-            raise rider.error
-        assert rider.answer is not None
-        return rider.answer
 
     def _start_afresh(self, machine: Machine) -> None:
         """At first, and in a fork's child, where what was in the air belongs to the parent."""
@@ -182,60 +198,61 @@ class BlockingGroup:
         self._lock = threading.Lock()
         self._lingering = None  # the leader, while it waits for others to come along
         self._waiting: list[Rider] = []
-        self._flying = False
-        self._interrupted: Flight | None = None
+        self._pilot = None  # who has the controls; None: nobody flies
+        self._flight = None  # in the air
+        self._interrupted: Flight | None = None  # in the air no more, to be flown on
         self._expected = 1  # riders of the last flight: as many are likely to come again
         self._linger = 0.0  # seconds that the next one may wait for them
 
     def _wait(self, rider: Rider, machine: Machine) -> None:
-        try:
-            patience = max(0.0, rider.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS
-            woken = rider.wake.acquire(timeout=patience)
-        except BaseException:
-            self._leave(rider)
-            raise
+        patience = max(0.0, rider.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS
+        woken = rider.wake.acquire(timeout=patience)
         if not woken and rider.answer is None and not rider.lead:
-            self._leave(rider)
             raise Timeout("the queue was too busy to answer this operation in time. It may still be applied.")
 
     def _leave(self, rider: Rider) -> None:
+        """This caller gives up, or its thread was interrupted, wherever: the others go on.
+
+        Somebody else flies its flight on, unless the protocol itself was torn. What it was granted is given back.
+        """
         with self._lock:
             rider.gone = True
-            if rider.lead:
-                self._pass_on()
+            flight = self._flight if self._pilot is rider else None
+            chores = give_back(rider.answer) if rider.answer is not None else []
+            if flight is not None and flight.answer is not None:
+                chores = flight.land(flight.answer)
+            elif flight is not None and flight.torn:
+                flight.crash(Unavailable(TORN))
+            elif flight is not None:
+                self._interrupted = flight
+            if chores:
+                self._waiting.insert(0, Rider(tuple(chores), rider.deadline, None))
+            if self._pilot is rider:
+                self._flight = self._lingering = None
+                self._pass_on(flight.riders if flight is not None else ())
+        _signal([each for each in flight.riders if not each.waits()] if flight is not None else ())
 
     def _fly(self, leader: Rider) -> None:
-        """One flight with this thread at the controls."""
-        flight: Flight | None = None
+        """One flight with this thread at the controls. An interruption leaves it to ``_leave`` to pass them on."""
         began = self.driver.machine.monotonic()
-        answer: Answer | None = None
+        if self._expected > len(self._waiting):
+            self._await_others(leader)
+        with self._lock:
+            self._lingering = None
+            flight = self._interrupted or Flight(self.writer, boarding(self._waiting))
+            self._interrupted, self._flight = None, flight
         try:
-            if self._expected > len(self._waiting):
-                self._await_others(leader)
-            with self._lock:
-                self._lingering = None
-                flight = self._interrupted
-                self._interrupted = None
-                if flight is None:
-                    flight = Flight(self.writer, boarding(self._waiting))
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
-            assert flight is not None
             flight.crash(error)
-        except BaseException:
-            self._abandon(leader, flight)
-            raise
-        try:
-            if answer is not None:
-                self._land(flight, answer, leader)
-        finally:
-            with self._lock:
-                self._expected = len(flight.riders)
-                self._linger = min(
-                    LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE
-                )
-                self._pass_on()
-            _signal(flight.riders)
+        else:
+            self._land(flight, answer, leader)
+        _signal(flight.riders)
+        with self._lock:
+            self._flight = None
+            self._expected = len(flight.riders)
+            self._linger = min(LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE)
+            self._pass_on()
         self.outbox.deliver()
 
     def _land(self, flight: Flight, answer: Answer, leader: Rider) -> None:
@@ -245,21 +262,6 @@ class BlockingGroup:
                 self._waiting.insert(0, Rider(tuple(chores), leader.deadline, None))
         if answer.events:
             self.outbox.put(answer.events)
-
-    def _abandon(self, leader: Rider, flight: Flight | None) -> None:
-        """This thread was interrupted: somebody else flies on, unless the protocol itself was torn."""
-        leader.gone = True
-        torn = flight is not None and flight.torn
-        if flight is not None and torn:
-            flight.crash(
-                Unavailable("the thread that flew this operation was interrupted. It may still be applied.")
-            )
-        with self._lock:
-            self._lingering = None
-            self._interrupted = None if torn else flight
-            self._pass_on(flight.riders if flight is not None else ())
-        if flight is not None and torn:
-            _signal(flight.riders)
 
     def _await_others(self, leader: Rider) -> None:
         """Wait a moment for as many as came last time."""
@@ -273,7 +275,8 @@ class BlockingGroup:
         """Give the controls to a caller that still waits, if there is one. Called with the lock held."""
         for rider in (*riders, *self._waiting):
             if rider.waits():
+                self._pilot = rider
                 rider.lead = True
                 _signal((rider,))
                 return
-        self._flying = False
+        self._pilot = None

@@ -60,6 +60,7 @@ from ..stores.base import (
     Written,
 )
 from ..stores.base import Request as StoreRequest
+from . import patience
 from .effects import All, Flow, Sleep
 from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
@@ -68,12 +69,6 @@ from .writer import HEAD, Head, Writer
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 COMPANY_MS = 10_000  # a writer seen this recently may be waiting
-# How long an announced request waits before it looks again, as shares of what a combiner's round takes. Chosen in
-# the simulator, for throughput with 8 to 256 writers on the latencies of S3 and on equal ones.
-WAIT_FIRST = 0.5  # the look itself takes the other half
-WAIT_NEXT = 0.1
-WAIT_JITTER = 0.1
-WAIT_AHEAD = 0.7  # of a look at the head
 CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
 BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
@@ -118,6 +113,7 @@ class _Commit:
         self.reader = Reader(writer)
         self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
+        self.troubled = False  # did the store fail a request of this round?
         self.unsure: dict[bytes, tuple[Event, ...]] = {}  # of swaps whose answer was lost, by commit
         self.sent = False  # has anything been written that could apply the request?
 
@@ -139,11 +135,8 @@ class _Commit:
         writer.check_process()
         writer.forget_old_blocks()
         head = writer.head
-        while head is None or self.is_old(head):
-            head = yield from writer.read_head()
-            if head is not None:
-                break
-            yield from self.pause(writer.commit_seconds)
+        if head is None or self.is_old(head):
+            head = yield from self.reread()
         return writer.identify(self.ops, head.state), head
 
     def is_old(self, head: Head) -> bool:
@@ -175,9 +168,8 @@ class _Commit:
                 continue
             own = reduction.outcomes.get(request.identity)
             changes = reduction.changed or (contended and bool(reduction.missing))
-            if self.clock_is_wanted(
-                state, changes or reduction.crowded
-            ):  # writers are forgotten as time goes by
+            # A crowded head may have room again: it forgets idle writers as time goes by.
+            if self.clock_is_wanted(state, changes or reduction.crowded):
                 yield from self.tell_time()
                 continue
             if own is not None and changes:
@@ -202,10 +194,12 @@ class _Commit:
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock, until it answers: a lease granted at an old time would be over at once."""
+        tries = 0
+        yield from self.writer.measure_clock()
         while self.writer.clock_is_due():
+            tries += 1
+            yield from self.pause(self.backoff(tries))
             yield from self.writer.measure_clock()
-            if self.writer.clock_is_due():
-                yield from self.pause(self.writer.commit_seconds)
 
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
@@ -231,11 +225,10 @@ class _Commit:
         It is tried again under the same epoch and identity while there is none, so a late first try does no harm.
         Once another writer's head is there, this one's can never appear.
         """
-        while True:
-            head = yield from self.reread()
-            if head.version is not None:
-                break
-            yield from self.pause(self.writer.commit_seconds)
+        tries = 0
+        while (head := (yield from self.reread())).version is None:
+            tries += 1
+            yield from self.pause(self.backoff(tries))
             reduction = yield from self.reduce(head, [request], load=False)
             assert reduction is not None
             answer = yield from self.swap(request, head, reduction, ())
@@ -262,14 +255,17 @@ class _Commit:
         put = Put(intents.announced(writer.root) + key, intents.intent_body(request), durable=False)
         self.sent = True
         landed = isinstance((yield put), Written)
-        rounds = 0
+        rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or self.my_turn()
-            if not self.lost:
-                yield from self.pause(self.until_news(rounds, mine))
+            mine = rounds > PATIENT_ROUNDS or patience.is_turn(writer)
+            troubles = troubles + 1 if self.troubled else 0
+            if troubles > 1:
+                yield from self.pause(self.backoff(troubles))
+            elif not self.lost:
+                yield from self.pause(patience.until_news(writer, rounds, mine))
             self.in_time(0.0)
-            self.lost = False
+            self.lost = self.troubled = False
             began = self.now()
             head, landed, listed = yield from self.survey(put, landed, mine)
             if head is None:
@@ -284,24 +280,6 @@ class _Commit:
                     writer.combine_seconds += 0.2 * (self.now() - began - writer.combine_seconds)
             if answer is not None:
                 return answer
-
-    def until_news(self, rounds: int, mine: bool) -> float:
-        """Seconds until another look is worth its request: this is the window of the group commit."""
-        writer = self.writer
-        jitter = WAIT_JITTER * writer.machine.uniform()
-        if rounds > 1:
-            return writer.combine_seconds * (WAIT_NEXT + jitter)
-        if not mine:
-            return writer.combine_seconds * (WAIT_FIRST + jitter)
-        # The winner of the last swap is ahead of those it took along by one look at the head.
-        return writer.survey_seconds * WAIT_AHEAD if writer.ahead else 0.0
-
-    def my_turn(self) -> bool:
-        """Draw lots: of a crowd of writers only a few should try to combine, or they read the same for nothing."""
-        head = self.writer.head
-        crowd = head.state.load if head is not None else 1
-        wanted = max(limits.COMBINERS_MIN, min(limits.COMBINERS_MAX, crowd / limits.CROWD_PER_COMBINER))
-        return crowd <= wanted or self.writer.machine.uniform() < wanted / crowd
 
     def survey(self, put: Put, landed: bool, mine: bool) -> Flow[tuple[Head | None, bool, Listed | None]]:
         """Publish what has not landed yet, read the head and, if it is this writer's turn, the announcements.
@@ -402,10 +380,12 @@ class _Commit:
             replies = yield All((again, *(Get(place + name.key) for name in unread)))
             head = writer.see(replies[0], began) or head
             for name, reply in zip(unread, replies[1:], strict=True):
-                if isinstance(reply, Found) and (told := intents.read_intent(name, reply.body)) is not None:
-                    self.heard[name.key] = told
+                if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
+                    self.heard[name.key] = one
                     live.append(name.key)
-        return intents.within_bytes([self.heard[key] for key in live]), tuple(done), head
+        # Runs of one batch share a request, and its keys differ with the seals of their time.
+        told = {self.heard[key].identity: self.heard[key] for key in live}
+        return intents.within_bytes(list(told.values())), tuple(done), head
 
     def hears(self, name: intents.IntentName, head: Head) -> bool:
         """Is an announced request known without reading its object?"""
@@ -481,11 +461,11 @@ class _Commit:
     def reread(self) -> Flow[Head]:
         """GET the head until the store answers or the deadline passes."""
         self.in_time(0.0)
-        while True:
-            head = yield from self.writer.read_head()
-            if head is not None:
-                return head
-            yield from self.pause(self.writer.commit_seconds)
+        tries = 0
+        while (head := (yield from self.writer.read_head())) is None:
+            tries += 1
+            yield from self.pause(self.backoff(tries))
+        return head
 
     def pause(self, seconds: float) -> Flow[None]:
         """Sleep, unless that would pass the deadline."""
@@ -511,6 +491,12 @@ class _Commit:
         """Remember why a request brought no definite success."""
         if isinstance(reply, Failed):
             self.failure = reply.error
+            self.troubled = True
+
+    def backoff(self, tries: int) -> float:
+        """Seconds until the next try after so many in a row that failed, and half of what is left at most."""
+        left = (self.deadline - self.now()) / 2
+        return min(patience.backoff(self.writer, tries), max(left, SLEEP_SECONDS_MIN))
 
     def now(self) -> float:
         return self.writer.machine.monotonic()

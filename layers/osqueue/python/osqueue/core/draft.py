@@ -113,7 +113,6 @@ class Draft:
         "observed",
         "promoted",
         "result_ttls",
-        "seals",
         "sessions",
         "sessions_bytes",
         "settings",
@@ -150,7 +149,6 @@ class Draft:
         self._known: set[bytes] | None = None
         self.tombstones = set(state.tombstones)
         self.delayed_tombstones = dict(state.delayed_tombstones)
-        self.seals = state.seals
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.observed = context.observed
@@ -310,17 +308,22 @@ class Draft:
         self, lease: Lease, how: str, error: str = "", error_type: str = "", trace: str | None = None
     ) -> Job:
         """End a lease; the job, with the attempt in its history, is nowhere until it is put somewhere."""
-        del self.leases[lease.job.key]
-        self.leases_bytes -= lease_weight(lease)
         job = lease.job
+        history = self.ended(lease, how, error, error_type)
+        return replace(job, history=history, trace=job.trace if trace is None else trace)
+
+    def ended(self, lease: Lease, how: str, error: str = "", error_type: str = "") -> tuple[Attempt, ...]:
+        """End a lease; the job's history with the attempt. The job is nowhere until it is put somewhere."""
+        job = lease.job
+        del self.leases[job.key]
+        self.leases_bytes -= lease_weight(lease)
         if how == STALLED:
             ended = min(self.now, lease.expires_ms)
             attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, beat_ms=lease.beat_ms)
         else:
             error = error[:HISTORY_ERROR_CHARS]
             attempt = Attempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
-        history = (*job.history[1 - HISTORY_MAX :], attempt)
-        return replace(job, history=history, trace=job.trace if trace is None else trace)
+        return (*job.history[1 - HISTORY_MAX :], attempt)
 
     def bury(self, job: Job) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
@@ -337,6 +340,7 @@ class Draft:
         job: Job,
         state: str,
         *,
+        history: tuple[Attempt, ...] | None = None,
         token: str = "",
         result: Content = b"",
         codec: str = "",
@@ -344,11 +348,16 @@ class Draft:
         origin: str,
         cause: str,
     ) -> None:
-        """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty."""
+        """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty.
+
+        ``history`` is its own with the attempt that has just ended, if there is one.
+        """
+        if history is None:
+            history = job.history
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = Finished(
-            replace(job, payload=b""),
+            replace(job, payload=b"", history=history),
             state,
             self.now,
             token,
@@ -366,7 +375,7 @@ class Draft:
             self.counts[state] += 1
         self.changed = True
         if self.observed:
-            self.event(job, origin, state, cause, job.history[-1].worker if job.history else "")
+            self.event(job, origin, state, cause, history[-1].worker if history else "")
 
     def add_finished(self, row: Finished) -> None:
         """Keep a row of a job that is over."""
@@ -387,10 +396,11 @@ class Draft:
         """The next state, one commit on, of ``load`` requests; ``listed``: the intents were looked for."""
         state = self.state
         hour = limits.HOUR_MS
-        marks, seals = state.marks, self.seals
-        if not seals or not marks or self.now - marks[-1][0] >= hour:
+        marks, seals = state.marks, state.seals
+        due = not marks or self.now - marks[-1][0] >= hour
+        if due or not seals:
             seals = (*seals[-1:], self.context.commit)  # random, and told to nobody who may not read the head
-        if not marks or self.now - marks[-1][0] >= hour:
+        if due:
             keep = self.now - limits.GC_HORIZON_MS
             old = [mark for mark in marks if mark[0] < keep]  # the newest of them is the horizon
             marks = (*old[-1:], *(mark for mark in marks if mark[0] >= keep), (self.now, state.seq + 1))

@@ -2,7 +2,8 @@
 
 A purge takes jobs that are over out of the head and the dead letters (``erase``), and *blanks* them in every object
 that may be read again: the content becomes zeros, the texts become x's, and every length stays as it was, so that the
-object keeps its name, its layout and whoever refers to it.
+object keeps its name, its layout and whoever refers to it. A job that may run again, were its object to be believed, is
+marked besides: zeros are the payload of nobody knows which serialiser, and one beside the head stays a reference.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from .state import (
 from .wire import Footer, born_of, cut_rows, decode_footer, frame, pack_length, unframe, unpack_length
 
 R = TypeVar("R", bound=Row)
+
+PURGED = 100  # the priority of a blank job: as long as a real one when encoded, and nobody's
 
 
 # ── In the head ──────────────────────────────────────────────────────────────
@@ -98,7 +101,24 @@ def _text(text: str) -> str:
 
 
 def blank_job(job: Job) -> Job:
-    """The job without what clients and workers wrote, in the same number of bytes."""
+    """The job without what clients and workers wrote, in the same number of bytes, and marked."""
+    return replace(_without_words(job), priority=PURGED)
+
+
+def is_blank(job: Job) -> bool:
+    """Was this job purged?
+
+    By its mark. Where there is none, zeros tell: no JSON holds one, and of MessagePack a zero alone is a number.
+    """
+    if job.priority == PURGED:
+        return True
+    payload = job.payload
+    if not isinstance(payload, bytes) or not payload or any(payload):
+        return False
+    return job.codec == "json" or (job.codec == "msgpack" and len(payload) > 1)
+
+
+def _without_words(job: Job) -> Job:
     return replace(
         job,
         payload=_content(job.payload),
@@ -113,8 +133,8 @@ def _blank_attempt(attempt: Attempt) -> Attempt:
 
 
 def blank_row(row: Finished) -> Finished:
-    """The same for a finished job."""
-    return replace(row, job=blank_job(row.job), result=_content(row.result), why=_text(row.why))
+    """The same for a finished job. It needs no mark: it never runs again, and tables and the archive tell of it."""
+    return replace(row, job=_without_words(row.job), result=_content(row.result), why=_text(row.why))
 
 
 def blank_state(state: State, keys: Collection[bytes]) -> State:
@@ -155,7 +175,8 @@ def blank_object(
 ) -> bytes | None:
     """A segment or a table with its rows changed, none of them in length; None: one cannot keep its length."""
     footer = decode_footer(data, name)
-    assert isinstance(footer, Footer)
+    if not isinstance(footer, Footer):
+        raise Damaged(f"{name} is cut short. See docs/operations.md.")
     out = bytearray(data)
     for info in footer.blocks:
         rest = unframe(magic, data[info.offset : info.offset + info.length], name)

@@ -355,6 +355,8 @@ def outcome(codes: Sequence[Code]) -> Outcome:
     """Compress one code per item into runs."""
     if len(codes) == 1:
         return _ALONE[codes[0]]
+    if codes and codes.count(codes[0]) == len(codes):
+        return Outcome(((int(codes[0]), len(codes)),))
     return Outcome(tuple([(int(code), len(list(run))) for code, run in groupby(codes)]))
 
 

@@ -309,10 +309,11 @@ def _complete(draft: Draft, item: Completion) -> Code:
         return _completed_before(draft, item)
     if isinstance(item.result, Body) and born_of(item.result.name) < draft.gc_floor:
         return Code.STALE
-    job = draft.end(lease, COMPLETED)
+    job = lease.job
     draft.finish(
         job,
         COMPLETED,
+        history=draft.ended(lease, COMPLETED),
         token=item.token,
         result=item.result,
         codec=item.codec if not item.result or item.codec != job.codec else "",
@@ -385,8 +386,8 @@ def _abort(draft: Draft, held: Held, why: str) -> Code:
 
 
 def _cancel_leased(draft: Draft, lease: Lease, why: str) -> Code:
-    job = draft.end(lease, CANCELLED)
-    draft.finish(job, CANCELLED, why=why, origin=PROCESSING, cause="cancel")
+    history = draft.ended(lease, CANCELLED)
+    draft.finish(lease.job, CANCELLED, history=history, why=why, origin=PROCESSING, cause="cancel")
     return Code.CANCELLED
 
 

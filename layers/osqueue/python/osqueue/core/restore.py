@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from . import settle, sweep, tables
 from .audit import live_keysum, spans_of
 from .draft import Context, Draft, Object
+from .erase import is_blank
 from .state import (
     ECHO,
     ENDED,
@@ -149,6 +150,9 @@ class Sieve:
         return job if job.run >= self.seq else replace(job, run=self.seq)
 
     def _ended(self, job: Job, *, leased: bool) -> bool:
+        if is_blank(job):  # whatever is told of it: as a dead letter it could be redriven
+            self.erased += 1
+            return True
         ending = self.evidence.endings.get(job.key)
         if ending is not None and ending.state != FAILED and ending.run >= job.run:
             self.finished += 1
@@ -160,24 +164,10 @@ class Sieve:
                 again = replace(job, attempt=ending.attempt, history=history, run=self.seq, due_ms=0)
                 self.dead.append(again)
                 return True
-        if _blank(job):
-            self.erased += 1
-            return True
         if isinstance(job.payload, Body) and job.payload.name in self.evidence.gone:
             self.payloads_gone += 1
             return True
         return False
-
-
-def _blank(job: Job) -> bool:
-    """Was the job purged after the backup was made? What stood in the backup of it is zeros (``core.erase``).
-
-    No JSON holds a zero, and of MessagePack a zero alone is a number.
-    """
-    payload = job.payload
-    if not isinstance(payload, bytes) or not payload or any(payload):
-        return False
-    return job.codec == "json" or (job.codec == "msgpack" and len(payload) > 1)
 
 
 def restore(
@@ -238,6 +228,7 @@ def _sifted(
     }
     dead = _backlog(backup.dead, sieve, spans)
     finished = (*_finished(backup.finished, evidence), *evidence.rows)
+    over = {key for key, ending in evidence.endings.items() if ending.state != FAILED}
     return replace(
         backup,
         epoch=life.epoch,
@@ -263,6 +254,7 @@ def _sifted(
         delayed_tombstones={},
         tables=evidence.tables,
         forgotten=life.seq,
+        result_ttls={key: ttl for key, ttl in backup.result_ttls.items() if key not in over},
     )
 
 

@@ -80,11 +80,7 @@ def _settle_lanes(draft: Draft) -> None:
 
 # ── Delayed jobs ─────────────────────────────────────────────────────────────
 def _settle_delayed(draft: Draft) -> None:
-    """Spill all but the soonest of the window; merge small segments so that few of them ever have to be read.
-
-    Merging the smallest together (size-tiered, as log-structured merge trees do) rewrites each job about
-    log N times in its life.
-    """
+    """Spill all but the soonest of the window; merge segments so that few of them ever have to be read."""
     if draft.delayed_bytes > limits.DELAYED_BYTES_MAX:
         sizes = accumulate(map(weight, draft.delayed))
         keep = sum(1 for _ in takewhile(lambda size: size <= limits.DELAYED_BYTES_MAX // 2, sizes))
@@ -100,20 +96,40 @@ def _merge_delayed(draft: Draft) -> None:
     fresh = {item.name for item in draft.spills}  # cannot have been read yet
     lost = {name for name, _ in draft.context.unreadable}
     known = [span for span in draft.delayed_spans if span.name not in fresh and span.name not in lost]
-    smallest = sorted(known, key=lambda span: (span.size, span.name))[: DELAYED_SPANS_SOFT // 2]
-    while sum(span.size for span in smallest) > limits.SEGMENT_BYTES_MAX:
-        smallest.pop()
-    if len(smallest) < 2:
-        return
-    read = {span.name: _remaining(draft, span) for span in smallest}
+    read = {span.name: _remaining(draft, span) for span in _to_merge(known)}
     runs = [jobs for jobs in read.values() if jobs is not None]
-    if len(runs) < len(smallest):
+    if not runs or len(runs) < len(read):
         return
     merged = [job for job in heapq.merge(*runs, key=due_order) if job.key not in draft.tombstones]
     draft.tombstones.difference_update(job.key for jobs in runs for job in jobs)
     draft.delayed_spans = [span for span in draft.delayed_spans if span.name not in read]
     if merged:
         draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, merged)))
+    draft.changed = True
+
+
+def _to_merge(spans: list[Span]) -> list[Span]:
+    """The smallest that are of like size, or none. What counts is what is left of them.
+
+    Size-tiered, as log-structured merge trees do it: each job is rewritten about log N times in its life, and those
+    that are left, each much larger than all before it or too large for two of them to be one, are few.
+    """
+    group: list[Span] = []
+    size = 0
+    for span in sorted(spans, key=lambda span: (_left(span), span.name)):
+        if size + _left(span) > limits.SEGMENT_BYTES_MAX or len(group) == DELAYED_SPANS_SOFT // 2:
+            break
+        if _left(span) > tables.LARGER_MAX * size:
+            if len(group) > 1:
+                break
+            group, size = [], 0
+        group.append(span)
+        size += _left(span)
+    return group if len(group) > 1 else []
+
+
+def _left(span: Span) -> int:
+    return span.size - span.offset
 
 
 def _remaining(draft: Draft, span: Span) -> list[Job] | None:

@@ -302,8 +302,8 @@ def keysum(key: bytes) -> int:
 
 def key_text(key: bytes) -> str:
     """The key as callers see it: a UUID's usual form."""
-    text = key.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    text = key.hex("-", 2)
+    return f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}"
 
 
 def keysums(jobs: Iterable[Job]) -> int:
@@ -333,13 +333,15 @@ def weight(job: Job) -> int:
 
 def _texts_weight(job: Job) -> int:
     """The share of what most jobs lack."""
-    total = len(job.kind.encode())
+    total = len(job.kind.encode()) if job.kind else 0
     if job.client_id:
         total += 3 + len(job.client_id.encode())
     if job.trace:
         total += 3 + len(job.trace.encode())
     for attempt in job.history:
-        total += 60 + len(attempt.worker.encode()) + len(attempt.error.encode()) + len(attempt.error_type)
+        total += 60 + len(attempt.worker.encode())
+        if attempt.error or attempt.error_type:
+            total += len(attempt.error.encode()) + len(attempt.error_type.encode())
     return total
 
 
@@ -353,7 +355,8 @@ def finished_weight(row: Finished) -> int:
     result = row.result
     inline = len(result) if type(result) is bytes else BODY_WEIGHT
     spent = BODY_WEIGHT if row.spent is not None else 0
-    return weight(row.job) + FINISHED_WEIGHT + inline + len(row.why.encode()) + spent
+    why = len(row.why.encode()) if row.why else 0
+    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent
 
 
 OUTCOMES_FREE = (

@@ -6,7 +6,6 @@ rewritten segments, merged tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from .. import limits
 from . import settle, sweep
 from .draft import Draft
+from .erase import is_blank
 from .ops import (
     Amend,
     Cancel,
@@ -197,11 +197,14 @@ def configure(draft: Draft, op: Configure) -> Outcome:
 
 
 def redrive(draft: Draft, op: Redrive) -> Outcome:
-    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at); UNREADABLE when it got no further.
+    """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at).
 
-    (RETRY, 0) first: what the caller chose its keys from has moved.
+    In place of OK: LANES when it queued none because there was no lane for one that matched; RETRY when what the
+    caller chose its keys from has moved. In place of EMPTY: RETRY when the next jobs had not been read, so that the
+    caller has to ask again for the rest; UNREADABLE when nobody can read them.
     """
     draft.blocked = False
+    found, end = Code.OK, Code.EMPTY
     moved = looked = 0
     keys = None if op.keys is None else frozenset(op.keys)
     kept: list[Job] = []
@@ -209,6 +212,7 @@ def redrive(draft: Draft, op: Redrive) -> Outcome:
         need = draft.dead.refill(draft.blocks, set())
         if need is not None:
             draft.need(need)
+            end = Code.UNREADABLE if draft.blocked else Code.RETRY
             break
         if not draft.dead.ready:
             break
@@ -218,36 +222,42 @@ def redrive(draft: Draft, op: Redrive) -> Outcome:
         looked += 1
         # A run of its own, even if it is cancelled before anybody claims it: the archive has a record of the last one.
         again = replace(job, attempt=0, run=job.run + 1)
-        if not _matches(job, op, keys) or not draft.queue(again):
+        if not _matches(job, op, keys):
             kept.append(job)
-            continue
-        moved += 1
-        draft.count("redriven")
-        draft.event(again, FAILED, QUEUED, "redrive")
-    keep: Callable[[Job], None] = draft.dead.push_front
-    if looked < op.scan:
-        for job in reversed(kept):
-            keep(job)
-    else:  # the caller will look at the rest next, so what was looked at goes to the back
+        elif not draft.queue(again):
+            kept.append(job)
+            found = Code.LANES
+        else:
+            moved += 1
+            draft.count("redriven")
+            draft.event(again, FAILED, QUEUED, "redrive")
+    if looked >= op.scan or end == Code.RETRY:
+        # The caller will look at the rest next, so what was looked at goes to the back.
         for job in kept:
             draft.dead.push(job, 0)
-    draft.changed |= moved > 0 or (bool(kept) and looked >= op.scan)
-    return Outcome(((Code.OK, moved), (Code.UNREADABLE if draft.blocked else Code.EMPTY, looked)))
+        draft.changed |= bool(kept)
+    else:
+        for job in reversed(kept):
+            draft.dead.push_front(job)
+    return Outcome(((Code.OK if moved else found, moved), (end, looked)))
 
 
 def _matches(job: Job, op: Redrive, keys: frozenset[bytes] | None) -> bool:
-    if keys is not None and job.key not in keys:
+    if (keys is not None and job.key not in keys) or is_blank(job):  # blank: a purge is about to forget it
         return False
     error = job.history[-1].error if job.history else ""
     return (op.kinds is None or job.kind in op.kinds) and op.error in error
 
 
 def upkeep(draft: Draft, op: Sweep) -> Outcome:
-    """Answers how many leases had ended, and how many jobs had become due, when this reduction began."""
-    sweep.forget_dead(draft)
+    """Answers how many leases had ended, and how many jobs had become due, when this reduction began.
+
+    RETRY in place of the first OK: another sweep would let go of more dead letters.
+    """
     if op.flush:
-        settle.shelve(draft)
-    return Outcome(((Code.OK, draft.expired), (Code.OK, draft.promoted)))
+        settle.shelve(draft)  # first: it makes room for the letters
+    more = sweep.forget_dead(draft)
+    return Outcome(((Code.RETRY if more else Code.OK, draft.expired), (Code.OK, draft.promoted)))
 
 
 def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:

@@ -34,6 +34,7 @@ from .state import (
 from .wire import Block
 
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
+LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane is free for them, are due again
 
 
 def wants_time(state: State, now: int) -> bool:
@@ -78,7 +79,11 @@ def _stall(draft: Draft, lease: Lease) -> None:
 
 
 def _promote(draft: Draft) -> None:
-    """Move due jobs to their lanes, the longest due first; one whose lane would be too many waits on."""
+    """Move due jobs to their lanes, the longest due first; one whose lane would be too many waits on.
+
+    Those from segments make way: if they were due as before, each commit would take the same ones out and find no
+    room for them, and those behind them would never have their turn.
+    """
     due, until = _take_from_segments(draft)
     at = bisect_right(draft.delayed, until, key=lambda job: job.due_ms)
     window = draft.delayed[:at]
@@ -86,7 +91,7 @@ def _promote(draft: Draft) -> None:
     draft.delayed_bytes -= sum(map(weight, window))
     for job in sorted([*due, *window], key=due_order):
         if not _queue_due(draft, job):
-            draft.delay(job)
+            draft.delay(replace(job, due_ms=draft.now + LANE_WAIT_MS) if due else job)
 
 
 def _queue_due(draft: Draft, job: Job) -> bool:
@@ -165,17 +170,21 @@ def _after(span: Span, block: Block, taken: int) -> Span | None:
     return replace(left, offset=following, length=block.next_length, skip=0, due_ms=block.jobs[-1].due_ms)
 
 
-def forget_dead(draft: Draft) -> None:
-    """Let go of dead letters older than their TTL; the archive keeps their record."""
+def forget_dead(draft: Draft) -> bool:
+    """Let go of dead letters older than their TTL; the archive keeps their record. Are there more of them?
+
+    The head holds what is let go of until the next commit, so one commit takes only so many. The traceback, most of
+    a letter's bytes, goes at once, as it did from the row that told the archive.
+    """
     limit = draft.now - draft.settings.dead_ttl_ms
     while True:
         need = draft.dead.refill(draft.blocks, set())
         if need is not None:
             draft.need(need)
-            return
+            return need.place in draft.needs  # or else nobody can read it
         if not draft.dead.ready or draft.dead.ready[0].history[-1].ended_ms > limit:
-            return
+            return False
         if draft.finished_bytes > 2 * limits.FINISHED_BYTES_MAX:
-            return  # the rest in the next pass, or the head would have to hold them all
-        job = draft.dead.pop()
+            return True
+        job = replace(draft.dead.pop(), trace="")
         draft.finish(job, FAILED, why="kept for its TTL as a dead letter", origin=FAILED, cause="expired")

@@ -139,9 +139,9 @@ class _Rows:
             return self._field
         count = len(self._known)
         if rows[:count] == self._known:
-            self._encoded += b"".join([encode(row) for row in rows[count:]])
+            self._encoded += _bare(rows[count:])
         else:
-            self._encoded = b"".join([encode(row) for row in rows])
+            self._encoded = _bare(rows)
         self._known = rows
         self._field = msgspec.Raw(_array(len(rows), self._encoded)) if rows else ()
         return self._field
@@ -217,6 +217,11 @@ def _array(count: int, rows: bytes) -> bytes:
     if count < 16:
         return bytes((0x90 | count,)) + rows
     return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + _LENGTH.pack(count)) + rows
+
+
+def _bare(rows: Sequence[Row]) -> bytes:
+    """Rows encoded, one after the other."""
+    return encode(rows)[len(_array(len(rows), b"")) :]
 
 
 def decode_blocks(data: bytes, length: int, name: str) -> Iterator[tuple[int, Block]]:

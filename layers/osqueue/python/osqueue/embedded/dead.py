@@ -6,17 +6,16 @@ from collections.abc import Iterable
 
 from .. import limits, validation
 from ..commit.effects import Sleep
-from ..core.ops import Code, Redrive
-from ..errors import Damaged, Rejected, Throttled, shown
+from ..core.ops import Redrive
+from ..errors import Rejected, shown
 from ..letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter, read
 from ..listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..shards import QueueFlow, Submit, read_state, root_of
-from .operate import Operating
+from .operate import Operating, Redriven
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
 RATE_MAX = 100_000.0  # jobs a second
 PACE_SECONDS = 1.0  # of jobs in one commit of a redrive that has a rate
-RETRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile
 
 
 class DeadLetters(Operating):
@@ -88,17 +87,17 @@ class DeadLetters(Operating):
             return (yield from super().redrive(limit, kinds, error, dry_run))
         most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         count = (yield from self._settings()).shards
-        moved = 0
+        redriven = Redriven()
         for shard in range(count):
-            left = None if most is None else most - moved
+            left = None if most is None else most - redriven.moved
             if left == 0:
                 break
             there = yield from self._count(shard, which, left)
-            if dry_run or not there:
-                moved += there
-            else:
-                moved += yield from self._chosen(shard, left, which, pace)
-        return moved
+            if dry_run:
+                redriven.moved += there
+            elif there:
+                yield from self._chosen(redriven, shard, most, which, pace)
+        return redriven.total()
 
     def _count(self, shard: int, which: Filter, most: int | None) -> QueueFlow[int]:
         state = yield from read_state(self.queue, shard)
@@ -111,15 +110,16 @@ class DeadLetters(Operating):
             count += sum(map(which.matches, jobs))
         return count if most is None else min(count, most)
 
-    def _chosen(self, shard: int, most: int | None, which: Filter, pace: float | None) -> QueueFlow[int]:
+    def _chosen(
+        self, redriven: Redriven, shard: int, most: int | None, which: Filter, pace: float | None
+    ) -> QueueFlow[None]:
         """Go once through the dead letters of a shard: those that match are queued, the others go to the back.
 
         Each commit is a step of its own: wherever it stops, every letter is dead or queued.
         """
         root = root_of(self.queue, shard)
         scan: int | None = None
-        moved = tries = 0
-        while scan != 0 and (most is None or moved < most):
+        while scan != 0 and (most is None or redriven.moved < most):
             began = self.machine.monotonic()
             state = yield from read_state(self.queue, shard)
             if state is None:
@@ -128,7 +128,7 @@ class DeadLetters(Operating):
             jobs = yield from read(root, state.dead, 0, min(scan, limits.ITEMS_PER_REQUEST_MAX))
             if not jobs:
                 break
-            room = len(jobs) if most is None else most - moved
+            room = len(jobs) if most is None else most - redriven.moved
             if pace is not None:
                 room = min(room, max(1, int(pace * PACE_SECONDS)))
             keys = [job.key for job in jobs if which.matches(job)][:room]
@@ -136,28 +136,14 @@ class DeadLetters(Operating):
                 last = next(at for at, job in enumerate(jobs) if job.key == keys[-1])
                 jobs = jobs[: last + 1]
             op = Redrive(len(jobs), len(jobs), keys=tuple(keys), first=jobs[0].key)
+            before = redriven.moved
             answer = yield Submit(shard, (op,))
-            (code, again), (end, looked) = answer.outcomes[0].runs
-            if code == Code.RETRY:
-                tries += 1
-                if tries >= RETRIES:
-                    raise Throttled(
-                        f"{moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
-                    )
-                continue
-            if end == Code.UNREADABLE:
-                raise Damaged(
-                    f"{moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
-                    " newer format. See docs/operations.md."
-                )
-            tries = 0
-            moved += again
-            scan -= looked
-            if pace is not None and again and scan and (most is None or moved < most):
+            scan -= redriven.add(answer.outcomes[0])
+            again = redriven.moved - before
+            if pace is not None and again and scan and (most is None or redriven.moved < most):
                 wait = again / pace - (self.machine.monotonic() - began)
                 if wait > 0:
                     yield Sleep(wait)
-        return moved
 
 
 def rate_of(value: object) -> float:

@@ -10,16 +10,18 @@ from msgspec.structs import replace
 from .. import limits, validation
 from ..commit.protocol import Answer
 from ..core.ops import Attach, Code, Enqueue, New
-from ..core.state import PROCESSING, QUEUED, SCHEDULED
+from ..core.state import PROCESSING, QUEUED, SCHEDULED, Content
 from ..errors import OsqueueError, Rejected, Throttled
 from ..job import Enqueued
 from ..keys import KeySource, job_id
 from ..shards import QueueFlow, Submit
-from ..staging import Bulk
+from ..staging import Bulk, wipe_refused
 from .identified import Identifying
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
+
+_TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other item the commit refers to nothing
 
 
 class Enqueuing(Identifying):
@@ -49,19 +51,12 @@ class Enqueuing(Identifying):
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
         """Many jobs in one commit; a bad one fails alone."""
-        if not isinstance(items, Iterable):
-            raise Rejected(f"jobs: {type(items).__name__} is no list of jobs.", field="jobs")
-        batch = list(items) if not isinstance(items, list) else items
-        if len(batch) > limits.ITEMS_PER_CALL_MAX:
-            raise Rejected(
-                f"jobs: {len(batch):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
-                field="jobs",
-            )
+        batch = validation.items(items)
         if not batch:
             return []
         shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         keys = self.keys.draw(shard, len(batch))
-        if any(isinstance(item, Mapping) and item.get("id") is not None for item in batch):
+        if any(isinstance(item, (dict, Mapping)) and item.get("id") is not None for item in batch):
             return (yield from self._enqueue_named(batch, keys, shard))
         if len(batch) > limits.ITEMS_PER_REQUEST_MAX:
             return (yield from self._enqueue_bulk(batch, keys, shard))
@@ -159,6 +154,9 @@ class Enqueuing(Identifying):
                 sent = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
             answer = yield Submit(shard, (Enqueue(tuple(sent)),))
             codes = answer.outcomes[0].codes
+            if large:
+                staged = [(new.payload, code in _TAKEN) for new, code in zip(sent, codes, strict=True)]
+                yield from wipe_refused(self.writers[shard].root, staged)
             if Code.STALE not in codes:
                 return list(codes)
             news = [new for new, code in zip(news, codes, strict=True) if code == Code.STALE]
@@ -173,6 +171,7 @@ class Enqueuing(Identifying):
         for _ in range(STALE_TRIES):
             results: list[Enqueued] = []
             lanes: list[Any] = []  # where each item went
+            staged: list[tuple[Any, Content]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
             seen = yield from self._seen(shard)
             writer = self.writers[shard]
@@ -196,6 +195,7 @@ class Enqueuing(Identifying):
                 placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
                 if any(new.payload is not payload for new, payload in zip(news, placed, strict=True)):
                     news = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
+                    staged += zip(filter(None, lanes[start:]), placed, strict=True)
                 yield from bulk.add(news)
             attachments = yield from bulk.attachments()
             if not attachments:
@@ -204,7 +204,10 @@ class Enqueuing(Identifying):
             answer = yield Submit(shard, attachments)
             codes = {each.code for each in answer.outcomes}
             if Code.STALE not in codes:
-                return _bulk_results(results, lanes, attachments, answer)
+                refused = _refused_lanes(attachments, answer)
+                taken = [(payload, lane not in refused) for lane, payload in staged]
+                yield from wipe_refused(self.writers[shard].root, taken)
+                return _bulk_results(results, lanes, refused)
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
 
 
@@ -241,15 +244,19 @@ def _enqueued(key: bytes, code: Code) -> Enqueued:
     return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
 
 
-def _bulk_results(
-    results: list[Enqueued], lanes: Sequence[Any], attachments: Sequence[Attach], answer: Answer
-) -> list[Enqueued]:
-    """Refuse what belongs to a lane that could not be attached."""
-    refused = {
+def _refused_lanes(attachments: Sequence[Attach], answer: Answer) -> dict[Any, OsqueueError]:
+    """Those that could not be attached, and why."""
+    return {
         DELAYED if attach.delayed else (attach.priority, attach.kind): error
         for attach, outcome in zip(attachments, answer.outcomes, strict=True)
         if (error := _refusal(outcome.code)) is not None
     }
+
+
+def _bulk_results(
+    results: list[Enqueued], lanes: Sequence[Any], refused: Mapping[Any, OsqueueError]
+) -> list[Enqueued]:
+    """Refuse what belongs to a lane that could not be attached."""
     if not refused:
         return results
     return [

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import ids
+from .. import finished, ids
 from ..commit.effects import Flow, together
 from ..core.ops import LOOK_AGAIN, Code, New
 from ..core.state import COMPLETED, State
@@ -21,7 +21,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..job import Enqueued
 from ..keys import job_id, shard_of
 from ..lookup import Sighting, look
-from ..segments import lost
+from ..segments import find_many, lost
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .asking import OVER, Asking
 
@@ -129,22 +129,37 @@ class Identifying(Asking):
         for wish in wishes:
             if wish.new.client_id is not None:
                 named.setdefault(wish.new.client_id, wish)
-        seen = (
-            yield from self._seen(shard)
-        ).seq  # before the entries exist that let others act on our behalf
+        state = yield from self._seen(shard)  # before the entries exist that let others act on our behalf
         entries = yield from ids.create(self.queue, [(each, wish.new.key) for each, wish in named.items()])
         stands = dict(zip(named, entries, strict=True))
+        # What a caller drew may have been used before, without an id or under another one.
+        drawn = {wish.new.key for wish in named.values() if wish.new.seen >= 0}
+        drawn &= {each.key for each in entries if isinstance(each, ids.Entry) and each.fresh}
+        used = (yield from self._used(shard, state, drawn)) if drawn else drawn
         for wish in wishes:
             if wish.new.client_id is None:
                 continue
             entry = stands[wish.new.client_id]
             if isinstance(entry, OsqueueError):
                 wish.fail(entry)
-            elif entry.fresh:
+            elif entry.fresh and entry.key not in used:
                 wish.first = True
-                wish.own(entry, seen)
+                wish.own(entry, state.seq)
             else:  # another's; or ours, from a call that is repeated, and its job may be anywhere by now
                 wish.entry, wish.ready = entry, False
+
+    def _used(self, shard: int, state: State, keys: set[bytes]) -> QueueFlow[set[bytes]]:
+        """Which of these keys may stand for a job beside the head; of those in the head the reducer tells."""
+        root = root_of(self.queue, shard)
+        spans = [span for lane in state.lanes for span in lane.backlog.spans]
+        found: set[bytes] = set()
+        try:
+            for span in (*spans, *state.delayed.spans, *state.dead.spans):
+                found.update((yield from find_many(root, span, keys)))
+            found.update((yield from finished.find_many(root, state.tables, keys)))
+        except OsqueueError:  # merged away since that state, or out of reach: a look at each tells
+            return keys
+        return found
 
     def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
         shards: dict[int, list[Wish]] = {}
@@ -215,6 +230,8 @@ class Identifying(Asking):
             yield from self._help(wish, 0 if state is None else state.seq, anew)
         elif entry.key == wish.asked.key and not wish.first and self.repeated(wish.asked, sighting):
             wish.answer = Enqueued("queued", job_id(entry.key), sighting.state)
+        elif sighting.job.client_id != wish.asked.client_id:  # a caller drew one key for two jobs
+            yield from self._take_over(wish, anew)
         elif sighting.state not in OVER:
             wish.answer = Enqueued("duplicate", job_id(entry.key), sighting.state)
         elif sighting.state == COMPLETED and not sighting.expired(now):

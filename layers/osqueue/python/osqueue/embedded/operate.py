@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import limits, listing, validation
-from ..core.ops import Cancel, Code, Configure, Redrive
+from ..core.ops import Cancel, Code, Configure, Outcome, Redrive
 from ..core.state import FAILED, Settings
 from ..errors import Damaged, Rejected, Throttled
 from ..job import Job
@@ -16,6 +16,7 @@ from ..tombstones import rewrite
 from .asking import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
+REDRIVE_TRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile
 
 
 class Operating(Asking):
@@ -102,39 +103,65 @@ class Operating(Asking):
         wanted = validation.kinds(kinds)
         part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
         count = (yield from self._settings()).shards
-        moved = 0
+        redriven = Redriven()
         for shard in range(count):
-            left = None if most is None else most - moved
+            left = None if most is None else most - redriven.moved
             if left == 0:
                 break
             if dry_run:
-                moved += yield from listing.count_dead(self.queue, shard, wanted, part, left)
+                redriven.moved += yield from listing.count_dead(self.queue, shard, wanted, part, left)
             else:
-                moved += yield from self._redrive(shard, left, wanted, part)
-        return moved
+                yield from self._redrive(redriven, shard, most, wanted, part)
+        return redriven.total()
 
     def _redrive(
-        self, shard: int, most: int | None, kinds: tuple[str, ...] | None, error: str
-    ) -> QueueFlow[int]:
+        self, redriven: Redriven, shard: int, most: int | None, kinds: tuple[str, ...] | None, error: str
+    ) -> QueueFlow[None]:
+        """Go once through the dead letters of a shard: those that match are queued, the others go to the back."""
         state = yield from read_state(self.queue, shard)
-        if state is None:
-            return 0
-        scan, moved = listing.dead_count(state), 0
-        while scan > 0 and (most is None or moved < most):
+        scan = 0 if state is None else listing.dead_count(state)
+        while scan > 0 and (most is None or redriven.moved < most):
             chunk = min(limits.ITEMS_PER_REQUEST_MAX, scan)
-            room = chunk if most is None else min(chunk, most - moved)
+            room = chunk if most is None else min(chunk, most - redriven.moved)
             answer = yield Submit(shard, (Redrive(room, chunk, kinds, error),))
-            (_, again), (code, looked) = answer.outcomes[0].runs
-            moved += again
-            scan -= looked
-            if code == Code.UNREADABLE:
-                raise Damaged(
-                    f"{moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
-                    " newer format. See docs/operations.md."
-                )
-            if not looked:
-                break
-        return moved
+            scan -= redriven.add(answer.outcomes[0])
+            if answer.outcomes[0].runs[1] == (Code.EMPTY, 0):
+                break  # others have taken the rest
+
+
+class Redriven:
+    """What the commits of one redrive brought so far."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+        self._tries = 0  # in a row that got nowhere
+        self._crowded = False
+
+    def add(self, outcome: Outcome) -> int:
+        """One more commit; how many letters it looked at. Raises Throttled or Damaged where it cannot go on."""
+        (code, moved), (end, looked) = outcome.runs
+        self.moved += moved
+        self._crowded |= code == Code.LANES
+        if end == Code.UNREADABLE:
+            raise Damaged(
+                f"{self.moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
+                " newer format. See docs/operations.md."
+            )
+        self._tries = 0 if looked else self._tries + 1
+        if self._tries >= REDRIVE_TRIES:
+            raise Throttled(
+                f"{self.moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
+            )
+        return looked
+
+    def total(self) -> int:
+        """How many were queued again. Raises Throttled when there would have been some, and a lane for none."""
+        if self._crowded and not self.moved:
+            raise Throttled(
+                f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already, and the dead"
+                " letters are of others. Wait until some of them are empty, then redrive again."
+            )
+        return self.moved
 
 
 def _copy(settings: Settings) -> Configure:

@@ -83,26 +83,38 @@ class _Target(Struct, frozen=True):
 class Purging(DeadLetters):
     """The flow of those who must erase jobs."""
 
-    def purge(self, jobs: str | Iterable[str]) -> QueueFlow[Purged]:
-        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound."""
+    def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> QueueFlow[Purged]:
+        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound.
+
+        With ``dead_only`` whatever is no dead letter (any more) is left as it is, and not among the ``jobs`` of the
+        answer. That is looked at in the state of the shard from which the erasing sets out, and contents go before the
+        commit that forgets their jobs. So a race remains: a job that is redriven in between may have lost its content,
+        and the purge ends with Conflict or Throttled. (A letter that is blank already is redriven by nobody.)
+        """
         targets = []
         for text in names_of(jobs):
-            target = yield from self._target(text)
+            target = yield from self._target(text, dead_only)
             targets.append(target)
         total = Purged(())
-        for target in targets:
-            total += Purged((job_id(target.key),), cancelled=(yield from self._cancelled(target.key)))
         shards: dict[int, list[_Target]] = {}
         for target in targets:
             shards.setdefault(shard_of(target.key), []).append(target)
+        for key in dict.fromkeys(target.key for target in targets if not dead_only):
+            total += Purged((job_id(key),), cancelled=(yield from self._cancelled(key)))
         for shard, group in shards.items():
-            total += yield from _ShardPurge(self, shard, group).run()
+            if dead_only:
+                state, group = yield from self._dead(shard, group)
+                total += Purged(tuple(dict.fromkeys(job_id(each.key) for each in group)))
+            else:
+                state = yield from read_state(self.queue, shard)
+            if group:
+                total += yield from _ShardPurge(self, shard, group).run(state)
         return total
 
-    def _target(self, text: str) -> QueueFlow[_Target]:
+    def _target(self, text: str, dead_only: bool) -> QueueFlow[_Target]:
         found = yield from self.locate(text)
         if found is not None:
-            if found.sighting.state == PROCESSING:
+            if found.sighting.state == PROCESSING and not dead_only:
                 raise _busy(text)
             return _Target(found.key, None if text == job_id(found.key) else text)
         (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
@@ -113,6 +125,22 @@ class Purging(DeadLetters):
         raise NotFound(
             f"job {text}: nothing stands under this id. A job that is over is purged by its job id."
         )
+
+    def _dead(self, shard: int, group: list[_Target]) -> QueueFlow[tuple[State | None, list[_Target]]]:
+        """Those that are dead letters, and the state of their shard that says so."""
+        for _ in range(TRIES):
+            state = yield from read_state(self.queue, shard)
+            if state is None:
+                return None, []
+            dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
+            left = {target.key for target in group} - dead
+            try:
+                for span in state.dead.spans:
+                    dead.update((yield from segments.find_many(root_of(self.queue, shard), span, left)))
+            except NotFound:
+                continue  # the head has moved on
+            return state, [target for target in group if target.key in dead]
+        raise _restless()
 
     def _cancelled(self, key: bytes) -> QueueFlow[int]:
         found = yield from self._seek(key)
@@ -134,7 +162,7 @@ def names_of(jobs: Any) -> list[str]:
         return [jobs]
     if not isinstance(jobs, Iterable):
         raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of ids.", field="jobs")
-    names = list(dict.fromkeys(jobs))
+    names = list(dict.fromkeys(map(validation.job_name, jobs)))
     if len(names) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"jobs: {len(names):,} at once; the most is {limits.ITEMS_PER_REQUEST_MAX:,}.", field="jobs"
@@ -161,8 +189,8 @@ class _ShardPurge:
     def count(self, **more: Any) -> None:
         self.done += Purged((), **more)
 
-    def run(self) -> QueueFlow[Purged]:
-        state = yield from read_state(self.queue, self.shard)
+    def run(self, state: State | None) -> QueueFlow[Purged]:
+        """Set out from this state of the shard."""
         if state is not None:
             yield from self._rows(erase.rows_in(state, self.keys))
             yield from self._objects(state)

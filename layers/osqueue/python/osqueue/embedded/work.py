@@ -32,6 +32,7 @@ from ..keys import job_id, shard_of
 from ..lookup import seek_rows
 from ..segments import read_bodies
 from ..shards import QueueFlow, Submit
+from ..staging import wipe_refused
 from .context import Context
 
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it
@@ -210,13 +211,12 @@ class Working(Context):
 
     def _held(self, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
         """Send items to the shards of their keys, a request's worth at a time; the outcomes in order."""
-        shards: dict[int, list[int]] = {}
-        for at, item in enumerate(items):
-            shards.setdefault(item.key[15], []).append(at)
+        shards = {item.key[15] for item in items}
         if len(shards) == 1 and len(items) <= limits.ITEMS_PER_REQUEST_MAX:
-            return (yield from self._send(next(iter(shards)), items, make))
+            return (yield from self._send(shards.pop(), items, make))
         results: dict[int, Done] = {}
-        for shard, places in shards.items():
+        for shard in shards:
+            places = [at for at, item in enumerate(items) if item.key[15] == shard]
             for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
                 chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
                 done = yield from self._send(shard, [items[at] for at in chunk], make)
@@ -226,16 +226,29 @@ class Working(Context):
     def _send(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
             return [done_of(item.key, Code.LEASE_LOST) for item in items]
-        codes: list[Code] = [Code.STALE] * len(items)
-        for _ in range(STALE_TRIES):
-            again = [at for at, code in enumerate(codes) if code == Code.STALE]
-            op = yield from make(shard, [items[at] for at in again])
-            answer = yield Submit(shard, (op,))
-            for at, code in zip(again, answer.outcomes[0].codes, strict=True):
-                codes[at] = code
+        codes = yield from self._tell(shard, items, make)
+        for _ in range(STALE_TRIES - 1):
             if Code.STALE not in codes:
                 break
+            again = [at for at, code in enumerate(codes) if code == Code.STALE]
+            anew = yield from self._tell(shard, [items[at] for at in again], make)
+            for at, code in zip(again, anew, strict=True):
+                codes[at] = code
         return [done_of(item.key, code) for item, code in zip(items, codes, strict=True)]
+
+    def _tell(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Code]]:
+        op = yield from make(shard, items)
+        answer = yield Submit(shard, (op,))
+        codes: list[Code] = answer.outcomes[0].codes
+        yield from self._wipe_refused(shard, op, codes)
+        return codes
+
+    def _wipe_refused(self, shard: int, op: Op, codes: Sequence[Code]) -> QueueFlow[None]:
+        """Let no result that was refused stay beside one that was accepted."""
+        if isinstance(op, Complete) and Code.LEASE_LOST in codes:  # what is stale is so as a whole
+            taken = [code == Code.OK for code in codes]
+            staged = zip([item.result for item in op.items], taken, strict=True)
+            yield from wipe_refused(self.writers[shard].root, staged)
 
 
 def _asked(

@@ -12,6 +12,7 @@ from socketserver import TCPServer
 from typing import Any
 
 from ..clock import MACHINE
+from ..errors import Rejected, shown
 from .gateway import REQUEST_BYTES_MAX, Answer, Request, message
 from .log import Log
 from .wire import BadRequest, Speaker, TooLarge
@@ -20,15 +21,15 @@ IDLE_S_MAX = 60.0  # a connection without a request is closed after that
 
 
 class Front(ThreadingHTTPServer):
-    """Listens, and answers every request with what ``reply`` makes of it."""
+    """Listens, and answers every request with what ``reply`` makes of it. Raises Rejected for a host that is none."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, reply: Callable[[Request], Answer], log: Log) -> None:
+        self.host = _checked(host)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.host = host
         super().__init__((host, port), _Connection)
         self.reply = reply
         self.log = log
@@ -95,6 +96,21 @@ class Front(ThreadingHTTPServer):
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
             self.log.write("gateway", "".join(traceback.format_exception(error)).rstrip())
+
+
+def _checked(host: str) -> str:
+    """To a socket an empty host is every address of the machine: nobody is to open all of them by leaving one out."""
+    try:
+        named = bool(host.encode("idna"))
+    except UnicodeError:
+        named = False
+    if not named:
+        raise Rejected(
+            f"host: {shown(host)} names no address. Write 127.0.0.1 for this machine alone, 0.0.0.0 for every address"
+            " it has.",
+            field="host",
+        )
+    return host
 
 
 def _is_loopback(host: str) -> bool:

@@ -75,6 +75,7 @@ class Instance:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=4)
         self._keeper = threading.Thread(target=self._keep, name=f"{self.function.name} keeper", daemon=True)
         self._reader = threading.Thread(target=self._read, name=f"{self.function.name} log", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name=f"{self.function.name} end", daemon=True)
 
     @property
     def pid(self) -> int | None:
@@ -156,6 +157,7 @@ class Instance:
         try:
             if self._spawn():
                 self._reader.start()
+                self._watcher.start()
                 self._serve()
                 self._listener.close()  # a client whose connection ends tries another one, and has to fail
                 self._bury()
@@ -180,7 +182,7 @@ class Instance:
                     stderr=subprocess.STDOUT,
                     process_group=launch.group,
                 )
-            except OSError as error:
+            except (OSError, TypeError, ValueError) as error:  # the last two: variables that are none
                 self.fault = failure(
                     "Runtime.InvalidEntrypoint", f"the process could not be started: {error}"
                 )
@@ -232,14 +234,18 @@ class Instance:
             self._note(f"process {process.pid} ended ({process.returncode})")
 
     def _read(self) -> None:
-        """Bring what the process writes to the log, and its end to the keeper."""
+        """Bring what the process writes to the log."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
                 self._launch.log.write(self.function.name, line.decode(errors="replace").rstrip("\r\n"))
-        process.wait()
+
+    def _watch(self) -> None:
+        """Bring the process's end to the keeper, also where a child of its own holds its output open."""
+        assert self._process is not None
+        self._process.wait()
         self._exited.set()
         self.box.put(None)
         self._knock()

@@ -7,11 +7,12 @@ from collections import deque
 
 from msgspec import Struct
 
+from ..clock import MACHINE
 from .instance import Instance, Launch, State
 from .invocation import Invocation, failure
 
 PATIENCE_S = 10.0  # a request waits this long for an instance before it is throttled
-JOIN_S = 5.0
+JOIN_S = 5.0  # for which the keeper of a process that was killed has time
 
 
 class NoInstance(Exception):
@@ -84,18 +85,18 @@ class Pool:
         with self._lock:
             self._closed = True
             instances = list(self._all)
-            while self._waiting:
-                self._waiting.popleft().finish(failure("ServiceException", "the stack is stopping"))
+            self._turn_away()
         for each in instances:
             each.stop()
 
-    def join(self) -> None:
-        """Wait until every instance has ended."""
+    def join(self, until: float) -> None:
+        """Wait until every instance has ended; those that have not by then (``MACHINE.monotonic()``) are killed."""
         with self._lock:
             instances = list(self._all)
         for each in instances:
-            if not each.join(JOIN_S):
+            if not each.join(max(until - MACHINE.monotonic(), 0)):
                 each.kill()
+                each.join(JOIN_S)
 
     # ── What instances say ───────────────────────────────────────────────────
     def next_for(self, instance: Instance) -> Invocation | None:
@@ -123,7 +124,13 @@ class Pool:
                     self._waiting.appendleft(unbegun)
             if was_starting and self._waiting and instance.fault is not None:
                 self._waiting.popleft().finish(instance.fault)
+            if self._closed:
+                self._turn_away()
             self._grow()
+
+    def _turn_away(self) -> None:
+        while self._waiting:
+            self._waiting.popleft().finish(failure("ServiceException", "the stack is stopping"))
 
     def _give(self, instance: Instance, invocation: Invocation) -> None:
         invocation.left_queue.set()

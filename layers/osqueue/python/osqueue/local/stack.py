@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,11 +17,12 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..api.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
+from ..clock import MACHINE
 from ..errors import Rejected, Unavailable, shown
 from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
 from .front import Front
 from .gateway import Answer, Gateway, Request, message
-from .instance import Launch
+from .instance import TERMINATE_S, Launch
 from .invocation import Invocation, Outcome
 from .invoke import PREFIX, InvokeApi
 from .log import Log, OnLine
@@ -29,7 +33,8 @@ NAME = "osqueue-dev"  # functions are called as if they were deployed under it
 STORE = "file://.osqueue-dev/store"
 PROCESSES = 4
 PROCESSES_MAX = 64
-SCHEDULE_S_MIN = 0.1
+PORT_MAX = 65_535
+SCHEDULE_S_MIN, SCHEDULE_S_MAX = 0.1, 7 * 86_400
 DRAIN_S = 10.0  # for which running requests may finish when the stack stops
 
 # Ends with whoever holds the other end of its input, and takes every process of its group along: however the stack
@@ -69,9 +74,12 @@ class Stack:
     ) -> None:
         if not 1 <= processes <= PROCESSES_MAX:
             raise Rejected(f"processes: from 1 to {PROCESSES_MAX}", field="processes")
-        if schedule_seconds is not None and 0 != schedule_seconds < SCHEDULE_S_MIN:
+        if not 0 <= port <= PORT_MAX:
+            raise Rejected(f"port: from 1 to {PORT_MAX}; 0 picks a free one", field="port")
+        if schedule_seconds and not SCHEDULE_S_MIN <= schedule_seconds <= SCHEDULE_S_MAX:
             raise Rejected(
-                f"schedule_seconds: at least {SCHEDULE_S_MIN:g}; 0 for no schedule", field="schedule_seconds"
+                f"schedule_seconds: from {SCHEDULE_S_MIN:g} to {SCHEDULE_S_MAX}; 0 for no schedule",
+                field="schedule_seconds",
             )
         check_installed()
         self.store = store_address(store)
@@ -125,9 +133,13 @@ class Stack:
             self.log.write("stack", f"requests still ran after {drain_s:g} s; they end now")
         for pool in self._pools.values():
             pool.close()
+        until = MACHINE.monotonic() + TERMINATE_S
         for pool in self._pools.values():
-            pool.join()
+            pool.join(until)
         if self._warden is not None:
+            # A fork of ours has the other end of its input, too, so that the input does not end with us.
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended already
+                os.killpg(self._warden.pid, signal.SIGKILL)
             self._warden.communicate()
         self._front = self._warden = None
 

@@ -26,7 +26,7 @@ from ..clock import Machine
 from ..commit.effects import Sleep
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..serde import Codec
-from ..transports.base import Answer, Call, Reply, call
+from ..transports.base import UNREADABLE, Answer, Call, Reply, call
 
 # Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
 # time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
@@ -118,7 +118,7 @@ def read(reply: Reply, kind: Any) -> Any:
     except msgspec.ValidationError:
         strange = "the API answered with something that this release does not understand. Is it a newer one?"
         return Trouble(Unavailable(strange, permanent=True), again=False)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         if reply.body.lstrip()[:1] == b"<":
             return _foreign("what answers at this address is no API of osqueue, but a web page.")
         return Trouble(Unavailable("the API's answer arrived damaged."))
@@ -127,7 +127,7 @@ def read(reply: Reply, kind: Any) -> Any:
 def _failure(answer: Answer) -> Trouble:
     try:
         fault = msgspec.json.decode(answer.body, type=Failure).error
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return _of_gateway(answer)
     error = error_of(fault)
     return Trouble(error, isinstance(error, Throttled), True, _passes(error), fault.retry_after or 0.0)
@@ -179,6 +179,16 @@ def _plain(name: str, value: object) -> str:
 
 
 # ── Many items ───────────────────────────────────────────────────────────────
+def one_for_each(told: list[T], asked: Sequence[object]) -> list[T]:
+    """What an answer tells of the items of its call. Raises Unavailable when it tells of more, or of fewer."""
+    if len(told) != len(asked):
+        raise Unavailable(
+            f"the API told of {len(told):,} items and was asked for {len(asked):,}. Is it a newer one?",
+            permanent=True,
+        )
+    return told
+
+
 def batches(items: Sequence[bytes]) -> Iterator[tuple[int, list[Raw]]]:
     """Encoded items as they fit into calls, in order; each with the place of its first."""
     batch: list[Raw] = []

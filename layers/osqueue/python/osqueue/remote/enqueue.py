@@ -14,7 +14,7 @@ from ..api.faults import error_of
 from ..errors import OsqueueError, Rejected, Throttled
 from ..job import Enqueued
 from ..keys import KeySource, job_id
-from .calling import Calling, RemoteFlow, batches
+from .calling import Calling, RemoteFlow, batches, one_for_each
 from .contents import decoded, encoded, fields
 
 TURNS = 256  # a key's last byte
@@ -40,14 +40,7 @@ class Enqueuing(Calling):
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> RemoteFlow[list[Enqueued]]:
         """Many jobs, a call's worth at a time, in order; a bad one fails alone."""
-        if not isinstance(items, Iterable):
-            raise Rejected(f"jobs: {type(items).__name__} is no list of jobs.", field="jobs")
-        batch = list(items)
-        if len(batch) > limits.ITEMS_PER_CALL_MAX:
-            raise Rejected(
-                f"jobs: {len(batch):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
-                field="jobs",
-            )
+        batch = validation.items(items)
         if not batch:
             return []
         results: list[Enqueued | None] = [None] * len(batch)
@@ -96,6 +89,7 @@ class Enqueuing(Calling):
                 answer: AcceptedJobs = yield from self.ask(
                     "enqueue", AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
                 )
+                told = one_for_each(answer.jobs, batch)
             except OsqueueError as error:
                 if not start:
                     raise
@@ -106,7 +100,7 @@ class Enqueuing(Calling):
                 )
                 left = len(jobs) - start - len(batch)
                 return [*results, *[missed] * len(batch), *[unsent] * left]
-            results.extend(map(self._enqueued, answer.jobs))
+            results.extend(map(self._enqueued, told))
         return results
 
     def _enqueued(self, each: Accepted) -> Enqueued:

@@ -64,12 +64,13 @@ class Steering(Calling):
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
         return (yield from self.ask("story", Story, job=validation.job_name(text)))
 
-    def purge(self, jobs: str | Iterable[str]) -> RemoteFlow[Purged]:
-        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound."""
+    def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> RemoteFlow[Purged]:
+        """Erase jobs, by either id; with ``dead_only`` dead letters alone. Raises Conflict, NotFound."""
         names = [validation.job_name(each) for each in names_of(jobs)]
         total = Purged(())
         for start in range(0, len(names), PURGED_AT_ONCE):
-            total += yield from self._once("purge", Purged, Purge(jobs=names[start : start + PURGED_AT_ONCE]))
+            some = Purge(jobs=names[start : start + PURGED_AT_ONCE], dead_only=dead_only)
+            total += yield from self._once("purge", Purged, some)
         return total
 
     def reap(self) -> RemoteFlow[Report]:

@@ -30,7 +30,7 @@ from ..embedded import Claimed, Granted
 from ..errors import Damaged, OsqueueError
 from ..job import Done
 from ..keys import job_id, key_of
-from .calling import Calling, RemoteFlow, batches
+from .calling import Calling, RemoteFlow, batches, one_for_each
 from .contents import content, encoded, fields
 
 POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
@@ -108,7 +108,7 @@ class Working(Calling):
         if retry_in is not None:
             wait = validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX) / 1000
         return self._end(
-            Ending(job_id=job_id(key), token=token, error=_told(error), retry_in=wait, retry=retry)
+            Ending(job_id=job_id(key), token=token, error=_told(error), retry_in=wait, retry=bool(retry))
             for key, token, error in items
         )
 
@@ -130,7 +130,7 @@ class Working(Calling):
         for _, batch in batches([msgspec.json.encode(each) for each in endings]):
             body = Endings(completions=batch, codec=self.codec.name)
             answer: ToldEndings = yield from self.ask("complete", ToldEndings, body=body)
-            found.extend(map(_done, answer.completions))
+            found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
 
     def heartbeat_many(self, items: Holding, lease: float | None = None) -> RemoteFlow[list[Done]]:
@@ -143,7 +143,7 @@ class Working(Calling):
             answer: ToldBeats = yield from self.ask(
                 "heartbeat", ToldBeats, body=body, patience=BEAT_SECONDS_MAX
             )
-            found.extend(map(_done, answer.leases))
+            found.extend(map(_done, one_for_each(answer.leases, batch)))
         return found
 
 

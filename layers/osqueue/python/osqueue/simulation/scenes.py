@@ -19,6 +19,7 @@ from ..ids import FOLDER as IDS
 from ..reaper import Reaper
 from ..shards import QueueFlow, root_of
 from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
+from ..turns import SLICES
 from .clients import Book, Client
 from .invariants import Invariants
 from .ledger import Ledger, WatchedWriter, watched_reductions
@@ -110,7 +111,7 @@ class Actor:
     def sweep(self) -> Flow[None]:
         """The sweeps of a day over the entries of ids, one after the other."""
         now = self.client.writer.machine.now_ms()
-        for turn in range(orphans.SLICES):
+        for turn in range(SLICES + 1):
             yield from self.client.run(orphans.sweep(QUEUE, now + turn * limits.HOUR_MS))
 
     def load(self, batch_id: str, *kinds: str) -> Flow[Any]:

@@ -23,6 +23,7 @@ from msgspec import Struct
 from ..errors import OsqueueError
 
 KEY_BYTES_MAX = 1024  # the longest key S3 takes, in UTF-8 bytes
+FILE_NAME_BYTES_MAX = 255  # what file systems take in one component of a path
 LIST_KEYS_MAX = 1000  # the most keys one List may answer
 
 

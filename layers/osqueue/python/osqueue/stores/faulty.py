@@ -78,20 +78,25 @@ class FaultyStore(WrappedStore):
 
     def perform(self, request: Request) -> Reply:
         fails, loses = self._luck.draw()
-        return _INJECTED_ERROR if fails else self._deliver(self.inner.perform(request), loses)
+        return _error() if fails else self._deliver(self.inner.perform(request), loses)
 
     async def perform_async(self, request: Request) -> Reply:
         fails, loses = self._luck.draw()
-        return _INJECTED_ERROR if fails else self._deliver(await self.inner.perform_async(request), loses)
+        return _error() if fails else self._deliver(await self.inner.perform_async(request), loses)
 
     def _deliver(self, reply: Reply, loses: bool) -> Reply:
-        return _LOST_REPLY if loses else reply
+        return _loss() if loses else reply
 
 
-_INJECTED_ERROR = Failed(Unavailable("injected error: the request had no effect (error_rate in the address)"))
-_LOST_REPLY = Failed(
-    Timeout("injected loss: the request arrived, its reply did not (lost_reply_rate in the address)")
-)
+# Each its own: an error is raised to a caller, who may add to it.
+def _error() -> Failed:
+    return Failed(Unavailable("injected error: the request had no effect (error_rate in the address)"))
+
+
+def _loss() -> Failed:
+    return Failed(
+        Timeout("injected loss: the request arrived, its reply did not (lost_reply_rate in the address)")
+    )
 
 
 class _SplitMix:

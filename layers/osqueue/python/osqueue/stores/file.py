@@ -27,6 +27,7 @@ from typing import NoReturn
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError, Rejected
 from .base import (
+    FILE_NAME_BYTES_MAX,
     LIST_KEYS_MAX,
     Delete,
     Deleted,
@@ -47,11 +48,10 @@ from .base import (
     Unchanged,
     Written,
 )
-from .file_errors import explained
-from .file_locks import Held, Stripes, stripe_of, version_of
+from .file_errors import FLUSH, explained, time_not_kept
+from .file_locks import Held, Stripes, time_after, version_of
 from .file_swap import replace_unflushed
 
-NAME_BYTES_MAX = 255  # what file systems take in one component of a path
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
 SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
@@ -66,7 +66,7 @@ class FileStore(Store):
     ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may.
     """
 
-    name_bytes_max = NAME_BYTES_MAX
+    name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
 
     def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
@@ -75,7 +75,7 @@ class FileStore(Store):
         self._fsync = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
-        self._stripes = Stripes(os.path.join(self.root, _OWN, "locks"), machine)
+        self._stripes = Stripes(self.root, os.path.join(self.root, _OWN, "locks"), machine)
         # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
         self._token = machine.bits(64)
         self._names = itertools.count()
@@ -105,7 +105,9 @@ class FileStore(Store):
             length = max(stat.st_size - start, 0)
             if request.length is not None:
                 length = min(length, request.length)
-            return Found(_read(descriptor, start, length), version, stat.st_mtime_ns // 1_000_000)
+            # A time that a version took after the machine's clock was ahead is in the future. No write is.
+            modified_ms = min(stat.st_mtime_ns // 1_000_000, self.clock_ms())
+            return Found(_read(descriptor, start, length), version, modified_ms)
         except OSError as error:
             if error.errno == errno.EISDIR:
                 return Missing()
@@ -175,6 +177,7 @@ class FileStore(Store):
 
     def delete(self, request: Delete) -> Deleted:
         paths = [self._path(key) for key in request.keys]
+        stripe_of = self._stripes.stripe_of
         paths.sort(key=stripe_of)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
         path = self.root
         try:
@@ -201,7 +204,7 @@ class FileStore(Store):
                 self._stripes.end(lock, current)
                 os.unlink(path)
             if self._fsync:
-                _flush_folder(os.path.dirname(path))
+                self._flush(os.path.dirname(path))
         except OSError as error:
             self._fail("delete", request.key, error)
         return Deleted()
@@ -284,17 +287,19 @@ class FileStore(Store):
             if clock_ns is None:
                 # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
                 clock_ns = self._stripes.clock_ns(path)
-            modified = max(self._machine.now_ms() * 1_000_000, clock_ns + 1)
+            modified = time_after(clock_ns, self._machine.now_ms())
             os.utime(descriptor, ns=(modified, modified))
             if durable:
                 os.fsync(descriptor)
-            version = version_of(os.fstat(descriptor))
-        except OSError:
+            written = os.fstat(descriptor)
+            if written.st_mtime_ns != modified:
+                raise time_not_kept(self._given, modified, written.st_mtime_ns)
+        except (OSError, Rejected):
             os.unlink(temporary)
             raise
         finally:
             os.close(descriptor)
-        return temporary, version
+        return temporary, version_of(written)
 
     def _prepare(self) -> None:
         """Make the store's own folders, once, and drop what killed processes left there long ago."""
@@ -321,16 +326,23 @@ class FileStore(Store):
 
     def _settle(self, folder: str) -> None:
         """Flush a folder, and at first sight of it its ancestors up to the root: they may be as new."""
-        _flush_folder(folder)
+        self._flush(folder)
         if folder in self._settled:
             return
         above = folder
         while above != self.root:
             above = os.path.dirname(above)
-            _flush_folder(above)
+            self._flush(above)
         if len(self._settled) >= SETTLED_FOLDERS_MAX:
             self._settled.clear()
         self._settled.add(folder)
+
+    def _flush(self, folder: str) -> None:
+        """Flush a folder in which something was changed: whatever goes wrong, it may be there."""
+        try:
+            _flush_folder(folder)
+        except OSError as error:
+            raise explained(FLUSH, folder, error) from error
 
     def _locked(self, path: str, patient: bool = True) -> AbstractContextManager[int]:
         self._prepare()

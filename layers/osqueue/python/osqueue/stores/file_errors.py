@@ -18,6 +18,9 @@ _REMEDIES = {
     errno.ENOTSUP: "the file system lacks hard links or locks; use a local one such as ext4, xfs or apfs",
     errno.EIO: "the disk reports an error; check it before going on",
 }
+# Until somebody changes something, the file system will go on refusing. Only what comes before a change is sure.
+_PERMANENT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP})
+FLUSH = "flush"  # the verb of what comes after it
 
 
 def explained(verb: str, path: str, error: OSError) -> OsqueueError:
@@ -25,12 +28,25 @@ def explained(verb: str, path: str, error: OSError) -> OsqueueError:
     number = error.errno or 0
     if number == errno.ENAMETOOLONG:
         return Rejected(
-            f"cannot {verb} {path}: one part of the key is over 255 bytes; shorten it", field="key"
+            f"cannot {verb} {path!r}: one part of the key is over 255 bytes; shorten it", field="key"
         )
     if number in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
         return Rejected(
-            f"cannot {verb} {path}: on a file system no key can also be the folder of another; rename one",
+            f"cannot {verb} {path!r}: on a file system no key can also be the folder of another; rename one",
             field="key",
         )
     remedy = _REMEDIES.get(number, "check the folder and the disk")
-    return Unavailable(f"cannot {verb} {path}: {os.strerror(number)}. Remedy: {remedy}.")
+    permanent = number in _PERMANENT and verb != FLUSH
+    return Unavailable(
+        f"cannot {verb} {path!r}: {os.strerror(number)}. Remedy: {remedy}.", permanent=permanent
+    )
+
+
+def time_not_kept(folder: str, set_ns: int, kept_ns: int) -> Rejected:
+    """The error to raise when the file system made another time of one that was set."""
+    return Rejected(
+        f"the file system of {folder!r} does not keep times to the nanosecond ({set_ns} became {kept_ns}), so that "
+        "two versions of an object could look the same and jobs be lost. Name a folder on one that does, such as "
+        "ext4 with inodes of 256 bytes, xfs or apfs; if it does, the machine's clock is wrong: set it.",
+        field="address",
+    )

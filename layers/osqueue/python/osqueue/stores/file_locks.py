@@ -1,13 +1,15 @@
 """Locks for files and clocks for their versions.
 
 **Locks.** Whatever ends a version (a replacement, a deletion) holds the ``flock`` of the key's stripe, one of
-a fixed set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock.
+a fixed set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock. Which
+stripe it is depends on the key alone: processes may reach one folder by several paths (a link, another mount).
 
 **Versions** are the modification time and the inode number. To never repeat, each stripe keeps a clock, the
 modification time of its lock file: before a version ends, its stripe's clock is brought up to that version's
 time, and a new file reads the clock after its inode exists and takes a later time. Two versions that share
 an inode number cannot overlap, hence the later one has the later time, even when the machine's clock stood
-still or went back between them.
+still or went back between them. That holds where times are kept as they are set, to the nanosecond; a write
+whose time was not kept names nothing. After a machine's clock was ahead, times go on from there.
 """
 
 from __future__ import annotations
@@ -36,17 +38,25 @@ def version_of(stat: os.stat_result) -> str:
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
 
 
-def stripe_of(path: str) -> int:
-    """Which lock stands for a path."""
-    return zlib.crc32(path.encode()) % STRIPES
+def time_after(clock_ns: int, now_ms: int) -> int:
+    """The time of a new version: the machine's, if that is later than its stripe's clock.
+
+    An odd count of nanoseconds, so that no file system with a coarser time keeps it, not even by chance.
+    """
+    return max(now_ms * 1_000_000, clock_ns + 1) | 1
 
 
 class Stripes:
-    """The lock files of one store, in ``folder``."""
+    """The lock files of the store at ``root``, in ``folder``. Paths begin with the root as it is given here."""
 
-    def __init__(self, folder: str, machine: Machine) -> None:
+    def __init__(self, root: str, folder: str, machine: Machine) -> None:
         self.folder = folder
+        self._key_starts = len(root) + 1
         self._machine = machine
+
+    def stripe_of(self, path: str) -> int:
+        """Which lock stands for the object at a path."""
+        return zlib.crc32(os.fsencode(path[self._key_starts :])) % STRIPES
 
     @contextlib.contextmanager
     def locked(self, path: str, patient: bool = True) -> Iterator[int]:
@@ -90,11 +100,11 @@ class Stripes:
             deadline = now + LOCK_WAIT_S_MAX if deadline is None else deadline
             if now >= deadline:
                 raise Timeout(
-                    f"{self._lock_path(path)} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
+                    f"{self._lock_path(path)!r} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
                     "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
                 )
             self._machine.sleep(pause)
             pause = min(pause * 2, LOCK_POLL_S_MAX)
 
     def _lock_path(self, path: str) -> str:
-        return f"{self.folder}/{stripe_of(path):02x}"
+        return f"{self.folder}/{self.stripe_of(path):02x}"

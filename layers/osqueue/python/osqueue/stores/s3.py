@@ -49,7 +49,7 @@ from .s3_faults import (
     explained,
     presentable,
 )
-from .s3_place import default_endpoint, full_prefix, name_bytes_max
+from .s3_place import default_endpoint, endpoint_of, full_prefix, name_bytes_max
 from .wrapped import PerformingStore
 
 if TYPE_CHECKING:
@@ -291,8 +291,8 @@ class S3Store(PerformingStore):
 
             _runtime.start()
             options: dict[str, Any] = {}
-            if self.endpoint is not None:
-                options["endpoint"] = self.endpoint
+            if (endpoint := self.endpoint or endpoint_of(self.region)) is not None:
+                options["endpoint"] = endpoint
             if self.region is not None:
                 options["region"] = self.region
             if not any(map(os.environ.get, _CREDENTIALS_IN_ENVIRONMENT)) and find_spec("boto3") is not None:

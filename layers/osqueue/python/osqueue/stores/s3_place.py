@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
-from .base import KEY_BYTES_MAX
-
-NAME_BYTES_ELSEWHERE = 255
+from .base import FILE_NAME_BYTES_MAX, KEY_BYTES_MAX
 
 
 def default_endpoint() -> str | None:
@@ -15,11 +13,18 @@ def default_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
+def endpoint_of(region: str | None) -> str | None:
+    """Where AWS has S3 for regions whose hosts end otherwise; None: where every client looks."""
+    if region is not None and region.startswith("cn-"):
+        return f"https://s3.{region}.amazonaws.com.cn"
+    return None
+
+
 def name_bytes_max(endpoint: str | None) -> int:
-    """The longest part of a key between slashes. Servers that keep objects as files, as MinIO does, take 255 bytes."""
+    """The longest part of a key between slashes. Other servers may keep objects as files, as MinIO does."""
     host = urlsplit(endpoint).hostname or "" if endpoint else ""
     at_aws = not endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
-    return KEY_BYTES_MAX if at_aws else NAME_BYTES_ELSEWHERE
+    return KEY_BYTES_MAX if at_aws else FILE_NAME_BYTES_MAX
 
 
 def full_prefix(prefix: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from datetime import datetime
 from typing import Any
@@ -31,8 +32,8 @@ class Clock(Machine):
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
-        if seconds < 0:
-            raise Rejected("seconds: time does not go back.", field="seconds")
+        if not 0 <= seconds < math.inf:
+            raise Rejected("seconds: time does not go back, and does not end.", field="seconds")
         with self._lock:
             self._passed += seconds
 

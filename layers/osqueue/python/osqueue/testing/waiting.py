@@ -119,6 +119,7 @@ def _matcher(queue: Any, payload: Any) -> Callable[[Any], bool]:
 
 def waiting_jobs(queue: Any) -> QueueFlow[list[tuple[str, stored.Job]]]:
     """Every job that waits, with its state: in the order of the queue, then by due time."""
+    assert queue.store is not None  # over an API it raises NotSupported
     found: list[tuple[str, stored.Job]] = []
     count = yield from queue._flows.shards()
     for shard in range(count):

@@ -71,7 +71,7 @@ def _http(scheme: str, place: str, region: str | None, auth: str | None, machine
             field="address",
         )
     host, _, path = place.partition("/")
-    if not _HOST.fullmatch(host) or not _PATH.fullmatch(path) or not _has_port(host):
+    if not _HOST.fullmatch(host) or not _PATH.fullmatch(path) or not _has_port(host) or not _is_host(host):
         raise Rejected(
             f"an {scheme} address names a host, and the stage if there is one: {scheme}://host/stage",
             field="address",
@@ -87,6 +87,14 @@ def _http(scheme: str, place: str, region: str | None, auth: str | None, machine
             )
         return HttpTransport(url, Bearer(), machine)
     return HttpTransport(url, Signed("execute-api", host, region) if wished == "iam" else Open(), machine)
+
+
+def _is_host(host: str) -> bool:
+    """What stands in brackets is an address of IPv6."""
+    try:
+        return bool(urlsplit(f"//{host}").hostname)
+    except ValueError:
+        return False
 
 
 def _has_port(host: str) -> bool:

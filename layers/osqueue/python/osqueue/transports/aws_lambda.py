@@ -16,6 +16,7 @@ from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,
     CONNECT_SECONDS_MAX,
+    UNREADABLE,
     Answer,
     Call,
     Lost,
@@ -36,6 +37,7 @@ _BUSY = (
     "ThrottlingException",
     "EC2ThrottledException",
     "SnapStartNotReadyException",
+    "ResourceConflictException",  # it is being made, changed, or woken
 )
 _FORBIDDEN = (
     *("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"),
@@ -85,8 +87,8 @@ class LambdaTransport(Transport):
         """One invocation and its answer."""
         name = deployed_name(self.prefix, call.route.function)
         event = Event(call.route.method, path_of(call), _query(call), Raw(call.body) if call.body else UNSET)
-        client = self._client(call.timeout or CALL_SECONDS_DEFAULT)
-        if frozen_of(self._session) is None:
+        session, client = self._client(call.timeout or CALL_SECONDS_DEFAULT)
+        if frozen_of(session) is None:
             raise Unavailable(NO_CREDENTIALS, permanent=True)
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -96,6 +98,8 @@ class LambdaTransport(Transport):
             )
             data = given["Payload"].read()
         except ClientError as error:
+            if _forbids(error.response):
+                self._look_anew(session)
             return _refused(error.response, name)
         except BotoCoreError as error:
             return _lost(client.meta.endpoint_url, error)
@@ -105,7 +109,7 @@ class LambdaTransport(Transport):
             )
         try:
             answer = msgspec.json.decode(data, type=_Given)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return Lost(
                 Unavailable(
                     f"function {name} answered something that is not osqueue's. Check the prefix in the address.",
@@ -122,7 +126,14 @@ class LambdaTransport(Transport):
             for client in clients.values():
                 client.close()
 
-    def _client(self, seconds: float) -> Any:
+    def _look_anew(self, session: Any) -> None:
+        """A session keeps what it once found in a profile, and somebody may put that right meanwhile."""
+        with self._lock:
+            if self._session is session:
+                self._session, self._clients = None, {}
+
+    def _client(self, seconds: float) -> tuple[Any, Any]:
+        """A session of boto3, and a client of it that waits so long."""
         step = next((each for each in TIMEOUT_STEPS_S if each >= seconds), TIMEOUT_STEPS_S[-1])
         process = self._machine.process()
         with self._lock:  # making a client is not safe beside another, and a fork's child makes its own
@@ -130,7 +141,7 @@ class LambdaTransport(Transport):
                 self._process, self._session, self._clients = process, None, {}
             if step not in self._clients:
                 self._clients[step] = self._made(step)
-            return self._clients[step]
+            return self._session, self._clients[step]
 
     def _made(self, seconds: float) -> Any:
         try:
@@ -187,20 +198,30 @@ def _query(call: Call) -> dict[str, str | list[str]] | UnsetType:
     return found or UNSET
 
 
+def _told(response: dict[str, Any]) -> tuple[str, int]:
+    """The code and the status of an error."""
+    code = str(response.get("Error", {}).get("Code", ""))
+    return code, response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def _forbids(response: dict[str, Any]) -> bool:
+    code, status = _told(response)
+    return code in _FORBIDDEN or status in (401, 403)
+
+
 def _refused(response: dict[str, Any], name: str) -> Lost:
     """AWS answered in the function's place."""
-    code = str(response.get("Error", {}).get("Code", ""))
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code, status = _told(response)
     error: OsqueueError
     if code in _BUSY or status == 429:
-        error = Throttled(f"function {name} is busy: its concurrency limit is reached")
+        error = Throttled(f"function {name} is busy: its concurrency limit is reached, or it is not ready")
         return Lost(error, sent=False)
     if code == "ResourceNotFoundException":
         error = Unavailable(
             f"there is no function {name}. Check prefix and region in the address.", permanent=True
         )
         return Lost(error, sent=False)
-    if code in _FORBIDDEN or status in (401, 403):
+    if _forbids(response):
         error = Unavailable(
             f"AWS refuses to invoke {name} ({code or status}): check the credentials, their lambda:InvokeFunction, and"
             " the region in the address.",
@@ -233,7 +254,7 @@ def _why(data: bytes) -> str:
     try:
         kind = msgspec.json.decode(data, type=dict[str, Raw]).get("errorType")
         text = "" if kind is None else msgspec.json.decode(kind, type=str)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ""
     if not text or len(text) > ERROR_TYPE_CHARS_MAX or not text.replace(".", "").replace("_", "").isalnum():
         return ""

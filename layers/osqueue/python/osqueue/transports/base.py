@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from ..clock import MACHINE, Machine
@@ -29,6 +30,9 @@ REFUSED_SECONDS_MAX = (
     1.0  # for which this machine's own refusals are borne: what has just begun may not listen yet
 )
 CALL_SECONDS_DEFAULT = 30.0  # for a call that names no time of its own
+
+# What an answer raises that is no JSON, no UTF-8, or nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 

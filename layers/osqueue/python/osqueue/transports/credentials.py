@@ -1,6 +1,7 @@
 """How calls over HTTP say who makes them: signed, with a bearer token, or not at all.
 
-Credentials are read anew for every call, so refreshed ones are used. None ever stands in an address or a message.
+Credentials are read anew for every call, so refreshed ones are used, and looked for anew once they were refused. None
+ever stands in an address or a message.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ class Credentials(Protocol):
         """The headers to send. Raises Unavailable when there are no credentials, Rejected when nobody said which."""
         ...
 
+    def refused(self) -> None:
+        """The API did not accept them: somebody may put them right meanwhile."""
+        return
 
-class Open:
+
+class Open(Credentials):
     """Calls that anybody may make."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -39,7 +44,7 @@ class Open:
         return headers
 
 
-class Bearer:
+class Bearer(Credentials):
     """A token for an API with a JWT authorizer."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -52,7 +57,7 @@ class Bearer:
         return {**headers, "authorization": f"Bearer {token}"}
 
 
-class Signed:
+class Signed(Credentials):
     """AWS Signature Version 4, with the credentials that boto3 would use."""
 
     def __init__(self, service: str, host: str, region: str | None) -> None:
@@ -75,6 +80,11 @@ class Signed:
         request = AWSRequest(method=method, url=url, headers=headers, data=body)
         SigV4Auth(frozen, self._service, self._region or _region_of(session)).add_auth(request)
         return dict(request.headers.items())
+
+    def refused(self) -> None:
+        """A session keeps what it once found in a profile, so the next call opens another."""
+        with self._lock:
+            self._session = None
 
     def _opened(self) -> Any:
         with self._lock:

@@ -56,19 +56,24 @@ class FaultyTransport(WrappedTransport):
     def send(self, call: Call) -> Reply:
         fails, loses = self._luck.draw()
         if fails:
-            return _INJECTED_ERROR
+            return _injected_error()
         reply = self.inner.perform(call)
-        return _LOST_ANSWER if loses else reply
+        return _lost_answer() if loses else reply
 
     async def send_async(self, call: Call) -> Reply:
         fails, loses = self._luck.draw()
         if fails:
-            return _INJECTED_ERROR
+            return _injected_error()
         reply = await self.inner.perform_async(call)
-        return _LOST_ANSWER if loses else reply
+        return _lost_answer() if loses else reply
 
 
-_INJECTED_ERROR = Lost(
-    Unavailable("injected error: the call had no effect (error_rate in the address)", retry_after=0.1)
-)
-_LOST_ANSWER = Lost(Timeout("injected loss: the call arrived, its answer did not (lost_reply_rate)"))
+# Each is made anew: whoever raises an error adds its traceback to it, and perhaps words.
+def _injected_error() -> Lost:
+    return Lost(
+        Unavailable("injected error: the call had no effect (error_rate in the address)", retry_after=0.1)
+    )
+
+
+def _lost_answer() -> Lost:
+    return Lost(Timeout("injected loss: the call arrived, its answer did not (lost_reply_rate)"))

@@ -69,6 +69,8 @@ class HttpTransport(Transport):
                 data = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             return _lost(self.url, error)
+        if response.status in (401, 403):
+            self._credentials.refused()
         if len(data) > ANSWER_BYTES_MAX:
             return Lost(
                 Unavailable(f"the API's answer is longer than {ANSWER_BYTES_MAX:,} bytes", permanent=True)

@@ -17,6 +17,7 @@ from ..validation import error_details
 from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob
 
+Place = int | None  # a shard, or None for those who speak to all of them
 Ended = tuple[WorkerJob[Any], Ending]
 Answered = Done | Exception
 
@@ -26,10 +27,19 @@ class Desk:
 
     def __init__(self, queue: Any, name: str | None, lease: float, kinds: Sequence[str] | None) -> None:
         self._flows = queue._flows
+        self._apart = queue.transport is None  # over an API the shards are its own affair
         self.machine = queue.machine
         self.name = name
         self.lease = lease  # seconds
         self.kinds = kinds
+
+    def place(self, job: WorkerJob[Any]) -> Place:
+        """Where endings and heartbeats of a job are said; whoever does not answer there holds up no other place."""
+        return job.key[15] if self._apart else 0
+
+    def claims_at(self) -> Place:
+        """Where claims are made: a queue of one shard hears them together with the endings."""
+        return None if self._apart and self._flows.shards_seen() > 1 else 0
 
     def turn(
         self, ended: Sequence[Ended], limit: int

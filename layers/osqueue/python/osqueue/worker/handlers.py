@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from .. import validation
 from ..errors import Rejected, shown
-from .endings import Ending, place, raised, returned
+from .endings import Ending, Released, place, raised, returned
 from .job import WorkerJob
 
 Handler = Callable[[Any], Any]
@@ -79,8 +79,16 @@ async def perform_async(handler: Handler, job: WorkerJob[Any]) -> Ending:
     """Run a coroutine handler."""
     try:
         return returned(await handler(job))
-    except BaseException as error:  # noqa: BLE001 - a cancelled task is one that was given back before
-        return _failed(job, error)
+    except BaseException as error:  # noqa: BLE001
+        return Released() if _was_cancelled(error) else _failed(job, error)
+
+
+def _was_cancelled(error: BaseException) -> bool:
+    """Was the handler's task cancelled, by the worker or with the whole program? That is no fault of the job's."""
+    import asyncio
+
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _failed(job: WorkerJob[Any], error: BaseException) -> Ending:

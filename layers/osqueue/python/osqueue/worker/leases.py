@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from ..shards import QueueFlow
-from .desk import Desk
+from .desk import Desk, Place
 from .endings import short
 from .job import WorkerJob
 
@@ -24,8 +24,8 @@ async def keep_leases(running: Running, desk: Desk, call: Call) -> None:
     """Beat for every job in hand at a third of its lease; give up those whose lease ends unheard. Never returns."""
     interval = desk.lease / BEATS_PER_LEASE
     margin = desk.lease * LEASE_MARGIN
-    beating: asyncio.Task[None] | None = None
-    again_at = 0.0  # monotonic: no heartbeat before, as the last one may have failed
+    beating: dict[Place, asyncio.Task[None]] = {}
+    again_at: dict[Place, float] = {}  # monotonic: no heartbeat before, as the last one may have failed
     while True:
         held = [job for job in running if not job.lease_lost]
         for job in held:
@@ -33,16 +33,18 @@ async def keep_leases(running: Running, desk: Desk, call: Call) -> None:
                 log.warning("job %s: its lease ends and no heartbeat got through", job.job_id)
                 job.lease_lost.set()
         now = desk.machine.monotonic()
-        free = beating is None or beating.done()
-        if free and now >= again_at and any(job.beat_age >= interval for job in held):
-            # Those halfway to their own turn come along, so that all soon beat together.
-            due = [job for job in held if job.beat_age >= interval / 2]
-            beating = asyncio.create_task(_beat(due, desk, call))
-            again_at = now + interval / 4
         waits = [interval]
-        for job in held:
-            waits.append(job.seconds_left - margin)
-            waits.append(max(interval - job.beat_age, again_at - now))
+        for place in {desk.place(job) for job in held}:
+            here = [job for job in held if desk.place(job) == place]
+            free = place not in beating or beating[place].done()
+            if free and now >= again_at.get(place, 0.0) and any(job.beat_age >= interval for job in here):
+                # Those halfway to their own turn come along, so that all soon beat together.
+                due = [job for job in here if job.beat_age >= interval / 2]
+                beating[place] = asyncio.create_task(_beat(due, desk, call))
+                again_at[place] = now + interval / 4
+            for job in here:
+                waits.append(job.seconds_left - margin)
+                waits.append(max(interval - job.beat_age, again_at.get(place, 0.0) - now))
         await asyncio.sleep(max(min(waits), interval / 20))
 
 

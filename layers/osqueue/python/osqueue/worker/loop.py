@@ -2,6 +2,7 @@
 
     desk      one turn after another: how jobs ended, and a claim for the free slots, in one commit
     leases    heartbeats for every job in hand, in one commit, at a third of the lease
+              (both shard by shard where there are several, so that one without answers holds up no other)
     handlers  blocking ones in daemon threads, coroutines as tasks of this loop
 
 The same loop serves a Queue (its calls run in threads) and an AsyncQueue (its calls are awaited).
@@ -15,18 +16,18 @@ import inspect
 import logging
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from .. import limits, validation
 from ..embedded import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..shards import QueueFlow
-from .desk import Answered, Desk, Ended, became
+from .desk import Answered, Desk, Ended, Place, became
 from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .job import AsyncWorkerJob, Signal, WorkerJob
 from .leases import keep_leases
+from .signals import listening
 from .threads import Threads
 
 CONCURRENCY_DEFAULT = 8
@@ -41,7 +42,7 @@ GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is
 GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
 ERROR_PAUSE_SECONDS_FIRST = 0.1  # after a call that failed, doubled up to …
 ERROR_PAUSE_SECONDS_MAX = 10.0
-STORE_THREADS_MAX = 8  # calls of a blocking queue at once
+STORE_THREADS_MAX = 32  # calls of a blocking queue at once
 
 log = logging.getLogger("osqueue.worker")
 
@@ -95,8 +96,9 @@ class Worker:
         self._ended: list[Ended] = []  # to be said to the queue
         self._pause = POLL_SECONDS_FIRST
         self._claim_at = 0.0  # monotonic: no claim before
-        self._error_pause = 0.0
-        self._turn_at = 0.0  # monotonic: no turn before, after an error
+        self._turns: dict[Place, asyncio.Task[None]] = {}  # under way
+        self._error_pauses: dict[Place, float] = {}
+        self._turn_at: dict[Place, float] = {}  # monotonic: no turn before, after an error
 
     # ── From outside ─────────────────────────────────────────────────────────
     def run(self) -> Tally:
@@ -132,7 +134,7 @@ class Worker:
         leases = asyncio.create_task(keep_leases(self._running, self._desk, self._call))
         desk = asyncio.create_task(self._keep_desk())
         try:
-            with self._listening():
+            with listening(self._on_signal) if self.signals else contextlib.nullcontext():
                 await self._until_done(desk)
         except asyncio.CancelledError:
             self.stop(now=True)
@@ -141,39 +143,26 @@ class Worker:
         finally:
             with self._lock:
                 self._loop = None
-            for task in (leases, desk):
+            tasks = (leases, desk, *self._turns.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(leases, desk, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._give_back()
-            self._handler_threads.close()
-            self._store_threads.close()
-        if self._ended:
-            log.warning(
-                "worker ends: %d jobs could not be given back; their leases run out", len(self._ended)
-            )
+            try:
+                await self._last_words()
+            finally:
+                self._handler_threads.close()
+                self._store_threads.close()
+                if self._ended:
+                    log.warning(
+                        "worker ends: %d jobs could not be given back; their leases run out", len(self._ended)
+                    )
         log.info("worker ends: %s", self.tally)
         return self.tally
 
     # ── Stopping ─────────────────────────────────────────────────────────────
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Drain at the first SIGTERM or SIGINT, end now at the second."""
-        if not self.signals or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-        for each in before:
-            loop.add_signal_handler(each, self._on_signal, each)
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                loop.remove_signal_handler(each)
-                if handler is not None:
-                    signal.signal(each, handler)
-
     def _on_signal(self, number: signal.Signals) -> None:
+        """Drain at the first SIGTERM or SIGINT, end now at the second."""
         again = self._stop_at is not None
         log.info("%s: %s", number.name, "ending now" if again else f"draining for up to {self.drain:g} s")
         self.stop(now=again)
@@ -190,6 +179,18 @@ class Worker:
             if stop_at is not None and self._machine.monotonic() >= stop_at + GIVE_BACK_SECONDS_MAX:
                 return
         await desk
+
+    async def _last_words(self) -> None:
+        """Say what the desk could not say any more, when it was cancelled together with everything else."""
+        now = self._machine.monotonic()
+        until = (now if self._stop_at is None else self._stop_at) + GIVE_BACK_SECONDS_MAX
+        if self._ended and now < until:
+            ended, self._ended = self._ended, []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - now):
+                    await self._turn(None, ended, 0, alone=False)
+        if self._awaits:
+            await self.queue._tell_all(GIVE_BACK_SECONDS_MAX)
 
     def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
         longest = 1.0  # a stop may come meanwhile, and set another moment
@@ -211,39 +212,59 @@ class Worker:
     async def _keep_desk(self) -> None:
         while True:
             self._wake.clear()
+            for place in [place for place, turn in self._turns.items() if turn.done()]:
+                self._turns.pop(place).result()
             now = self._machine.monotonic()
             if self._stop_at is not None and now >= self._stop_at:
                 self._give_back()
-            if self._stop_at is not None and not self._running and not self._ended:
+            if self._stop_at is not None and not (self._running or self._ended or self._turns):
                 return
-            if now >= self._turn_at:
-                ended, self._ended = self._ended, []
-                limit = self._wanted(len(ended), now)
-                if ended or limit:
-                    await self._turn(ended, limit)
-                    continue
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._idle_seconds())
+            self._begin_turns(now)
+            with contextlib.suppress(TimeoutError):
+                # Not wait_for: until Python 3.12 it swallows a cancel that comes together with what it waits for.
+                async with asyncio.timeout(self._idle_seconds()):
+                    await self._wake.wait()
 
-    def _wanted(self, ending: int, now: float) -> int:
+    def _begin_turns(self, now: float) -> None:
+        """One at each place that has something to hear, and one that claims: alone, or together with endings."""
+        places: dict[Place, list[Ended]] = {}
+        for each in self._ended:
+            places.setdefault(self._desk.place(each[0]), []).append(each)
+        turns = {place: ended for place, ended in places.items() if self._is_free(place, now)}
+        self._ended = [each for place, ended in places.items() if place not in turns for each in ended]
+        claims_at = self._desk.claims_at()
+        limit = self._wanted(bool(turns), now) if self._is_free(claims_at, now) else 0
+        alone = not (places or self._running or self._turns)
+        if limit:
+            turns.setdefault(claims_at, [])
+        for place, ended in turns.items():
+            turn = self._turn(place, ended, limit if place == claims_at else 0, alone)
+            self._turns[place] = task = asyncio.create_task(turn)
+            task.add_done_callback(lambda _: self._wake.set())
+
+    def _is_free(self, place: Place, now: float) -> bool:
+        return place not in self._turns and now >= self._turn_at.get(place, 0.0)
+
+    def _wanted(self, ending: bool, now: float) -> int:
         """How many jobs to claim now. A claim beside endings is free: it rides in their commit."""
         if self._stop_at is not None or (now < self._claim_at and not ending):
             return 0
         return self.concurrency - len(self._running)
 
     def _idle_seconds(self) -> float | None:
-        """Until something may have to be done, if nobody wakes the desk before."""
+        """Until something may have to be done, if nobody wakes the desk before, as the end of a turn does."""
         now = self._machine.monotonic()
         moments = [self._stop_at] if self._stop_at is not None else []
-        if self._stop_at is None and len(self._running) < self.concurrency:
-            moments.append(max(self._claim_at, self._turn_at))
-        if self._ended:
-            moments.append(self._turn_at)
+        claims_at = self._desk.claims_at()
+        free = len(self._running) < self.concurrency and claims_at not in self._turns
+        if self._stop_at is None and free:
+            moments.append(max(self._claim_at, self._turn_at.get(claims_at, 0.0)))
+        places = {self._desk.place(job) for job, _ in self._ended} - self._turns.keys()
+        moments.extend(self._turn_at.get(place, 0.0) for place in places)
         return max(0.0, min(moments) - now) if moments else None
 
-    async def _turn(self, ended: list[Ended], limit: int) -> None:
-        """Say how jobs ended, claim new ones."""
-        alone = not ended and not self._running
+    async def _turn(self, place: Place, ended: list[Ended], limit: int, alone: bool) -> None:
+        """Say how jobs ended, claim new ones. ``alone``: nothing is in hand."""
         try:
             answers, claimed = await self._call(self._desk.turn(ended, limit))
         except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
@@ -257,9 +278,9 @@ class Worker:
         elif claimed is not None:
             self._take(claimed, alone, bool(ended))
         if problem is None:
-            self._error_pause = 0.0
+            self._error_pauses.pop(place, None)
         else:
-            self._back_off(problem)
+            self._back_off(place, problem)
 
     def _hear(self, ended: list[Ended], answers: list[Answered]) -> Exception | None:
         """Count what became of the endings; keep what has to be said again."""
@@ -285,12 +306,11 @@ class Worker:
             "job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt
         )
 
-    def _back_off(self, error: Exception) -> None:
-        self._error_pause = min(
-            max(self._error_pause * 2, ERROR_PAUSE_SECONDS_FIRST), ERROR_PAUSE_SECONDS_MAX
-        )
-        pause = self._error_pause * (0.5 + self._machine.uniform() / 2)
-        self._turn_at = self._machine.monotonic() + pause
+    def _back_off(self, place: Place, error: Exception) -> None:
+        longer = max(self._error_pauses.get(place, 0.0) * 2, ERROR_PAUSE_SECONDS_FIRST)
+        self._error_pauses[place] = min(longer, ERROR_PAUSE_SECONDS_MAX)
+        pause = self._error_pauses[place] * (0.5 + self._machine.uniform() / 2)
+        self._turn_at[place] = self._machine.monotonic() + pause
         log.warning("the queue cannot be reached (%s); again in %.1f s", short(error), pause)
 
     # ── Claims ───────────────────────────────────────────────────────────────

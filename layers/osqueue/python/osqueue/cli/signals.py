@@ -1,0 +1,75 @@
+"""Commands that run until they are told to end: SIGTERM, Ctrl-C, and a wait that ends with them."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ..clock import MACHINE
+
+
+class Ending:
+    """Whether the end was asked for, and the main thread's wait for it.
+
+    Python runs a signal's handler when the main thread comes to its next step, and a thread that waits for a lock
+    comes to none: a signal between its last step and its falling asleep, or one that the system hands to another
+    thread, leaves ``threading.Event.wait`` asleep. What ends this wait is a byte that the interpreter writes as the
+    signal arrives, as in asyncio.
+    """
+
+    def __init__(self, ear: socket.socket) -> None:
+        self._ear = ear
+        self._asked = False
+
+    def set(self) -> None:
+        """The end is asked for, says a signal's handler."""
+        self._asked = True
+
+    def is_set(self) -> bool:
+        """Whether the end was asked for."""
+        return self._asked
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the end is asked for, or for that many seconds. Answers whether it was."""
+        until = None if timeout is None else MACHINE.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            while not self._asked:
+                left = None if until is None else until - MACHINE.monotonic()
+                if left is not None and left <= 0:
+                    break
+                if selector.select(left):
+                    self._ear.recv(4096)  # of whichever signals: those that ask for no end are waited through
+        return self._asked
+
+
+@contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[Ending]:
+    """Set by the first of these signals. The second does what it always does: there is no waiting then."""
+    ear, bell = socket.socketpair()
+    ending = Ending(ear)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ending.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if handler is not None:  # else it was not set from Python, and cannot be
+                signal.signal(number, handler)
+
+    with ear, bell:
+        bell.setblocking(False)
+        bell_before = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.getsignal(number) for number in numbers}
+        try:
+            for number in numbers:
+                signal.signal(number, end)
+            yield ending
+        finally:
+            restore()
+            signal.set_wakeup_fd(bell_before)

@@ -1,0 +1,16 @@
+"""What a store's reply holds, where only one kind of reply is right."""
+
+from __future__ import annotations
+
+from osqueue.errors import OsqueueError
+from osqueue.stores.base import Failed, Reply, Written
+
+
+def version_of(reply: Reply) -> str:
+    assert isinstance(reply, Written), reply
+    return reply.version
+
+
+def error_of(reply: Reply) -> OsqueueError:
+    assert isinstance(reply, Failed), reply
+    return reply.error

@@ -1,0 +1,109 @@
+"""Segments of delayed jobs: merged so that few are left, each job is rewritten seldom, and nobody works for nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from osqueue.core import settle
+from osqueue.core.ops import Attach, Code, Enqueue
+from osqueue.core.state import Job, Span
+from osqueue.core.wire import encode_segment, staged_name
+from osqueue.simulation.tight import limited
+
+SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_000}
+HOUR_MS = 3_600_000
+
+
+def attach(shard: Any, sizes: list[int], *, delay_ms: int = HOUR_MS, apart_ms: int = 1) -> None:
+    """Segments of so many jobs each, one commit each as if their writers were many."""
+    for at, count in enumerate(sizes):
+        jobs = [
+            Job(shard.key(), bytes(60), shard.now, due_ms=shard.now + delay_ms + place * apart_ms)
+            for place in range(count)
+        ]
+        name = staged_name("segments", shard.state.seq, shard.chance.getrandbits(64), at)
+        body, span = partial(encode_segment, jobs)(name)
+        shard.objects[name] = body
+        shard.apply(Attach(0, "", (span,), delayed=True))
+
+
+def spans(shard: Any) -> tuple[Span, ...]:
+    found: tuple[Span, ...] = shard.state.delayed.spans
+    return found
+
+
+def test_a_merge_that_an_empty_claim_made_is_kept(shard: Any) -> None:
+    """So that the next poll does not read the same segments and merge them once more, for nothing."""
+    with limited(SMALL):
+        attach(shard, [20] * 3)
+        with limited({"DELAYED_SPANS_SOFT": 100}):
+            attach(shard, [20] * 30)
+        assert len(spans(shard)) == 33
+        for _ in range(5):
+            assert shard.claim() == ()
+        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        reads = shard.reads
+        for _ in range(5):
+            assert shard.claim() == ()
+            assert not shard.last.changed
+        assert shard.reads == reads
+        shard.check()
+
+
+def test_large_segments_are_not_rewritten_for_the_sake_of_small_ones(shard: Any) -> None:
+    with limited(SMALL):
+        shard.checked = False
+        attach(shard, [90] * 20)  # no two of them fit into one
+        large = {span.name for span in spans(shard)}
+        assert len(large) == 20
+        before = set(shard.objects)
+        for _ in range(300):
+            shard.enqueue(payload=bytes(60), delay_ms=HOUR_MS)
+        written = sum(len(body) for name, body in shard.objects.items() if name not in before)
+        assert large <= {span.name for span in spans(shard)}
+        assert len(spans(shard)) <= 20 + 10
+        assert written < 8 * 300 * 100
+        shard.check()
+
+
+def test_like_ones_are_merged_although_a_much_smaller_one_lies_beside_them(shard: Any) -> None:
+    with limited(SMALL):
+        with limited({"DELAYED_SPANS_SOFT": 100}):
+            attach(shard, [1, *[20] * 20])
+        for _ in range(5):
+            shard.claim()
+        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        shard.check()
+
+
+def test_segments_of_growing_size_never_fill_the_shard(shard: Any) -> None:
+    """The worst there can be: each is so much larger than all before it that none is merged."""
+    with limited(SMALL):
+        size, sizes = 1, []
+        while size * 75 < 16_000:
+            sizes.append(size)
+            size *= 3
+        attach(shard, [*sizes, *[90] * 14, *sizes, *sizes])
+        for _ in range(10):
+            shard.claim()
+        assert len(spans(shard)) < settle.DELAYED_SPANS_MAX // 2
+        shard.check()
+
+
+def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> None:
+    """Sixty large ones, of each of which a few jobs are left, do not keep a new job out."""
+    with limited(SMALL):
+        shard.checked = False
+        with limited({"DELAYED_SPANS_SOFT": 100}):
+            attach(shard, [120] * settle.DELAYED_SPANS_MAX, apart_ms=1_000)
+        late = shard.new(delay_ms=HOUR_MS)
+        assert shard.apply(Enqueue((late,)))[0].code == Code.DELAYED_LIMIT
+        shard.now += HOUR_MS + 117_000
+        for _ in range(20):
+            shard.claim(1)
+        assert sum(span.count for span in spans(shard)) + len(shard.state.delayed.jobs) == 2 * 64
+        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        assert shard.enqueue(delay_ms=HOUR_MS)
+        assert shard.apply(Enqueue((shard.new(delay_ms=HOUR_MS),)))[0].code == Code.SCHEDULED
+        shard.check()

@@ -1,0 +1,168 @@
+"""Due jobs without a free lane stand in nobody's way, and cost little while they wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from osqueue import Queue, limits
+from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
+from osqueue.core.state import Span
+from osqueue.core.sweep import LANE_WAIT_MS
+from osqueue.simulation.tight import limited
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
+
+SMALL = {"DELAYED_BYTES_MAX": 600, "PROMOTED_PER_COMMIT_MAX": 30, "LANES_MAX": 4, "BLOCK_BYTES_MAX": 400}
+SECONDS = LANE_WAIT_MS / 1000
+
+
+def crowd(shard: Any) -> None:
+    """Jobs wait in every lane there may be."""
+    shard.apply(Enqueue(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
+
+
+def sweep(shard: Any, count: int = 1) -> int:
+    """So many commits that do no more than time demands; how many changed anything."""
+    changed = 0
+    for _ in range(count):
+        shard.apply(Sweep())
+        changed += shard.last.changed
+    return changed
+
+
+def states(shard: Any, keys: list[bytes]) -> set[str]:
+    places = shard.places()
+    return {places[key] for key in keys}
+
+
+def test_due_jobs_whose_lane_exists_overtake_those_that_have_none(shard: Any) -> None:
+    with limited(SMALL):
+        late = shard.enqueue(100, kind="late", delay_ms=60_000)
+        fine = shard.enqueue(50, kind="k1", delay_ms=61_000)
+        crowd(shard)
+        shard.now += 120_000
+        sweep(shard, 6)
+        assert states(shard, fine) == {"queued"}
+        assert states(shard, late) == {"scheduled"}
+
+
+def test_they_are_looked_at_once_a_minute_and_nothing_is_written_in_between(shard: Any) -> None:
+    with limited(SMALL):
+        late = shard.enqueue(100, kind="late", delay_ms=60_000)
+        crowd(shard)
+        shard.now += 120_000
+        for _ in range(5):
+            assert 0 < sweep(shard, 20) <= 6
+            shard.now += LANE_WAIT_MS - 1
+            assert sweep(shard, 5) == 0
+            shard.now += 1
+        assert states(shard, late) == {"scheduled"}
+        shard.check()
+
+
+def test_they_come_within_a_minute_of_their_lane_becoming_free(shard: Any) -> None:
+    with limited(SMALL):
+        late = shard.enqueue(100, kind="late", delay_ms=60_000)
+        crowd(shard)
+        keys = list(shard.places().keys() - set(late))
+        shard.now += 120_000
+        sweep(shard, 6)
+        shard.now += 1_000
+        (lease,) = shard.claim(1, kinds=("k2",))
+        shard.apply(Complete((Completion(lease.job.key, lease.token),)))
+        keys.remove(lease.job.key)
+        shard.now += LANE_WAIT_MS
+        sweep(shard, 6)
+        assert states(shard, late) == {"queued"}
+        assert sorted(shard.drain()) == sorted([*late, *keys])
+
+
+def test_few_of_them_wait_in_the_head_and_come_at_once(shard: Any) -> None:
+    late = shard.enqueue(20, kind="late", delay_ms=60_000)
+    crowd(shard)
+    shard.now += 120_000
+    assert sweep(shard, 3) == 0
+    shard.claim(1, kinds=("k2",))
+    sweep(shard)
+    assert states(shard, late) == {"queued"}
+
+
+def test_when_they_were_to_run_is_not_forgotten(shard: Any) -> None:
+    with limited(SMALL):
+        shard.enqueue(40, kind="late", delay_ms=60_000)
+        planned = shard.now + 60_000
+        crowd(shard)
+        shard.now += 120_000
+        sweep(shard, 4)
+        spans: list[Span] = list(shard.state.delayed.spans)
+        jobs = [*shard.state.delayed.jobs, *(job for span in spans for job in shard.inside(span))]
+        assert {(job.due_ms, job.scheduled_ms) for job in jobs} == {(shard.now + LANE_WAIT_MS, planned)}
+
+
+def test_neither_their_segments_nor_the_head_grow_while_they_wait(shard: Any) -> None:
+    with limited(SMALL):
+        shard.checked = False
+        shard.enqueue(600, kind="late", delay_ms=60_000)
+        crowd(shard)
+        shard.now += 120_000
+        sweep(shard)
+        shard.head_bytes_most = 0
+        spans = 0
+        for _ in range(200):  # time for a few looks at each
+            sweep(shard)
+            shard.now += 10_000
+            spans = max(spans, len(shard.state.delayed.spans))
+        assert spans <= 24
+        assert shard.head_bytes_most < 5_000
+        assert sum(span.count for span in shard.state.delayed.spans) + len(shard.state.delayed.jobs) == 600
+        shard.check()
+
+
+class Counted(WrappedStore):
+    """A store that counts the bytes that are written."""
+
+    written = 0
+
+    def perform(self, request: Any) -> Any:
+        self.written += len(getattr(request, "body", b""))
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: Any) -> Any:
+        return self.perform(request)
+
+
+def test_polls_of_an_idle_worker_write_little(machine: Any) -> None:
+    store = Counted(MemoryStore(machine))
+    q: Queue[Any] = Queue(store, "mail", machine=machine)
+    q.enqueue_many([{"payload": 0, "kind": f"k{at}"} for at in range(limits.LANES_MAX)])
+    q.enqueue_many([{"payload": "x" * 100, "kind": "late", "delay": 60} for _ in range(3_000)])
+    machine.advance(120)
+    for _ in range(2):
+        before = store.written
+        for _ in range(50):
+            assert q.claim(kinds=["nothing"]) == []
+        assert store.written - before < 2_000_000
+        machine.advance(SECONDS)
+    q.complete_many(q.claim(kinds=["k0"]))
+    machine.advance(SECONDS)
+    got = 0
+    while leases := q.claim(limit=200, kinds=["late"]):
+        q.complete_many(leases)
+        got += len(leases)
+    assert got == 3_000
+
+
+def test_the_age_of_the_oldest_job_counts_from_when_it_could_be_claimed(machine: Any) -> None:
+    q = Queue[Any](MemoryStore(machine), "q", machine=machine)
+    q.enqueue("x", delay=3_600)
+    machine.advance(3_610)
+    q.reap()
+    assert q.stats()["oldest_seconds"] == 10
+    machine.advance(90)
+    assert q.stats()["oldest_seconds"] == 100
+    (lease,) = q.claim()
+    machine.advance(20)
+    lease.fail("no", retry_in=2)
+    machine.advance(7)
+    q.reap()
+    assert q.stats()["oldest_seconds"] == 7  # a retry counts from the end of its last attempt
