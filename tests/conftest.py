@@ -16,6 +16,17 @@ import pytest
 _buckets = itertools.count(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_of_the_shell() -> Iterator[None]:
+    """Whoever works with a queue of their own has its address here, or a bus for its events. Loopback has no proxy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("OSQUEUE_")]:
+            patch.delenv(name)
+        patch.setenv("no_proxy", "*")
+        patch.setenv("NO_PROXY", "*")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _library_logs_as_before() -> Iterator[None]:
     """A Lambda function takes the library's logger over for its process: here there are other tests in it."""

@@ -26,6 +26,8 @@ from typing import Any
 HOST = "127.0.0.1"
 THREADS = 64
 START_S_MAX = 60.0
+STOP_S_MAX = 40.0  # by then gunicorn has killed what did not end by itself
+BACKLOG = 2048  # as gunicorn's own
 # Dummies: moto accepts any. Real ones must never reach a test server.
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -34,7 +36,21 @@ ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-FOREIGN_ENVIRONMENT = ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+FOREIGN_ENVIRONMENT = (
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_LAMBDA",
+    # Where a container or a pod finds its role: a machine of the cloud has them set.
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -62,37 +78,36 @@ def moto_application() -> Application:
     """moto's S3, serialised. gunicorn calls this."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    threading.Thread(target=_end_with_starter, daemon=True).start()
+    threading.Thread(target=_end_with_starter, args=(os.getppid(),), daemon=True).start()
     return serialised(DomainDispatcherApplication(create_backend_app))
 
 
-def _end_with_starter() -> None:
+def _end_with_starter(main: int) -> None:
     """The starter holds the other end of our standard input: even killed, it leaves no server behind."""
     os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getppid(), signal.SIGTERM)  # gunicorn's main process, which ends us in turn
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    if os.getppid() == main:  # else it has ended, and our parent is one who adopts orphans
+        os.kill(main, signal.SIGTERM)  # gunicorn's main process, which ends us in turn
 
 
 def start(port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the server in a process of its own; the process and its endpoint, once it answers."""
-    port = port or free_port()
+    """Start the server in a process of its own; the process and its endpoint, once it answers.
+
+    It gets a socket that listens already: a port that is only looked for may be another's before it is bound.
+    """
     folder = os.path.dirname(os.path.abspath(__file__))
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "gunicorn", "s3_server:moto_application()"),
-            *("--chdir", folder, "--bind", f"{HOST}:{port}", "--worker-class", "gthread"),
-            *("--workers", "1", "--threads", str(THREADS), "--keep-alive", "60", "--timeout", "0"),
-            *("--log-level", "error", "--no-control-socket"),
-        ],
-        env={**os.environ, **ENVIRONMENT},
-        stdin=subprocess.PIPE,
-    )
-    endpoint = f"http://{HOST}:{port}"
+    with socket.create_server((HOST, port or 0), backlog=BACKLOG) as listener:
+        endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gunicorn", "s3_server:moto_application()"),
+                *("--chdir", folder, "--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread"),
+                *("--workers", "1", "--threads", str(THREADS), "--keep-alive", "60", "--timeout", "0"),
+                *("--log-level", "error", "--no-control-socket"),
+            ],
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            pass_fds=(listener.fileno(),),
+        )
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -109,7 +124,7 @@ def start(port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGQUIT)  # gunicorn's word for ending without waiting for idle connections
     try:
-        process.wait(5)
+        process.wait(STOP_S_MAX)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -64,11 +64,15 @@ def told(what: str) -> Progress:
 
 
 def finish(name: str, act: Callable[[SparkSession], Any]) -> int:
-    """Run a job: prints what was done as one line of JSON, or what went wrong; answers the exit status."""
-    try:
-        done = act(session(f"osqueue {name}"))
-    except OsqueueError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(done).decode())
+    """Run a job and print what was done as one line of JSON; answers the exit status. Raises what the job raises."""
+    print(msgspec.json.encode(act(session(f"osqueue {name}"))).decode())
     return 0
+
+
+def script(main: Callable[[], int]) -> int:
+    """A job as a program of its own: what went wrong is one line on standard error."""
+    try:
+        return main()
+    except OsqueueError as error:
+        print(f"error: {error.code}: {error.message}", file=sys.stderr)
+        return 1

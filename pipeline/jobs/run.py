@@ -16,7 +16,7 @@ from datetime import datetime
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from osqueue.errors import Rejected
+from osqueue.errors import NotFound, Rejected
 from pipeline.jobs import command, compact, metrics, report
 from pipeline.jobs.command import Progress, in_utc, moment, silent
 from pipeline.stretch import Compacted
@@ -67,7 +67,15 @@ def run(
     compacted = compact.run(spark, archived, progress("archive parts"))
     measuring = metrics.Metrics(root, since, until, queues, config.target_ms)
     measured = metrics.run(spark, measuring, progress("tables of metrics"))
-    reported = report.run(spark, report.Review(root, config.out, since, until, queues, config.target_ms))
+    try:
+        reported = report.run(spark, report.Review(root, config.out, since, until, queues, config.target_ms))
+    except NotFound as error:
+        if compacted.parts:
+            raise
+        raise NotFound(
+            f"store: the archive of {store} has no jobs of this range. Jobs that have ended get there when a reaper "
+            "runs: osqueue reap."
+        ) from error
     return Done(compacted, measured, reported)
 
 
@@ -102,4 +110,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.script(main))

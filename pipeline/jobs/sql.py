@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 
-from osqueue.errors import OsqueueError, Rejected
+from osqueue.errors import Rejected
 from pipeline import tables
+from pipeline.jobs import command
 from pipeline.jobs.command import in_utc
 from pipeline.places import place
 from pipeline.session import session
@@ -84,12 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer = ask(session("osqueue sql"), given.tables, query)
         for line in text(answer) if sys.stdout.isatty() and not given.json else lines(answer):
             print(line)
-    except (OsqueueError, PySparkException, Py4JJavaError) as error:
-        told = error if isinstance(error, OsqueueError) else _refused(error)  # as of a division by zero
-        print(told.message, file=sys.stderr)
-        return 1
+    except (PySparkException, Py4JJavaError) as error:
+        raise _refused(error) from error  # as of a division by zero
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.script(main))

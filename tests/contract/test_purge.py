@@ -311,7 +311,7 @@ def test_a_store_that_fails_and_loses_replies_only_makes_it_longer(seed: int) ->
     store = MemoryStore()
     job_id = redriven_and_completed(Queue[Any](store, "mail"), True)
     faulty = FaultyStore(store, error_rate=0.1, lost_reply_rate=0.1, seed=seed)
-    for _ in range(20):
+    for _ in range(200):
         try:
             report = Queue[Any](faulty, "mail").purge(job_id)
             break

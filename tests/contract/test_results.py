@@ -42,7 +42,7 @@ def fail(lease: Any) -> None:
 
 # ── Ids ──────────────────────────────────────────────────────────────────────
 def test_a_second_call_under_an_id_is_a_duplicate_in_every_live_state(q: Any, clock: Any) -> None:
-    first = q.enqueue("one", id="a", delay=5, max_attempts=2)
+    first = q.enqueue("one", id="a", delay=600, max_attempts=2)
     assert (first.status, first.state) == ("queued", "scheduled")
 
     def again(state: str) -> None:
@@ -50,13 +50,13 @@ def test_a_second_call_under_an_id_is_a_duplicate_in_every_live_state(q: Any, cl
         assert (done.status, done.state, done.job_id) == ("duplicate", state, first.job_id)
 
     again("scheduled")
-    clock.shift_ms += 5_000
+    clock.shift_ms += 600_000
     q.reap()
     again("queued")
     (lease,) = q.claim()
     assert lease.payload == "one"
     again("processing")
-    lease.fail("no", retry_in=60)
+    lease.fail("no", retry_in=600)
     again("failing")
     assert q.claim() == []
 
@@ -167,9 +167,9 @@ def test_a_result_lives_for_an_hour_unless_told_otherwise(q: Any, clock: Any) ->
     assert q.status(usual).expires_at - q.status(usual).finished_at == timedelta(hours=1)
     clock.shift_ms += 1_000
     assert [_read(q, job) for job in (usual, short, long)] == [1, Expired, 3]
-    clock.shift_ms += HOUR_MS - 20_000
+    clock.shift_ms += HOUR_MS - 300_000
     assert [_read(q, job) for job in (usual, long)] == [1, 3]
-    clock.shift_ms += 20_000
+    clock.shift_ms += 300_000
     assert [_read(q, job) for job in (usual, long)] == [Expired, 3]
     assert [q.status(job) is None for job in (usual, short, long)] == [True, True, False]
 
@@ -374,36 +374,36 @@ def _work_all(q: Any, clock: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [_queued, _deep, _scheduled, _failing])
-@pytest.mark.parametrize("ttl", [60, 5 * 3_600])
+@pytest.mark.parametrize("ttl", [600, 5 * 3_600])
 def test_the_ttl_of_a_waiting_job_counts_from_its_end(q: Any, clock: Any, state: Any, ttl: float) -> None:
     job = state(q)
     q.update_result_ttl(job, ttl)
-    clock.shift_ms += 120_000
+    clock.shift_ms += 1_200_000
     _work_all(q, clock)
     for _ in range(2):
         assert q.result(job) == "r"
-        clock.shift_ms += int(ttl * 500 - 5_000)
+        clock.shift_ms += int(ttl * 500 - 100_000)
         q.reap()
     assert q.result(job) == "r"
-    clock.shift_ms += 15_000
+    clock.shift_ms += 205_000
     assert _read(q, job) is Expired
 
 
 def test_the_ttl_of_a_running_job_counts_from_its_end(q: Any, clock: Any) -> None:
     q.enqueue(1, id="a")
-    (lease,) = q.claim(lease=600)
-    q.update_result_ttl("a", 60)
-    clock.shift_ms += 300_000
+    (lease,) = q.claim(lease=1_800)
+    q.update_result_ttl("a", 600)
+    clock.shift_ms += 1_200_000
     lease.complete("r")
-    clock.shift_ms += 50_000
+    clock.shift_ms += 300_000
     assert q.result("a") == "r"
-    clock.shift_ms += 15_000
+    clock.shift_ms += 305_000
     assert _read(q, "a") is Expired
 
 
 @pytest.mark.parametrize("reaps", [0, 1, 2])
 @pytest.mark.parametrize("cancelled", [False, True])
-@pytest.mark.parametrize("ttl", [60, 10 * 3_600])
+@pytest.mark.parametrize("ttl", [600, 10 * 3_600])
 def test_the_ttl_of_a_job_that_is_over_counts_from_now(
     q: Any, clock: Any, reaps: int, cancelled: bool, ttl: float
 ) -> None:
@@ -413,12 +413,12 @@ def test_the_ttl_of_a_job_that_is_over_counts_from_now(
     there = JobCancelled if cancelled else "r"
     for _ in range(reaps):
         q.reap()
-    clock.shift_ms += 600_000
+    clock.shift_ms += 1_200_000
     q.update_result_ttl(job, ttl)
-    clock.shift_ms += int(ttl * 1_000) - 10_000
+    clock.shift_ms += int(ttl * 1_000) - 300_000
     q.reap()
     assert _read(q, job) == there
-    clock.shift_ms += 15_000
+    clock.shift_ms += 305_000
     assert _read(q, job) is Expired
     q.reap()
     assert _read(q, job) is Expired

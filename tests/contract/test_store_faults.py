@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -41,7 +42,9 @@ from tests.replies import error_of
 
 BUCKET = "some-bucket"
 VERSION = '"0123456789abcdef0123456789abcdef"'
-REQUEST_TIMEOUT_S = 0.4
+CLIENTS = ("obstore", "obstore-async", "boto3")
+SILENT_S = (0.4, 5.0, 15.0)  # how long a client waits for an answer that never comes
+ARRIVAL_S = 15.0  # by then a request that was sent has been read
 
 READ = Get("a/key")
 READ_UNLESS = Get("a/key", unless=VERSION)
@@ -93,6 +96,13 @@ class S3Stub:
 
         self.respond = respond
 
+    def heard(self) -> bool:
+        """Has a request arrived? One that was sent may still be on its way."""
+        until = time.monotonic() + ARRIVAL_S
+        while not self.arrived and time.monotonic() < until:
+            time.sleep(0.01)
+        return bool(self.arrived)
+
     def _hang(self, handler: BaseHTTPRequestHandler) -> None:
         self.released.wait(30)
         handler.close_connection = True
@@ -130,12 +140,14 @@ def stub(aws_environment: None) -> Iterator[S3Stub]:
 Perform = Callable[[Request], Reply]
 
 
-@pytest.fixture(params=["obstore", "obstore-async", "boto3"])
-def perform(request: pytest.FixtureRequest, stub: S3Stub, monkeypatch: pytest.MonkeyPatch) -> Perform:
-    for module in (s3, s3_boto):
-        monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", REQUEST_TIMEOUT_S)
-    store = open_store(request.param, stub.endpoint)
-    if request.param == "obstore-async":
+@pytest.fixture(params=CLIENTS)
+def perform(request: pytest.FixtureRequest, stub: S3Stub) -> Perform:
+    return performer(request.param, stub.endpoint)
+
+
+def performer(client: str, endpoint: str) -> Perform:
+    store = open_store(client, endpoint)
+    if client == "obstore-async":
         return lambda asked: asyncio.run(store.perform_async(asked))
     return store.perform
 
@@ -307,10 +319,18 @@ def test_a_server_error_is_ambiguous_and_not_repeated(
     assert len(stub.arrived) == 1
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("asked", [READ, WRITE, REPLACE, DELETE_IF], ids=name_of)
-def test_silence_is_a_timeout(stub: S3Stub, perform: Perform, asked: Request) -> None:
+def test_silence_is_a_timeout(
+    stub: S3Stub, monkeypatch: pytest.MonkeyPatch, client: str, asked: Request
+) -> None:
     stub.hangs()
-    assert isinstance(error_of(perform(asked)), Timeout)
+    for seconds in SILENT_S:
+        for module in (s3, s3_boto):
+            monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", seconds)
+        assert isinstance(error_of(performer(client, stub.endpoint)(asked)), Timeout)
+        if stub.heard():  # else this process stood still, and its time was up before it had sent anything
+            break
     assert len(stub.arrived) == 1
 
 

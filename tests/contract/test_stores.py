@@ -36,6 +36,7 @@ from osqueue.stores.s3_boto import BotoStore
 
 RACERS = 8
 INCREMENTS = 5  # by each racer
+PATIENCE_S = 100.0  # with threads and processes that may stand still for a while
 
 Opener = Callable[[], Store]
 
@@ -363,7 +364,7 @@ def in_process(function: Callable[..., Any], opener: Any, arguments: Any, result
 
 
 def test_of_many_creators_exactly_one_wins(store: Store) -> None:
-    start = threading.Barrier(RACERS)
+    start = threading.Barrier(RACERS, timeout=PATIENCE_S)
 
     def run(name: int) -> bool:
         start.wait()
@@ -386,13 +387,14 @@ def run_processes(opening: Any, function: Callable[..., Any], arguments: list[tu
     context = multiprocessing.get_context("spawn")
     result = context.Queue()
     processes = [
-        context.Process(target=in_process, args=(function, *opening, result, *more)) for more in arguments
+        context.Process(target=in_process, args=(function, *opening, result, *more), daemon=True)
+        for more in arguments
     ]
     for process in processes:
         process.start()
-    answers = [result.get(timeout=60) for _ in processes]
+    answers = [result.get(timeout=PATIENCE_S) for _ in processes]
     for process in processes:
-        process.join(30)
+        process.join(PATIENCE_S)
         assert process.exitcode == 0
     return answers
 
@@ -428,9 +430,9 @@ def test_a_forked_child_can_use_the_store(store: Store) -> None:
         pytest.skip("another process has another memory")
     version = create(store, "head", b"parent")
     context = multiprocessing.get_context("fork")
-    child = context.Process(target=replace_head, args=(store, version))
+    child = context.Process(target=replace_head, args=(store, version), daemon=True)
     child.start()
-    child.join(30)
+    child.join(PATIENCE_S)
     assert child.exitcode == 0
     assert found(store, "head").body == b"child"
 

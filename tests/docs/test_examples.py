@@ -24,13 +24,15 @@ import osqueue
 from osqueue import errors, limits
 from osqueue.api.faults import STATUS
 from osqueue.api.routes import ROUTES
+from osqueue.election import Election
 from osqueue.lease import AsyncLease, Lease
+from osqueue.local import Stack
 from osqueue.stores import address
 from osqueue.testing import manual
 from osqueue.validation import FUTURE_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
-SKIPPED_FOLDERS = {"node_modules", "site-packages"}
+SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist"}
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
@@ -112,6 +114,14 @@ def run_shell(block: Block, page: str) -> None:
 RUNNABLE = [path for path in PAGES if relative(path) not in SKETCHES]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defaults that outlast a machine which stands still for a while. No example tells of them."""
+    monkeypatch.setitem(Stack.__init__.__kwdefaults__, "patience_s", 60.0)
+    monkeypatch.setitem(Election.connect.__func__.__kwdefaults__, "stale_after", 600.0)
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("path", RUNNABLE, ids=relative)
 def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,24 @@ from demo.journal import Entry, Journal, read_journal
 from demo.measure import percentiles
 from demo.plan import Plan, load
 from demo.stock import recount
+from tests.pipeline import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = 600
 SECONDS_MAX = 300  # it takes about 9, with the pipeline 35; a stuck replay is not waited for
+REPLAYS_MAX = 3
+LINGER_S = 30.0  # for a process to notice that the one it worked for is gone
+
+pytestmark = pytest.mark.timeout((REPLAYS_MAX + 1) * SECONDS_MAX)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The pipeline as it is, with Spark set for as few rows as there are here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick.variables(tmp_path_factory.mktemp("spark")).items():
+            patch.setenv(name, value)
+        yield
 
 
 def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -42,14 +57,41 @@ def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def replayed(
+    parent: Path, met: Callable[[dict[str, Any]], bool], *arguments: str
+) -> tuple[Path, dict[str, Any]]:
+    """The folder and the result of a replay that met what there is to tell of. Every one has to end well.
+
+    What it meets hangs on the clock: where the machine stands still at the beginning, all are sent at once.
+    """
+    for turn in range(REPLAYS_MAX):
+        folder = parent / f"kept-{turn}"
+        ended = demo("--jobs", str(JOBS), *arguments, "--dir", str(folder), "--json")
+        assert ended.returncode == 0, ended.stderr + ended.stdout
+        result = json.loads(ended.stdout)
+        if met(result):
+            break
+    return folder, result
+
+
 # ── The whole of it ──────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A replay that has ended: its folder and its result."""
-    folder = tmp_path_factory.mktemp("demo") / "kept"
-    ended = demo("--jobs", str(JOBS), "--dir", str(folder), "--json")
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    return folder, json.loads(ended.stdout)
+
+    def met(result: dict[str, Any]) -> bool:
+        waits, archive = result["measures"]["waits"], result["measures"]["archive"]
+        # A record that is there twice can lose one of them unnoticed.
+        once: bool = result["account"]["repeats"] == 0
+        return (
+            once
+            and result["kill"] is not None
+            and waits["answered"] > waits["late"] + waits["at_once"]
+            and archive["parts"] > 1
+            and result["measures"]["reaps"] > 1
+        )
+
+    return replayed(tmp_path_factory.mktemp("demo"), met)
 
 
 def test_every_job_is_accounted_for_although_a_worker_is_killed(kept: tuple[Path, dict[str, Any]]) -> None:
@@ -100,11 +142,11 @@ def test_every_call_goes_through_the_api_and_only_its_functions_ask_the_store(
 
 
 def test_without_the_api_the_processes_ask_the_store_themselves(tmp_path: Path) -> None:
-    ended = demo(
-        "--jobs", str(JOBS), "--embedded", "--no-pipeline", "--dir", str(tmp_path / "kept"), "--json"
-    )
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    result = json.loads(ended.stdout)
+    def met(result: dict[str, Any]) -> bool:
+        cached: int = result["measures"]["ids"]["cached"]
+        return cached > 0
+
+    _, result = replayed(tmp_path, met, "--embedded", "--no-pipeline")
     measures = result["measures"]
     assert result["account"]["problems"] == []
     assert measures["calls"] == {}
@@ -184,13 +226,24 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
         stderr=subprocess.PIPE,
         text=True,
     ) as running:
-        assert running.stdout is not None
-        assert any(line == "pipeline: compaction\n" for line in running.stdout)
-        assert any("java" in name for name in processes_with(mark))
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=SECONDS_MAX)
-    assert (running.returncode, processes_with(mark)) == (130, [])
+        try:
+            assert running.stdout is not None
+            assert any(line == "pipeline: compaction\n" for line in running.stdout)
+            assert any("java" in name for name in processes_with(mark))
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=SECONDS_MAX)
+        finally:
+            running.kill()  # else it would be waited for
+    assert (running.returncode, left_with(mark)) == (130, [])
     assert "Stopped; every process has ended." in said
+
+
+def left_with(variable: str) -> list[str]:
+    """The programs that go on running. Spark's Python daemons have a group of their own, and follow their Java."""
+    until = time.monotonic() + LINGER_S
+    while (found := processes_with(variable)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
 
 
 def processes_with(variable: str) -> list[str]:
@@ -221,8 +274,10 @@ def change_journal(folder: Path, name: str, part: str, change: Callable[[list[An
 
 
 def living(folder: Path) -> str:
+    """The worker with the longest journal, of those that were not killed."""
     killed = json.loads((folder / "notes" / "kill.json").read_text())["worker"]
-    return "worker-1" if killed != "worker-1" else "worker-2"
+    journals = [path for path in (folder / "notes").glob("worker-*.jsonl") if path.stem != killed]
+    return max(journals, key=lambda path: path.stat().st_size).stem
 
 
 FALSIFIED: list[tuple[Callable[[Path], None], str]] = [

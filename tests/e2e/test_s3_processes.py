@@ -12,20 +12,24 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from osqueue import Queue
 from osqueue.stores.base import Get, List
 
 JOBS = 300
 PRODUCERS = 2
 WORKERS = 3
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
+
+pytestmark = pytest.mark.timeout(600)  # it ends in a few seconds where nothing stands still
 
 PRODUCER = """
 import sys
 from osqueue import Queue
 q = Queue.connect(sys.argv[1], "work")
 for at in range(int(sys.argv[2]), int(sys.argv[3]), 10):
-    for done in q.enqueue_many([{"payload": at + i} for i in range(10)]):
+    for done in q.enqueue_many([{"payload": at + i, "max_attempts": 50} for i in range(10)]):
         print(done.job_id, flush=True)
 """
 
@@ -33,10 +37,11 @@ WORKER = """
 import sys
 from osqueue import OsqueueError, Queue
 q = Queue.connect(sys.argv[1], "work")
+victim = sys.argv[2] == "victim"
 while True:
     try:
-        leases = q.claim(limit=8, lease=2, wait=1)
-        if sys.argv[2] == "victim" and leases:
+        leases = q.claim(limit=8, lease=2 if victim else 30, wait=1)
+        if victim and leases:
             print("holding", len(leases), flush=True)
             sys.stdin.read()  # until it is killed
         q.complete_many(leases)

@@ -15,18 +15,9 @@ from pathlib import Path
 import pytest
 
 from infra import bundle, layers
+from tests.pipeline.quick import QUICK
 
-RUN_MAX_S = 100.0
-# To compile a plan takes seconds, and to interpret it over a handful of rows nothing.
-QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-
+RUN_MAX_S = 300.0
 needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="Spark is not installed")
 
 
@@ -206,5 +197,5 @@ def test_it_speaks_with_s3_as_the_role_of_a_profile(
 
 def test_the_entry_point_is_a_job_that_spark_submit_can_run() -> None:
     text = bundle.ENTRY.read_text(encoding="utf-8")
-    assert text.rstrip().endswith('if __name__ == "__main__":\n    sys.exit(main())')
+    assert text.rstrip().endswith('if __name__ == "__main__":\n    sys.exit(command.script(main))')
     assert "from ." not in text  # it is run from where it was downloaded to, as no part of a package

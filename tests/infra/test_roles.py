@@ -208,7 +208,8 @@ def live(at: Deployment) -> None:
     at.ask("enqueue", "POST", "/letters/jobs", {"payload": 5})
     (single,) = at.ask("claim", "POST", "/letters/claims")["jobs"]
     at.ask("complete", "POST", "/letters/completions", {"completions": [_lease(single)]})
-    ghost = keys.key_of(newest)[:-2] + b"\x07\x00"  # of a job that nobody came to enqueue
+    drawn = keys.key_of(newest)
+    ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
         at.store.perform(base.PutIfAbsent(ids.place_of("emails", f"ghost-{n}"), ids.encode(ghost)))
     bulks = BulkWriter(at.store, "emails", at.clock)

@@ -10,17 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.session import session
 from tests.pipeline.past import Archive
-
-QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.files.minPartitionNum": "1",
-    "spark.driver.memory": "1g",
-    # To compile a plan takes seconds, and to interpret it over a handful of rows nothing.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
+from tests.pipeline.quick import QUICK
 
 
 @pytest.fixture(scope="session")

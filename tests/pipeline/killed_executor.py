@@ -20,7 +20,6 @@ from typing import Any
 
 ROWS = 4_000
 PARTITIONS = 4
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -30,6 +29,7 @@ def main(folder: Path) -> dict[str, Any]:
     from pipeline.session import session
     from pipeline.source import OsqueueDataSource, options
     from pipeline.source.writer import BulkDataSourceWriter
+    from tests.pipeline.quick import JAVA, QUICK
 
     class Killing(OsqueueDataSource):  # defined here, so that it is pickled by value
         @classmethod
@@ -58,10 +58,9 @@ def main(folder: Path) -> dict[str, Any]:
         "killed executor",
         master="local-cluster[2,1,512]",
         settings={
+            **QUICK,
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK,
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.driver.memory": "1g",
+            "spark.executor.extraJavaOptions": JAVA,
         },
     )
     spark.dataSource.register(Killing)

@@ -11,6 +11,7 @@ import pytest
 from osqueue.errors import NotInstalled
 from pipeline import needs
 from pipeline.session import session
+from tests.pipeline.quick import QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +74,7 @@ def started(settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_but_the_result_is_printed() -> None:
-    ended = started({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+    ended = started(QUICK)
     assert (ended.stdout, ended.stderr) == ("3\n", "")
 
 

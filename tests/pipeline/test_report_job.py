@@ -501,5 +501,5 @@ def test_the_entry_point_prints_what_it_wrote(
         == 0
     )
     assert json.loads(capsys.readouterr().out)["path"] == str(out)
-    assert report.main([str(tmp_path / "none"), str(out)]) == 1
-    assert "osqueue pipeline compact" in capsys.readouterr().err
+    with pytest.raises(NotFound, match="osqueue pipeline compact"):
+        report.main([str(tmp_path / "none"), str(out)])

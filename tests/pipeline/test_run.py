@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from osqueue.errors import Rejected
+from osqueue.cli.app import app
+from osqueue.errors import NotFound, Rejected
 from pipeline import files, tables
-from pipeline.jobs import command, run
+from pipeline.jobs import command, run, sql
 from pipeline.jobs.run import Whole
 from pipeline.tables import JOBS, METRICS_DAILY
 from tests.pipeline.past import Archive, at, done, key, lease
@@ -45,6 +47,10 @@ def test_without_a_schedule_everything_is_gone_through_and_a_scheduled_run_leave
     told = run.run(spark, whole(filled))
     assert (told.compacted.parts, told.reported.jobs) == (4, 4)
     assert held(spark, filled) == {key(number) for number in range(4)}
+    # The report is of the target that is asked for, though later days were measured with another one.
+    config = whole(filled, target_ms=999, until=datetime(2026, 1, 6, tzinfo=UTC))
+    run.run(spark, config)
+    assert "0 %</b> of 1 job started within 999 ms" in Path(config.out).read_text()
     told = run.run(spark, whole(filled, at=SCHEDULED))
     assert (told.compacted.parts, told.compacted.hours) == (1, 1)
     assert held(spark, filled) == {key(number) for number in range(4)}
@@ -57,6 +63,7 @@ def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_
     config = whole(filled, at=SCHEDULED)
     first = run.run(spark, config)
     assert first.compacted.parts == 3  # the tables had nothing: up to the hours 2, 3 and 4 of that day
+    page = Path(config.out).read_bytes()
     told = run.run(spark, config)
     assert told.compacted.parts == 1  # of these hours
     assert held(spark, filled) == {key(number) for number in range(3)}
@@ -67,8 +74,7 @@ def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_
     assert told.reported.since == "2026-01-07T05:00:00.000+00:00"
     assert told.reported.until == "2026-01-14T05:00:00.000+00:00"
     assert told.reported.jobs == 2
-    page = Path(config.out).read_bytes()
-    assert run.run(spark, config) == told
+    assert (told.measured, told.reported) == (first.measured, first.reported)
     assert Path(config.out).read_bytes() == page
 
 
@@ -137,13 +143,43 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command, "session", lambda name: spark)
-    assert run.main(["gs://bucket", str(archive.tables), str(archive.tables / "r.html")]) == 1
-    assert "store: gs:// is no store of this release" in capsys.readouterr().err
+    places = [str(archive.tables), str(archive.tables / "r.html")]
+    assert command.script(lambda: run.main(["gs://bucket", *places])) == 1
+    assert capsys.readouterr().err.startswith(
+        "error: not_supported: store: gs:// is no store of this release"
+    )
+    with pytest.raises(
+        NotFound, match=r"^store: the archive of .* has no jobs of this range\. .* osqueue reap\."
+    ):
+        run.main([str(archive.store), *places])
 
 
-def test_the_report_is_of_the_target_that_was_asked_for(spark: SparkSession, filled: Archive) -> None:
-    """Though later days were measured with another one."""
-    run.run(spark, whole(filled))
-    config = whole(filled, target_ms=999, until=datetime(2026, 1, 6, tzinfo=UTC))
-    run.run(spark, config)
-    assert "0 %</b> of 1 job started within 999 ms" in Path(config.out).read_text()
+@pytest.mark.parametrize(
+    ("name", "places", "status", "told"),
+    [
+        (
+            "run",
+            ["gs://bucket", "TABLES", "TABLES/r.html"],
+            2,
+            "error: not_supported: store: gs:// is no store",
+        ),
+        ("report", ["TABLES", "TABLES/r.html"], 1, "error: not_found: tables: "),
+        ("sql", ["TABLES", "SELECT nothing FROM jobs"], 2, "error: rejected: query: [UNRESOLVED_COLUMN"),
+    ],
+)
+def test_the_command_line_ends_as_with_any_other_error(
+    spark: SparkSession,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    places: list[str],
+    status: int,
+    told: str,
+) -> None:
+    monkeypatch.setattr(command, "session", lambda name: spark)
+    monkeypatch.setattr(sql, "session", lambda name: spark)
+    places = [each.replace("TABLES", str(archive.tables)) for each in places]
+    ended = CliRunner().invoke(app, ["pipeline", name, *places])
+    assert (ended.exit_code, ended.stdout) == (status, "")
+    assert ended.stderr.startswith(told)
+    assert len(ended.stderr.splitlines()) == 1

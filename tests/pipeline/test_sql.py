@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from osqueue.errors import Rejected
-from pipeline.jobs import compact, sql
+from pipeline.jobs import command, compact, sql
 from pipeline.jobs.compact import Compaction
 from tests.pipeline.past import Archive, at, done, key, lease
 
@@ -82,6 +82,7 @@ def test_a_question_whose_answer_fails_says_so_in_one_line(
     spark: SparkSession, filled: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sql, "session", lambda _: spark)
-    assert sql.main([str(filled.tables), "SELECT 1 / (run - 1) FROM jobs"]) == 1
+    question = [str(filled.tables), "SELECT 1 / (run - 1) FROM jobs"]
+    assert command.script(lambda: sql.main(question)) == 1
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("query: [DIVIDE_BY_ZERO]")
+    assert told.startswith("error: rejected: query: [DIVIDE_BY_ZERO]")

@@ -172,7 +172,8 @@ def test_history_goes_page_by_page_and_never_across_parts(caller: Caller) -> Non
     assert all(each["state"] == "completed" for page in pages for each in page["jobs"])
 
 
-def test_history_tells_of_a_window_alone(caller: Caller) -> None:
+def test_history_tells_of_a_window_alone(machine: Any) -> None:
+    caller = Caller(Api(MemoryStore(machine), machine=machine))
     archived(caller, 2)
     seconds = datetime.fromisoformat(through(caller)[0]["jobs"][1]["finished_at"]).timestamp()
     assert sum(len(page["jobs"]) for page in through(caller, until=seconds - 3600)) == 0

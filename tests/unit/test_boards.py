@@ -213,7 +213,7 @@ def test_a_forks_child_waits_at_a_board_of_its_own() -> None:
     with board.joined(b"k", LATER), board.waking(b"k", print), board._lock, waiting._BOARDS._lock:
         child = os.fork()
         if child == 0:
-            signal.alarm(20)  # it hangs: the lock is that of a thread which is not here
+            signal.alarm(60)  # it hangs: the lock is that of a thread which is not here
             try:
                 fresh = board._waiters == {} == board._wakes
                 q.enqueue_and_wait(2, timeout=0)

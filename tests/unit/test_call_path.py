@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Queue, Rejected
+from osqueue.clock import Machine
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Refused, Written
 from osqueue.stores.file import QUICK_BYTES_MAX, FileStore
 from osqueue.stores.file_locks import STRIPES
@@ -61,6 +62,17 @@ def test_a_coroutine_cancelled_when_its_answer_has_arrived_gives_its_leases_back
 
 
 # ── Files without flushes, on an event loop ──────────────────────────────────
+class Yielding(Machine):
+    """Holds locks, and lets go of them when somebody sleeps until they are free."""
+
+    def __init__(self) -> None:
+        self.locks: list[int] = []
+
+    def sleep(self, seconds: float) -> None:
+        while self.locks:
+            os.close(self.locks.pop())
+
+
 class Watched(FileStore):
     """Tells on which thread each request was performed."""
 
@@ -94,21 +106,19 @@ def test_a_small_swap_needs_no_thread(tmp_path: Path) -> None:
 
 
 def test_a_large_swap_and_one_behind_a_lock_leave_the_loop_alone(tmp_path: Path) -> None:
-    store = Watched(tmp_path, fsync=False)
+    machine = Yielding()
+    store = Watched(tmp_path, fsync=False, machine=machine)
     first = store.put_if_absent(PutIfAbsent("a/head", b"1"))
     assert isinstance(first, Written)
     large, here = performed_here(store, PutIfMatch("a/head", b"x" * (QUICK_BYTES_MAX + 1), first.version))
     assert isinstance(large, Written)
     assert not here
-    locks = [
-        os.open(tmp_path / f".osqueue/locks/{at:02x}", os.O_RDWR | os.O_CREAT, 0o644) for at in range(STRIPES)
-    ]
-    for lock in locks:
+    for at in range(STRIPES):
+        lock = os.open(tmp_path / f".osqueue/locks/{at:02x}", os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    release = threading.Timer(0.05, lambda: [os.close(lock) for lock in locks])
-    release.start()
+        machine.locks.append(lock)
     swapped, here = performed_here(store, PutIfMatch("a/head", b"2", large.version))
-    release.join()
+    assert machine.locks == []  # it waited for them
     assert isinstance(swapped, Written)
     assert not here
 

@@ -309,7 +309,7 @@ def test_a_file_is_not_taken_for_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "afile").write_text("not a folder")
-    result = run(*args, "--timeout", "2s", env={"OSQUEUE_ADDRESS": f"file://afile{below}"})
+    result = run(*args, "--timeout", "1m", env={"OSQUEUE_ADDRESS": f"file://afile{below}"})
     assert result.exit_code in (2, 3)
     assert "afile' is not a folder" in result.stderr
 

@@ -234,7 +234,7 @@ def test_a_store_that_fails_between_two_commits_refuses_no_line(
     real = CountingStore.perform
     with monkeypatch.context() as patch:
         patch.setattr(CountingStore, "perform", perform)
-        result = run("enqueue", "emails", "--items", "--timeout", "2s", stdin=lines)
+        result = run("enqueue", "emails", "--items", "--timeout", "1m", stdin=lines)
     enqueued = q.stats()["queued"]
     assert (result.exit_code, result.stdout, enqueued % 1_000) == (3, "", 0)
     assert f"Lines up to {enqueued:,} are enqueued, those up to 2,500 may be." in result.stderr

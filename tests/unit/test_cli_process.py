@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.tiny_functions import stat_of, wait_until
+
 COMMAND = [sys.executable, "-m", "osqueue.cli"]
 JOBS = 20_000
 
@@ -132,9 +134,18 @@ def test_a_terminal_gets_tables_and_json_when_asked(address: str, tmp_path: Path
     assert "give PAYLOAD, --file, or JSON lines" in seen
 
 
+# As at a shell's prompt: what a shell runs in the background, and all that is started there, ignores Ctrl-C.
+AT_THE_PROMPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from osqueue.cli import main
+main()
+"""
+
+
 def test_ctrl_c_is_one_line_and_130(address: str) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "complete", "emails"],
+        [sys.executable, "-c", AT_THE_PROMPT, "complete", "emails"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -147,8 +158,9 @@ def test_ctrl_c_is_one_line_and_130(address: str) -> None:
     process.stdin.flush()
     for _ in range(1000):
         process.stdout.readline()
-    process.send_signal(signal.SIGINT)  # while it waits for more
-    out, err = process.communicate(timeout=20)
+    wait_until(lambda: stat_of(process.pid)[0] == "S", "it does not wait for more")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err.strip() == "error: interrupted: stopped by Ctrl-C."
 

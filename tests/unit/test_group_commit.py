@@ -22,7 +22,7 @@ from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
-PATIENCE_SECONDS = 20  # how long a test waits for what must happen
+PATIENCE_SECONDS = 60  # how long a test waits for what must happen
 HEAD = root_of("mail", 0) + "head"
 RELEASE = "with self._lock"
 

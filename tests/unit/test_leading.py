@@ -20,7 +20,7 @@ from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
 KEY = "elections/reports"
-PATIENCE_S = 10.0  # that a test waits for what must come
+PATIENCE_S = 60.0  # that a test waits for what must come
 QUICK = {"heartbeat": 0.002, "stale_after": 60}
 FAILED = Failed(Unavailable("no answer"))
 
@@ -196,7 +196,7 @@ def test_what_only_a_change_can_mend_ends_the_wait(store: Breakable) -> None:
 # ── Coroutines ───────────────────────────────────────────────────────────────
 def test_a_coroutine_steps_and_resigns_like_a_thread(store: Breakable) -> None:
     async def story() -> list[Any]:
-        ada, bob = AsyncElection(store, "reports", "ada"), AsyncElection(store, "reports", "bob")
+        ada, bob = (AsyncElection(store, "reports", name, stale_after=600) for name in ("ada", "bob"))
         return [
             await ada.campaign(),
             await bob.campaign(),

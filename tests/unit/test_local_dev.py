@@ -54,6 +54,17 @@ def get(url: str) -> Any:
     return urllib3.request("GET", url, timeout=60, retries=False)
 
 
+def warmed(url: str) -> str:
+    """The URL of a function's route, once a process of it has begun: until then requests may be throttled."""
+
+    def answers() -> bool:
+        found = urllib3.request("POST", url, json={"do": "answer", "value": {}}, timeout=60, retries=False)
+        return bool(found.status == 200)
+
+    wait_until(answers, "no process of it begins")
+    return url
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_tells_its_address_answers_and_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as (process, told):
@@ -73,7 +84,7 @@ def test_it_tells_its_address_answers_and_ends_in_order(tmp_path: Path, number: 
 def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> None:
     gate, answers = Gate(tmp_path), []
     with running(tmp_path) as (process, told):
-        url = told["url"] + "/v1/queues/emails/jobs"
+        url = warmed(told["url"] + "/v1/queues/emails/jobs")
         call = threading.Thread(
             target=lambda: answers.append(
                 urllib3.request("POST", url, json=gate.ask, timeout=60, retries=False)
@@ -92,7 +103,7 @@ def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> Non
 
 def test_with_logs_everything_the_functions_write_goes_to_standard_error(tmp_path: Path) -> None:
     with running(tmp_path, "--logs") as (process, told):
-        url = told["url"] + "/v1/queues/emails/jobs"
+        url = warmed(told["url"] + "/v1/queues/emails/jobs")
         urllib3.request("POST", url, json={"do": "exit", "code": 1}, timeout=60, retries=False)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from osqueue.errors import Rejected
 from osqueue.local import Stack
-from tests.unit.tiny_functions import Gate, Lines, lay_out, tiny_stack
+from tests.unit.tiny_functions import Gate, Lines, tiny_stack
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +141,10 @@ def test_a_listener_that_raises_stops_neither_the_log_nor_the_functions(
         heard(who, line)
         raise ValueError("of the listener's own")
 
-    functions = lay_out(tmp_path / "functions")
-    with Stack(f"file://{tmp_path}/store", functions=functions, schedule_seconds=0, on_line=listener) as mine:
+    with tiny_stack(tmp_path, listener) as mine:
         for _ in range(2):
             outcome = mine.invoke("claim", {"do": "exit", "code": 1})
             assert b"Runtime.ExitError" in outcome.payload
+        heard.wait("claim", "last words", count=2)
     assert heard.of("claim") == ["last words"] * 2
     assert "of the listener's own" in caplog.text

@@ -14,6 +14,7 @@ from osqueue import AsyncQueue, Rejected
 from osqueue.commit import asynchronous, outbox
 from osqueue.commit.asynchronous import AsyncOutbox
 from osqueue.commit.outbox import Outbox
+from osqueue.worker import loop
 
 PATIENCE_SECONDS = 20
 
@@ -69,7 +70,7 @@ def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
         box.put([at + 1])  # type: ignore[list-item]
     second = deliver(box)
     while not box._standing:
-        pass
+        time.sleep(0.001)
     slow.go_on.set()
     first.join(PATIENCE_SECONDS)
     second.join(PATIENCE_SECONDS)
@@ -92,6 +93,30 @@ def test_a_listener_that_never_ends_holds_up_nobody_for_ever(
     assert slow.told == [0]
     slow.go_on.set()
     first.join(PATIENCE_SECONDS)
+
+
+def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who told went away, because somebody stood there to take over."""
+    monkeypatch.setattr(outbox, "ROOM_SECONDS", 0.05)
+    monkeypatch.setattr(outbox, "WAITING_MAX", 1)
+    slow = Slow()
+    box = Outbox(slow.tell, machine)
+    box.put([0])  # type: ignore[list-item]
+    threads = [deliver(box)]
+    assert slow.busy.wait(PATIENCE_SECONDS)
+    for at in range(1, 4):
+        box.put([at])  # type: ignore[list-item]
+    threads.append(deliver(box))
+    while box._standing == 0 and threads[1].is_alive():
+        time.sleep(0.001)
+    with box._changed:  # the listener's end comes to it first, and then who stands there, whose time is up
+        slow.go_on.set()
+        time.sleep(2 * outbox.ROOM_SECONDS)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert slow.told == [0, 1, 2, 3]
 
 
 def test_a_listener_that_is_interrupted_leaves_the_rest_to_the_next(machine: Any) -> None:
@@ -187,9 +212,10 @@ def test_what_a_sink_was_too_slow_to_be_told_is_counted() -> None:
     sink = SlowSink(go_on)
 
     async def run() -> Any:
-        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink], timeout=0.01)
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
         for at in range(5):
             await q.enqueue(at)
+        q.timeout = 0.01  # for the sink; the calls before had their time
         await q.close()
         told = q.deliveries["bus"]
         go_on.set()
@@ -203,7 +229,8 @@ def test_what_a_sink_was_too_slow_to_be_told_is_counted() -> None:
     assert "4 events were not sent" in delivery.last_error
 
 
-def test_a_workers_end_has_told_its_slow_sinks_everything() -> None:
+def test_a_workers_end_has_told_its_slow_sinks_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE_SECONDS)
     sink = SlowSink()
     q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
     q.handler(lambda job: None)

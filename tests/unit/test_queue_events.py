@@ -12,6 +12,8 @@ import pytest
 from osqueue import AsyncQueue, Queue, Rejected
 from osqueue.events import CallbackSink, Event
 
+PATIENCE = 60  # seconds that a test waits for what must come
+
 
 def test_a_queue_tells_its_callbacks_and_sinks_and_counts() -> None:
     told: list[Event] = []
@@ -67,7 +69,7 @@ def test_a_slow_sink_is_told_off_the_event_loop_and_in_order() -> None:
         (lease,) = await q.claim()
         await lease.complete()
         await q.stats()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await sink.all.wait()
         return sink, threading.get_ident()
 
@@ -80,7 +82,7 @@ def test_a_slow_sink_is_told_off_the_event_loop_and_in_order() -> None:
 def test_a_callback_may_call_its_own_queue() -> None:
     told: list[tuple[str, str | None]] = []
     nested: list[str] = []
-    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=2)
+    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=20)
 
     @q.on_event
     def follow(event: Event) -> None:
@@ -96,7 +98,7 @@ def test_a_callback_may_call_its_own_queue() -> None:
 
 def test_a_callback_may_wait_for_another_thread_that_uses_the_queue() -> None:
     told: list[str | None] = []
-    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=2)
+    q: Queue[Any] = Queue.connect("memory://", "emails", timeout=20)
 
     @q.on_event
     def follow(event: Event) -> None:
@@ -123,16 +125,16 @@ def test_a_slow_sink_may_call_its_own_async_queue() -> None:
         def send(self, events: Sequence[Event]) -> None:
             self.told.extend(each.id for each in events)
             if events[0].id == "a":
-                asyncio.run_coroutine_threadsafe(q.enqueue(1, id="b"), self.loop).result(20)
+                asyncio.run_coroutine_threadsafe(q.enqueue(1, id="b"), self.loop).result(PATIENCE)
             else:
                 self.loop.call_soon_threadsafe(self.all.set)
 
     async def run() -> list[str | None]:
         nonlocal q
         sink = Following()
-        q = AsyncQueue.connect("memory://", "emails", timeout=2, sinks=[sink])
+        q = AsyncQueue.connect("memory://", "emails", timeout=20, sinks=[sink])
         await q.enqueue(1, id="a")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await sink.all.wait()
         assert q.deliveries["following"].failed == 0
         return sink.told

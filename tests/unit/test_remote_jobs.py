@@ -335,7 +335,7 @@ def test_a_result_that_is_too_large_fails_alone(opened: Any) -> None:
 
 
 def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renewed() -> None:
-    given, refusals = iter([leased()]), iter([403, 401])
+    given, refusals = iter([leased(lease=3_600.0)]), iter([403, 401])
 
     def say(call: Call) -> Reply:
         if call.route.name == "claim":
@@ -347,7 +347,7 @@ def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renew
 
     q = Queue[Any](Scripted([say], MACHINE), "mail")
     q.handler(lambda job: "sent")
-    tally = q.run(until_empty=True, poll=0.01, signals=False)
+    tally = q.run(until_empty=True, poll=0.01, lease=3_600, signals=False)  # too long for a heartbeat
     ended = [call for call in q.transport.bodies if "completions" in call]
     assert [each["completions"][0].get("result") for each in ended] == ["sent"] * 3
     assert (tally.completed, tally.lost) == (1, 0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +20,11 @@ from osqueue import AsyncQueue, Fail, JobFailed, LeaseLost, Queue, Rejected, Sno
 from osqueue.cli.app import app
 from osqueue.stores.base import PutIfMatch, Refused
 from osqueue.stores.memory import MemoryStore
+from osqueue.transports.address import open_transport
+from osqueue.worker.loop import Worker
 
 FAULTS = "error_rate=0.15&lost_reply_rate=0.15"
+PATIENCE = 60  # seconds that a test waits for what must come
 
 
 @pytest.fixture
@@ -82,33 +87,32 @@ def test_a_worker_runs_its_handlers(address: str, store: MemoryStore) -> None:
     assert finished(store) == {"completed": 38, "failed": 2}
 
 
-def test_a_workers_heartbeats_keep_a_lease_longer_than_it_lasts(url: str) -> None:
-    q = Queue.connect(url, "mail")
-    q.enqueue("slow")
+def test_a_workers_heartbeats_keep_a_lease_longer_than_it_lasts(api_server: Any, machine: Any) -> None:
     started, end = threading.Event(), threading.Event()
+    with api_server.api_server(MemoryStore(machine), machine=machine) as url:
+        q = Queue[Any](open_transport(url), "mail", machine=machine)
 
-    @q.handler
-    def work(job: Any) -> int:
-        started.set()
-        age = -1.0
-        while age < job.beat_age:  # until a beat of the worker's own has made it young again
-            age = job.beat_age
-            assert not job.lease_lost.wait(0.01)
-        assert end.wait(30)
-        return int(job.attempt)
+        @q.handler
+        def work(job: Any) -> int:
+            started.set()
+            assert end.wait(PATIENCE)
+            return int(job.attempt)
 
-    def look() -> None:
-        assert started.wait(30)
-        with Queue.connect(url, "mail") as other:
-            (job,), _ = other.jobs("processing")
-            while other.status(job.job_id).heartbeat_at == job.heartbeat_at:
-                started.wait(0.01)
+        job_id = q.enqueue("slow").job_id
+        worker = Worker(q, concurrency=1, lease=1, signals=False)
+        thread = threading.Thread(target=worker.run, daemon=True)
+        thread.start()
+        assert started.wait(PATIENCE)
+        for _ in range(5):  # two leases long
+            machine.advance(0.4)
+            now = machine.now_ms()
+            while round(q.status(job_id).heartbeat_at.timestamp() * 1000) < now:
+                time.sleep(0.01)
         end.set()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    assert q.run(concurrency=1, lease=1, until_empty=True, signals=False).completed == 1
-    thread.join()
+        worker.stop()
+        thread.join(PATIENCE)
+        assert q.result(job_id) == 1
+    assert (worker.tally.completed, worker.tally.lost) == (1, 0)
 
 
 def test_a_coroutine_worker_runs_its_handlers(address: str, store: MemoryStore) -> None:
@@ -200,13 +204,14 @@ def test_an_enqueue_under_contention_is_still_one_job(api_server: Any) -> None:
         assert sorted(lease.payload for lease in q.claim(9)) == [0, 1]
 
 
-def test_an_api_that_comes_up_late_is_waited_for(api_server: Any, store: MemoryStore) -> None:
-    with api_server.api_server(store) as url:
-        pass  # its port is free again, and known
-    with Queue.connect(url, "mail", timeout=1) as q:
-        with pytest.raises(Unavailable, match="no connection"):
-            q.claim()
-        assert q.requests["post"] > 1  # nothing was sent, so even a claim is tried again
+def test_an_api_that_comes_up_late_is_waited_for(machine: Any) -> None:
+    with socket.socket() as taken:  # nobody listens there, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        transport = open_transport(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with Queue[Any](transport, "mail", machine=machine, timeout=1) as q:
+            with pytest.raises(Unavailable, match="no connection"):
+                q.claim()
+            assert q.requests["post"] > 1  # nothing was sent, so even a claim is tried again
 
 
 @pytest.mark.parametrize("name", ["\ud800", "x\udfff"])
@@ -261,7 +266,9 @@ def test_typed_payloads_arrive_as_their_type(url: str) -> None:
 
 # ── The command line ─────────────────────────────────────────────────────────
 def run(*args: str, stdin: str | None = None, code: int = 0, **env: str) -> Result:
-    result = CliRunner().invoke(app, args, input=stdin, env={"OSQUEUE_ADDRESS": None, **env})
+    result = CliRunner().invoke(
+        app, args, input=stdin, env={"OSQUEUE_ADDRESS": None, "OSQUEUE_EVENTS": None, **env}
+    )
     assert result.exit_code == code, result.output
     return result
 

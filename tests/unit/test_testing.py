@@ -67,7 +67,7 @@ def test_draining_runs_retries_and_scheduled_jobs_without_waiting(q: Queue[Any])
         assert [str(each.error) for each in ran[:3]] == ["not yet", "not yet", "None"]
         assert ran == test.ran
         assert q.stats()["completed"] == 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # on the real clock it would have been a year
 
 
 def test_a_drain_that_leaves_the_clock_alone_leaves_what_is_due_later(q: Queue[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -281,9 +282,10 @@ def test_silence_ends_with_the_calls_timeout() -> None:
 
 
 def test_where_nobody_listens_nothing_was_sent() -> None:
-    with speaking(OK) as speaker:
-        port = speaker.port
-    reply = lost(HttpTransport(f"http://127.0.0.1:{port}/stage", Open()).perform(STATS))
+    with socket.socket() as taken:  # nobody else can listen there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        reply = lost(HttpTransport(f"http://127.0.0.1:{port}/stage", Open()).perform(STATS))
     assert isinstance(reply.error, Unavailable)
     assert reply.error.message == (
         f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev' starts one."

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -344,9 +345,10 @@ def test_a_function_that_stays_silent_is_given_up_in_time(
 
 
 def test_where_no_endpoint_is_nothing_was_sent(aws_environment: None) -> None:
-    with speaking(OK) as speaker:
-        transport, port = invoking(speaker), speaker.port
-    reply = lost(transport.perform(STATS))
+    with socket.socket() as taken:  # nobody else can listen there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        reply = lost(LambdaTransport("dev", "eu-west-1", f"http://127.0.0.1:{port}").perform(STATS))
     assert isinstance(reply.error, Unavailable)
     assert (reply.sent, reply.seconds) == (False, 1.0)
     told = f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev'"

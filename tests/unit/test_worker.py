@@ -19,7 +19,7 @@ from osqueue.worker.desk import Desk, became
 from osqueue.worker.endings import Aborted, Completed, Failed, Released
 from osqueue.worker.loop import Worker
 
-PATIENCE = 10  # seconds that a test waits for what must come
+PATIENCE = 60  # seconds that a test waits for what must come
 
 
 @pytest.fixture
@@ -63,12 +63,16 @@ def test_handlers_really_run_at_the_same_time(q: Queue[Any]) -> None:
 
 def test_never_more_handlers_run_than_allowed(q: Queue[Any]) -> None:
     lock, running, most = threading.Lock(), [0], [0]
+    as_many = threading.Event()
 
     @q.handler
     def work(job: WorkerJob[Any]) -> None:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
+            if most[0] == 3:
+                as_many.set()
+        assert as_many.wait(PATIENCE)
         job.stopping.wait(0.001)
         with lock:
             running[0] -= 1

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +13,30 @@ import pytest
 
 from osqueue import AsyncQueue, Cancel, LeaseLost, Queue, Unavailable, WorkerJob
 from osqueue.clock import Machine
+from osqueue.core.state import State
 from osqueue.core.wire import decode_head
 from osqueue.keys import key_of
 from osqueue.shards import root_of
 from osqueue.stores.base import Failed, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from osqueue.worker import Signal
+from osqueue.worker import loop
 from osqueue.worker.loop import Worker
 
-PATIENCE = 10  # seconds that a test waits for what must come
+PATIENCE = 60  # seconds that a test waits for what must come
 SHORT = 1.0  # seconds: the shortest lease there is
+
+
+class Still(Machine):
+    """A machine on which time passes when a test says so, however long anything takes."""
+
+    passed = 0.0  # seconds
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def now_ms(self) -> int:
+        return 1_800_000_000_000 + round(self.passed * 1000)
 
 
 class Shifted(Machine):
@@ -44,7 +52,7 @@ class Shifted(Machine):
 def working(q: Any, **options: Any) -> Iterator[Worker]:
     """A worker in a thread for as long as the block lasts."""
     worker = Worker(q, signals=False, **options)
-    thread = threading.Thread(target=worker.run)
+    thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     try:
         yield worker
@@ -59,21 +67,52 @@ def only(q: Queue[Any]) -> Any:
     return job
 
 
+def until(happened: Callable[[], object]) -> None:
+    """Wait for what must come."""
+    for _ in range(100 * PATIENCE):
+        if happened():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it did not come")
+
+
+def state_of(store: MemoryStore, shard: int = 0) -> State:
+    return decode_head(store.get(Get(root_of("emails", shard) + "head")).body)  # type: ignore[union-attr]
+
+
+def beaten(store: MemoryStore, machine: Still, shard: int = 0) -> bool:
+    """Have all short leases of a shard just been extended?"""
+    ends = {lease.expires_ms for lease in state_of(store, shard).leases.values()}
+    return ends == {machine.now_ms() + round(1000 * SHORT)}
+
+
 def test_heartbeats_keep_long_jobs_alive_with_one_commit_for_all() -> None:
-    q: Queue[Any] = Queue.connect("memory://", "emails")
+    machine = Still()
+    store = MemoryStore(machine)
+    q: Queue[Any] = Queue(store, "emails", machine=machine)
+    go_on = threading.Event()
     lost: list[bool] = []
-    q.handler(lambda job: lost.append(job.lease_lost.wait(1.5 * SHORT)))
+
+    @q.handler
+    def send(job: WorkerJob[Any]) -> None:
+        assert go_on.wait(PATIENCE)
+        lost.append(bool(job.lease_lost))
+
     q.enqueue_many([{"payload": n} for n in range(20)])
-    before = q.requests["put"]
-    tally = q.run(concurrency=20, lease=SHORT, until_empty=True)
-    assert (tally.completed, tally.claimed, lost) == (20, 20, [False] * 20)
-    # One claim, four or five heartbeats, and what the twenty endings fell into.
-    beats = q.requests["put"] - before - 1
-    assert 4 <= beats <= 30
+    with working(q, concurrency=20, lease=SHORT) as worker:
+        until(lambda: worker.tally.claimed == 20)
+        before = q.requests["put"]
+        for _ in range(5):  # two leases long
+            machine.passed += 0.4 * SHORT
+            until(lambda: beaten(store, machine))
+        assert q.requests["put"] - before == 5
+        go_on.set()
+    assert (worker.tally.completed, worker.tally.claimed, lost) == (20, 20, [False] * 20)
 
 
 def test_a_cancel_is_seen_at_the_next_heartbeat_and_accepted_by_the_handler() -> None:
-    q: Queue[Any] = Queue.connect("memory://", "emails")
+    machine = Still()
+    q: Queue[Any] = Queue(MemoryStore(machine), "emails", machine=machine)
     started = threading.Event()
 
     @q.handler
@@ -86,6 +125,7 @@ def test_a_cancel_is_seen_at_the_next_heartbeat_and_accepted_by_the_handler() ->
     with working(q, lease=SHORT) as worker:
         assert started.wait(PATIENCE)
         assert q.cancel(job_id) == "processing"
+        machine.passed += 0.4 * SHORT
     assert worker.tally.cancelled == 1
     assert only(q).state == "cancelled"
 
@@ -110,7 +150,8 @@ def test_a_handlers_own_heartbeat_sees_a_cancel_at_once() -> None:
 
 def test_a_coroutine_waits_for_a_cancel_by_awaiting_it() -> None:
     async def main() -> Any:
-        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails")
+        machine = Still()
+        q: AsyncQueue[Any] = AsyncQueue(MemoryStore(machine), "emails", machine=machine)
         started = asyncio.Event()
 
         @q.handler
@@ -121,9 +162,12 @@ def test_a_coroutine_waits_for_a_cancel_by_awaiting_it() -> None:
 
         job_id = (await q.enqueue(1)).job_id
         assert job_id is not None
-        work = asyncio.create_task(q.run(lease=SHORT, until_empty=True, signals=False))
+        worker = Worker(q, lease=SHORT, signals=False)
+        work = asyncio.create_task(worker.serve())
         await started.wait()
         await q.cancel(job_id)
+        machine.passed += 0.4 * SHORT
+        worker.stop()
         return await work
 
     assert asyncio.run(main()).cancelled == 1
@@ -164,8 +208,10 @@ class Breaking(WrappedStore):
     """A store that cannot be reached while ``down``."""
 
     down = False
+    refused = 0  # requests
 
     def perform(self, request: Request) -> Reply:
+        self.refused += self.down
         return Failed(Unavailable("down")) if self.down else self.inner.perform(request)
 
     async def perform_async(self, request: Request) -> Reply:
@@ -173,42 +219,47 @@ class Breaking(WrappedStore):
 
 
 def test_a_lease_is_not_trusted_to_its_end_when_no_heartbeat_gets_through() -> None:
-    store = Breaking(MemoryStore())
-    q: Queue[Any] = Queue(store, "emails")
+    machine = Still()
+    store = Breaking(MemoryStore(machine))
+    q: Queue[Any] = Queue(store, "emails", machine=machine)
+    jobs: list[WorkerJob[Any]] = []
     left: list[float] = []
 
     @q.handler
     def send(job: WorkerJob[Any]) -> None:
-        if job.attempt > 1:
-            return
-        store.down = True
-        assert job.lease_lost.wait(PATIENCE)
-        left.append(job.seconds_left)
-        store.down = False
+        jobs.append(job)
+        if job.attempt == 1:
+            assert job.lease_lost.wait(PATIENCE)
+            left.append(job.seconds_left)
 
     q.enqueue(1)
-    lease = 4 * SHORT  # a tenth of it is what a busy machine may be late by
-    with working(q, lease=lease) as worker:
-        for _ in range(PATIENCE * 20):
-            if worker.tally.completed:
-                break
-            threading.Event().wait(0.05)
-    assert 0 < left[0] <= 0.1 * lease
+    with working(q, lease=SHORT, concurrency=1) as worker:  # so it claims nothing meanwhile
+        until(lambda: jobs)
+        store.down = True
+        machine.passed = 0.85 * SHORT
+        until(lambda: store.refused)  # a heartbeat, and every look at the lease comes before one
+        assert not jobs[0].lease_lost
+        machine.passed = 0.95 * SHORT
+        until(lambda: left)
+        store.down = False
+        machine.passed = 3 * SHORT  # the lease is over, even if the heartbeat has still got through
+        until(lambda: worker.tally.completed)
+    assert 0 < left[0] <= 0.1 * SHORT
     assert (worker.tally.lost, worker.tally.completed) == (1, 1)
 
 
 def test_a_worker_outlives_a_store_that_is_down_and_says_the_result_later() -> None:
     store = Breaking(MemoryStore())
+    Queue[Any](store, "emails").enqueue(1)
     q: Queue[Any] = Queue(store, "emails", timeout=0.05)
     came_back = threading.Event()
 
     @q.handler
     def send(job: WorkerJob[Any]) -> str:
         store.down = True
-        threading.Timer(0.4, lambda: (setattr(store, "down", False), came_back.set())).start()
+        threading.Timer(0.4, lambda: (came_back.set(), setattr(store, "down", False))).start()
         return "done"
 
-    q.enqueue(1)
     assert q.run(until_empty=True).completed == 1
     assert came_back.is_set()
 
@@ -232,14 +283,15 @@ class Dark(WrappedStore):
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_a_shard_without_answers_costs_no_job_of_another(kind: Any, dark: int) -> None:
     """Neither its lease nor its result, although a call to the silent one lasts longer than a lease."""
-    store = Dark(MemoryStore())
-    q: Queue[Any] = Queue(store, "emails")
+    machine = Still()
+    store = Dark(memory := MemoryStore(machine))
+    q: Queue[Any] = Queue(store, "emails", machine=machine)
     q.configure(shards=2)
     q.enqueue_many([{"payload": 0}])
     q.enqueue_many([{"payload": 1}])
     started = threading.Semaphore(0)
     go_on = threading.Event()
-    theirs = kind(store, "emails", timeout=4 * SHORT)
+    theirs = kind(store, "emails", timeout=4 * SHORT, machine=machine)
 
     @theirs.handler
     def send(job: WorkerJob[Any]) -> bool:
@@ -250,13 +302,11 @@ def test_a_shard_without_answers_costs_no_job_of_another(kind: Any, dark: int) -
         for _ in range(2):
             assert started.acquire(timeout=PATIENCE)
         store.shard = dark
-        threading.Event().wait(2.5 * SHORT)  # only heartbeats keep the leases now
-        go_on.set()
-        healthy = root_of("emails", 1 - dark) + "head"
-        patience = time.monotonic() + 3 * SHORT
-        while not decode_head(store.inner.get(Get(healthy)).body).counters.completed:  # type: ignore[union-attr]
-            assert time.monotonic() < patience
-            threading.Event().wait(0.01)
+        for _ in range(6):  # only heartbeats keep the leases now
+            machine.passed += 0.4 * SHORT
+            until(lambda: beaten(memory, machine, 1 - dark))
+        go_on.set()  # the calls to the silent shard have half of their time yet
+        until(lambda: state_of(memory, 1 - dark).counters.completed)
         store.shard = None
     (job,) = [job for job in q.jobs(state="completed")[0] if key_of(job.job_id)[15] != dark]
     assert [each.outcome for each in job.attempts] == ["completed"]
@@ -280,7 +330,8 @@ def test_a_stop_waits_for_running_handlers() -> None:
 
 @pytest.mark.parametrize("coroutine", [False, True], ids=["thread", "coroutine"])
 def test_what_is_not_done_in_time_is_given_back_without_using_an_attempt(coroutine: bool) -> None:
-    q: Queue[Any] = Queue.connect("memory://", "emails")
+    machine = Still()
+    q: Queue[Any] = Queue(MemoryStore(machine), "emails", machine=machine)
     started, end = threading.Event(), threading.Event()
     jobs: list[Any] = []
 
@@ -301,6 +352,8 @@ def test_what_is_not_done_in_time_is_given_back_without_using_an_attempt(corouti
     q.enqueue("second")
     with working(q, concurrency=1, drain=0.05) as worker:
         assert started.wait(PATIENCE)
+        worker.stop()
+        machine.passed += 0.05
     end.set()
     assert worker.tally.released == 1
     assert jobs[0].lease_lost
@@ -313,7 +366,8 @@ def test_what_is_not_done_in_time_is_given_back_without_using_an_attempt(corouti
 
 def test_a_cancelled_run_gives_its_jobs_back() -> None:
     async def main() -> Any:
-        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails")
+        machine = Still()
+        q: AsyncQueue[Any] = AsyncQueue(MemoryStore(machine), "emails", machine=machine)
         started = asyncio.Event()
 
         @q.handler
@@ -333,8 +387,11 @@ def test_a_cancelled_run_gives_its_jobs_back() -> None:
     assert (job.attempt, job.attempts[0].outcome) == (0, "released")
 
 
-def test_a_run_that_ends_with_the_program_gives_its_jobs_back(tmp_path: Path) -> None:
+def test_a_run_that_ends_with_the_program_gives_its_jobs_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then the loop cancels everything at once, the handler's task and the desk among it."""
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE)
     address = f"file://{tmp_path}?fsync=off"
 
     async def main() -> None:
@@ -354,125 +411,3 @@ def test_a_run_that_ends_with_the_program_gives_its_jobs_back(tmp_path: Path) ->
     asyncio.run(main())
     job = only(Queue.connect(address, "emails"))
     assert (job.state, job.attempt, [each.outcome for each in job.attempts]) == ("queued", 0, ["released"])
-
-
-def test_a_signal_stops_every_worker_of_a_loop() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def main() -> None:
-        queues = [AsyncQueue.connect("memory://", name) for name in ("a", "b", "c")]
-        for q in queues:
-            q.handler(lambda job: None)
-        runs = [asyncio.create_task(q.run()) for q in queues]
-        await asyncio.sleep(0.05)
-        runs[1].cancel()  # one of them goes before
-        await asyncio.wait({runs[1]})
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(asyncio.gather(runs[0], runs[2]), PATIENCE)
-
-    asyncio.run(main())
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_handler_that_the_program_gave_its_loop_stays() -> None:
-    async def main() -> None:
-        told = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
-        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "emails")
-        q.handler(lambda job: None)
-        worker = Worker(q)
-        run = asyncio.create_task(worker.serve())
-        for _ in range(2):
-            await asyncio.sleep(0.05)
-            told.clear()
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.wait_for(told.wait(), PATIENCE)
-            worker.stop()
-            await asyncio.wait_for(run, PATIENCE)
-
-    asyncio.run(main())
-
-
-SCRIPT = """
-import sys, threading
-from osqueue import Queue
-
-q = Queue.connect(sys.argv[1], "emails")
-
-def say(text):
-    sys.stdout.write(f"{text}\\n")  # in one piece: two threads say something
-    sys.stdout.flush()
-
-@q.handler(kind="polite")
-def polite(job):
-    say("started")
-    job.stopping.wait(30)
-    say("stopping")
-
-@q.handler(kind="stubborn")
-def stubborn(job):
-    say("started")
-    threading.Event().wait(30)
-
-say(q.run(concurrency=2, drain=float(sys.argv[2])))
-"""
-
-
-def process(address: str, drain: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, address, str(drain)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONWARNINGS": "error"}
-    )
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_handlers_finish_and_gives_the_rest_back(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    q: Queue[Any] = Queue.connect(f"file://{tmp_path}?fsync=off", "emails")
-    q.enqueue_many([{"payload": 0, "kind": kind} for kind in ("polite", "stubborn")])
-    with process(f"file://{tmp_path}?fsync=off", drain=0.5) as worker:
-        assert worker.stdout is not None
-        assert [worker.stdout.readline() for _ in range(2)] == ["started\n"] * 2
-        worker.send_signal(number)
-        said, _ = worker.communicate(timeout=PATIENCE)
-        assert worker.returncode == 0
-    states = {(job.kind, job.state, job.attempt) for job in q.jobs()[0]}
-    assert "stopping" in said
-    assert states == {("polite", "completed", 1), ("stubborn", "queued", 0)}
-
-
-def test_a_second_signal_ends_the_worker_now(tmp_path: Path) -> None:
-    q: Queue[Any] = Queue.connect(f"file://{tmp_path}?fsync=off", "emails")
-    q.enqueue_many([{"payload": 0, "kind": kind} for kind in ("polite", "stubborn")])
-    with process(f"file://{tmp_path}?fsync=off", drain=600) as worker:
-        assert worker.stdout is not None
-        assert [worker.stdout.readline() for _ in range(2)] == ["started\n"] * 2
-        worker.send_signal(signal.SIGTERM)
-        assert worker.stdout.readline() == "stopping\n"
-        worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=PATIENCE)
-        assert worker.returncode == 0
-    states = {job.kind: job.state for job in q.jobs()[0]}
-    assert states["stubborn"] == "queued"
-    assert states["polite"] in ("completed", "queued")  # it had said so; whether it had ended is a race
-
-
-def test_a_signal_wakes_those_who_wait_and_those_who_come_later() -> None:
-    happened = Signal()
-    woken: list[bool] = []
-    thread = threading.Thread(target=lambda: woken.append(happened.wait(PATIENCE)))
-    thread.start()
-    assert not happened
-
-    async def main() -> None:
-        waiting = asyncio.ensure_future(asyncio.wait_for(happened, PATIENCE))
-        await asyncio.sleep(0)
-        await asyncio.to_thread(happened.set)
-        await waiting
-        await happened  # and at once when it has happened
-
-    asyncio.run(main())
-    thread.join(PATIENCE)
-    assert woken == [True]
-    assert happened.is_set()

@@ -56,8 +56,8 @@ class Outbox:
                 return  # a listener's own call
             mine = self._put
             while self._teller is not None and len(self._events) > WAITING_MAX:
-                if not self._stand():
-                    return
+                if not self._stand() and self._teller is not None:
+                    return  # without a teller it is our turn, though nobody called us: who told counts on us
             while self._events and self._teller is None:
                 if self._told >= mine and self._standing:
                     return  # they go on, who add to it

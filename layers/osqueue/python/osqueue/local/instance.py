@@ -60,6 +60,7 @@ class Instance:
         self.arn = launch.arn
         self.state: State = "starting"
         self.fault: Outcome | None = None  # why it never became ready
+        self.killed = False  # its process has been: whatever it still asked for, it takes no more
         self.box: queue.SimpleQueue[Invocation | None] = (
             queue.SimpleQueue()
         )  # what it is given; None: the end
@@ -96,6 +97,7 @@ class Instance:
         """End the process at once, whatever it does (SIGKILL), as a crash would. Answers its id."""
         with self._lock:
             if self._process is not None:
+                self.killed = True
                 self._process.kill()
             return self.pid
 

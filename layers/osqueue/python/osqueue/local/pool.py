@@ -103,6 +103,8 @@ class Pool:
         """An instance is ready: the invocation that waits longest, or None."""
         with self._lock:
             self._starting.discard(instance)
+            if instance.killed:
+                return None
             if self._waiting:
                 invocation = self._waiting.popleft()
                 invocation.left_queue.set()
