@@ -9,9 +9,11 @@ group in one commit.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -19,7 +21,7 @@ from msgspec import Struct
 from demo.child import told_to_stop
 from demo.journal import Answer, End, Entry, Journal, Start
 from demo.plan import QUEUE, RUNS_FASTER, Payload, Plan, load
-from osqueue import Done, Lease, Queue
+from osqueue import Done, Lease, Queue, Throttled, Timeout, Unavailable
 
 TICK_S = 0.02  # between two looks when there is nothing to do
 GATHER_S = 0.1  # how long ended jobs may wait for others to end, to be reported together
@@ -66,7 +68,11 @@ class Worker:
         if now < self.look_again or free < self.plan.slots // FREE_SHARE:
             return False
         called = time.monotonic()
-        leases = self.queue.claim(limit=free, worker=self.name, lease=self.plan.lease_s)
+        leases: Sequence[Lease[Any]] = ()
+        with contextlib.suppress(
+            Throttled, Timeout, Unavailable
+        ):  # what was claimed unheard comes back by itself
+            leases = self.queue.claim(limit=free, worker=self.name, lease=self.plan.lease_s)
         if not leases:
             self.look_again = time.monotonic() + IDLE_S
             return False

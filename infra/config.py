@@ -54,7 +54,7 @@ class Jwt(_Part, frozen=True, kw_only=True):
     """Callers bring a token of this issuer instead of an AWS signature."""
 
     # Its /.well-known/openid-configuration is read.
-    issuer: Annotated[str, Meta(pattern=r"^https://[^/\s]+\S*$")]
+    issuer: Annotated[str, Meta(pattern=r"^https://[^/\s]+\S*\Z")]
     audience: Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
@@ -88,15 +88,15 @@ class Alarms(_Part, frozen=True, kw_only=True):
     errors: Positive = 5  # failed invocations of one function, or answers of 5xx, within five minutes
     conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
     pipeline_hours: Annotated[int, Meta(ge=2, le=24)] = 3  # without a run of the pipeline that ended well
-    emails: tuple[Annotated[str, Meta(pattern="^[^@ ]+@[^@ ]+$")], ...] = ()  # told by the topic
+    emails: tuple[Annotated[str, Meta(pattern=r"^[^@\s]+@[^@\s]+\Z")], ...] = ()  # told by the topic
 
 
 class Config(_Part, frozen=True, kw_only=True):
     """One environment."""
 
-    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,15}$")]
-    account: Annotated[str, Meta(pattern="^[0-9]{12}$")] | None = None  # None: that of the credentials
-    region: Annotated[str, Meta(pattern="^[a-z]{2}(-[a-z]+)+-[0-9]$")] | None = None  # None: likewise
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,15}\Z")]
+    account: Annotated[str, Meta(pattern=r"^[0-9]{12}\Z")] | None = None  # None: that of the credentials
+    region: Annotated[str, Meta(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]\Z")] | None = None  # None: likewise
     jwt: Jwt | None = None  # None: requests are signed with AWS credentials (IAM)
     throttle: Throttle = Throttle()
     concurrency: dict[str, Annotated[int, Meta(ge=1)]] = {}  # reserved for a function, by its name

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from osqueue.errors import OsqueueError, Rejected
+from osqueue.printable import as_json, of_few_characters, safe
 from pipeline.session import session
 
 ZONE = "spark.sql.session.timeZone"
@@ -65,7 +65,7 @@ def told(what: str) -> Progress:
 
 def finish(name: str, act: Callable[[SparkSession], Any]) -> int:
     """Run a job and print what was done as one line of JSON; answers the exit status. Raises what the job raises."""
-    print(msgspec.json.encode(act(session(f"osqueue {name}"))).decode())
+    print(as_json(act(session(f"osqueue {name}")), of_few_characters(sys.stdout)))
     return 0
 
 
@@ -74,5 +74,5 @@ def script(main: Callable[[], int]) -> int:
     try:
         return main()
     except OsqueueError as error:
-        print(f"error: {error.code}: {error.message}", file=sys.stderr)
+        print(f"error: {error.code}: {safe(error.message)}", file=sys.stderr)
         return 1

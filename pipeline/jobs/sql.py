@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 
 from osqueue.errors import Rejected
+from osqueue.printable import of_few_characters, safe, safe_json
 from pipeline import tables
 from pipeline.jobs import command
 from pipeline.jobs.command import in_utc
@@ -50,7 +51,7 @@ def text(answer: DataFrame, most: int = SHOWN) -> Iterator[str]:
     """The rows of an answer as lines of a table, numbers to the right."""
     named = answer.toDF(*(f"c{place}" for place in range(len(answer.columns))))
     told = named.select(*(F.col(name).cast("string") for name in named.columns)).take(most + 1)
-    rows = [["" if value is None else _safe(value) for value in row] for row in told[:most]]
+    rows = [["" if value is None else safe(value) for value in row] for row in told[:most]]
     right = [isinstance(field.dataType, NumericType) for field in answer.schema]
     widths = [max(map(len, column)) for column in zip(answer.columns, *rows, strict=True)]
     for row in (answer.columns, ["-" * width for width in widths], *rows):
@@ -62,15 +63,11 @@ def text(answer: DataFrame, most: int = SHOWN) -> Iterator[str]:
         yield f"… the first {most} rows. Add LIMIT, or write to a pipe for all of them."
 
 
-def _safe(text: str) -> str:
-    """Errors and names come from strangers: what a terminal would act upon is shown as its escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def lines(answer: DataFrame) -> Iterator[str]:
     """Every row of an answer as an object of JSON, with nulls."""
     row = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-    return (each[0] for each in answer.select(row).toLocalIterator())
+    ascii_only = of_few_characters(sys.stdout)
+    return (safe_json(each[0], ascii_only) for each in answer.select(row).toLocalIterator())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

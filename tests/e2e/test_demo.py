@@ -25,6 +25,8 @@ from demo.journal import Entry, Journal, read_journal
 from demo.measure import percentiles
 from demo.plan import Plan, load
 from demo.stock import recount
+from demo.worker import Worker
+from osqueue import Unavailable
 from tests.pipeline import quick
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,7 +241,7 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
 
 
 def left_with(variable: str) -> list[str]:
-    """The programs that go on running. Spark's Python daemons have a group of their own, and follow their Java."""
+    """Programs that go on running. Spark's Python daemons are a group of their own, and follow their Java."""
     until = time.monotonic() + LINGER_S
     while (found := processes_with(variable)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -342,6 +344,21 @@ def test_a_kept_replay_can_be_counted_again(kept: tuple[Path, dict[str, Any]], t
 
 
 # ── Its parts ────────────────────────────────────────────────────────────────
+def test_a_worker_goes_on_when_a_claim_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a gateway whose function takes too long to start."""
+    with Journal(tmp_path / "worker-1.jsonl") as journal:
+        worker = Worker(Plan(str(tmp_path), jobs=1, workers=1), "worker-1", journal)
+
+        def unanswered(**_: Any) -> None:
+            raise Unavailable("503")
+
+        monkeypatch.setattr(worker.queue, "claim", unanswered)
+        assert not worker.claim()
+        assert worker.look_again > 0
+
+
 def test_a_journal_whose_last_line_was_cut_is_read_up_to_there(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.jsonl"
     with Journal(path) as journal:

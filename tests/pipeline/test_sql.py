@@ -38,6 +38,29 @@ def test_what_a_terminal_would_act_upon_is_shown_as_its_escape(spark: SparkSessi
     assert list(sql.text(answer))[2:] == [r"a\x1b[2J\nb"]
 
 
+def test_json_has_it_as_an_escape_that_means_the_same(spark: SparkSession, archive: Archive) -> None:
+    answer = sql.ask(spark, str(archive.tables), r"SELECT 'a\u009b2J\u202eé' AS error")
+    (line,) = sql.lines(answer)
+    assert line == r'{"error":"a\u009b2J\u202eé"}'
+    assert json.loads(line) == {"error": "a\x9b2J\u202eé"}
+
+
+def test_json_is_ascii_where_the_output_has_few_characters(
+    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    answer = sql.ask(spark, str(archive.tables), "SELECT 'ж' AS error")
+    assert list(sql.lines(answer)) == [r'{"error":"\u0436"}']
+
+
+def test_a_job_says_what_went_wrong_with_the_same_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> int:
+        raise Rejected("query: a\x9b2J\u202e\nb")
+
+    assert command.script(refuse) == 1
+    assert capsys.readouterr().err == "error: rejected: query: a\\x9b2J\\u202e\\nb\n"
+
+
 def test_a_long_answer_is_cut_and_says_so(spark: SparkSession, filled: Archive) -> None:
     answer = sql.ask(spark, str(filled.tables), "SELECT worker, worker FROM attempts")
     assert list(sql.text(answer, most=1))[2:] == [

@@ -12,7 +12,7 @@ from osqueue.simulation.profile import PROFILES
 from osqueue.simulation.run import simulate
 from osqueue.simulation.scenes import SCENES, play
 
-SEEDS_MAX = 4
+SEEDS_MAX = 6
 # What is said when the check is missing, and where its absence shows soonest.
 CAUGHT = {
     "etag": ("rough", "invariant 1"),

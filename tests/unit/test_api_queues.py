@@ -11,8 +11,9 @@ import pytest
 from osqueue import Queue
 from osqueue.api.openapi import STATS
 from osqueue.api.server import Api
+from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from osqueue.shards import root_of
-from osqueue.stores.base import Put
+from osqueue.stores.base import Failed, Put, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
 
@@ -144,6 +145,54 @@ def test_one_redrive_moves_so_many_and_no_more(caller: Caller, monkeypatch: pyte
     bury(caller, 21)
     assert caller.post(f"{QUEUE}/redrive", {"limit": 1_000}).body == {"jobs": 20, "more": True}
     assert caller.post(f"{QUEUE}/redrive", {"limit": 1_000}).body == {"jobs": 1}
+
+
+class Closing(MemoryStore):
+    """Takes so many commits, and then no more."""
+
+    commits: int | None = None
+
+    def perform(self, request: Request) -> Reply:
+        """Answer, or refuse."""
+        if self.commits is not None and isinstance(request, PutIfMatch) and request.key.endswith("/head"):
+            if not self.commits:
+                return Failed(Unavailable("closed", permanent=True))
+            self.commits -= 1
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("by", ["all", "fingerprint"])
+@pytest.mark.parametrize(("shards", "commits", "moved"), [(1, 2, 16), (4, 1, 5), (4, 2, 8)])
+def test_a_redrive_that_breaks_off_tells_what_it_queued_again(
+    monkeypatch: pytest.MonkeyPatch, shards: int, commits: int, moved: int, by: str
+) -> None:
+    monkeypatch.setattr("osqueue.api.operating.REDRIVE_CHUNK", 8)
+    store = Closing()
+    Queue(store, "mail").configure(shards=shards)
+    caller = Caller(Api(store))
+    for _ in range(4):
+        bury(caller, 5)
+    (group,) = caller.get(f"{QUEUE}/dead/groups").body["groups"]
+    asked = {} if by == "all" else {"fingerprint": group["fingerprint"]}
+    store.commits = commits
+    assert caller.post(f"{QUEUE}/redrive", asked).body == {"jobs": moved, "more": True}
+    refused = caller.post(f"{QUEUE}/redrive", asked)
+    assert (refused.status, refused.code) == (503, "unavailable")
+    store.commits = None
+    assert caller.post(f"{QUEUE}/redrive", asked).body == {"jobs": 20 - moved}
+
+
+@pytest.mark.parametrize("error", [Throttled("too many writers"), Unknown("silence"), Timeout("too late")])
+def test_a_redrive_whose_last_look_fails_tells_what_it_queued_again(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, error: OsqueueError
+) -> None:
+    def count_dead(*about: Any) -> Any:
+        raise error
+        yield
+
+    monkeypatch.setattr("osqueue.listing.count_dead", count_dead)
+    bury(caller, 5)
+    assert caller.post(f"{QUEUE}/redrive", {"limit": 4}).body == {"jobs": 4, "more": True}
 
 
 # ── The archive ──────────────────────────────────────────────────────────────

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import Queue
 from osqueue.api.server import Api
 from osqueue.errors import Unavailable
 from osqueue.keys import key_of
-from osqueue.stores.base import Failed, Get, Reply, Request
+from osqueue.stores.base import Failed, Found, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
 
@@ -313,25 +315,140 @@ def test_each_repeat_of_a_batch_tells_how_its_job_stands(store: MemoryStore) -> 
     assert {each["status"] for each in done} == {"queued"}
 
 
-class Silent(MemoryStore):
-    """Does not give the next head that is asked for, once told so."""
+# ── The store in the way of a repeat ─────────────────────────────────────────
+class Failing(MemoryStore):
+    """Fails a read, or damages what it brings, where ``fails`` says so."""
 
-    silent = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails: Callable[[str], bool] = lambda key: False
+        self.damages = False
 
     def perform(self, request: Request) -> Reply:
         """Answer, or not."""
-        if self.silent and isinstance(request, Get) and request.key.endswith("/head"):
-            self.silent = False
-            return Failed(Unavailable("silence"))
-        return super().perform(request)
+        reply = super().perform(request)
+        if isinstance(request, Get) and isinstance(reply, Found) and self.fails(request.key):
+            return replace(reply, body=b"dust") if self.damages else Failed(Unavailable("silence"))
+        return reply
 
 
-def test_a_repeat_that_cannot_be_told_from_a_new_call_fails_alone() -> None:
-    store = Silent()
-    caller = Caller(Api(store))
-    asked = {"payload": 1, "job_id": caller.key()}
-    caller.post(JOBS, asked)
-    store.silent = True
-    again, new = caller.post(JOBS, {"jobs": [asked, {"payload": 2}]}).body["jobs"]
-    assert (again["status"], again["error"]["code"], new["status"]) == ("rejected", "unavailable", "queued")
-    assert everything(store) == 2
+def is_segment(key: str) -> bool:
+    return "/segments/" in key
+
+
+@pytest.fixture
+def failing() -> Failing:
+    return Failing()
+
+
+def batch_in_segments(caller: Caller, size: int) -> list[dict[str, Any]]:
+    items = [{"payload": "x" * 500, "job_id": caller.key()} for _ in range(size)]
+    caller.post(JOBS, {"jobs": items})
+    is_pushed_into_a_segment(caller)
+    return items
+
+
+def test_a_repeated_batch_is_looked_up_with_few_reads(failing: Failing) -> None:
+    caller = Caller(Api(failing))
+    items = batch_in_segments(caller, 1_000)
+    api = Api(failing)
+    before = api.store.requests["get"]
+    done = Caller(api).post(JOBS, {"jobs": items}).body["jobs"]
+    assert {(each["status"], each["state"]) for each in done} == {("queued", "queued")}
+    assert api.store.requests["get"] - before < 60
+
+
+def test_a_job_that_is_there_is_never_rejected_for_a_read_that_failed(failing: Failing) -> None:
+    caller = Caller(Api(failing))
+    items = batch_in_segments(caller, 300)
+    before = everything(failing)
+    at, reads = 0, count(2)
+    while next(reads) > at:  # until there were fewer reads than that
+        at, reads = at + 1, count(1)
+        failing.fails = lambda key, at=at, reads=reads: next(reads) == at  # type: ignore[misc]
+        again = Caller(Api(failing)).post(JOBS, {"jobs": items})
+        if again.status == 200:
+            assert {each["status"] for each in again.body["jobs"]} == {"queued"}
+        else:
+            assert (again.status, again.code) == (503, "unavailable")
+            assert again.body["error"]["retry_after"] > 0
+    failing.fails = lambda key: False
+    assert at > 5
+    assert everything(failing) == before
+
+
+def test_a_read_that_fails_once_while_a_repeat_is_looked_at_is_made_again(failing: Failing) -> None:
+    caller = Caller(Api(failing))
+    items = batch_in_segments(caller, 300)
+    caller.post(JOBS, {"jobs": items})
+    once = iter([False] * 5 + [True])
+    failing.fails = lambda key: is_segment(key) and next(once, False)
+    done = caller.post(JOBS, {"jobs": items})
+    assert (done.status, next(once, None)) == (200, None)
+    assert {each["status"] for each in done.body["jobs"]} == {"queued"}
+
+
+@pytest.mark.parametrize(("damages", "code"), [(False, "unavailable"), (True, "damaged")])
+def test_where_a_repeat_cannot_be_told_the_request_fails_and_may_be_repeated(
+    failing: Failing, damages: bool, code: str
+) -> None:
+    caller = Caller(Api(failing))
+    lost = batch_in_segments(caller, 1_000)[-1]
+    named = body(caller, "order-7")
+    caller.post(JOBS, named)  # in the head, where it is found
+    before = everything(failing)
+    failing.fails, failing.damages = is_segment, damages
+    for asked in (lost, {"jobs": [lost]}, {"jobs": [lost, named]}):
+        again = caller.post(JOBS, asked)
+        assert (again.status, again.code) == (503, code)
+    failing.fails = lambda key: False
+    done = caller.post(JOBS, {"jobs": [lost, named]}).body["jobs"]
+    assert [each["status"] for each in done] == ["queued", "queued"]
+    assert everything(failing) == before
+
+
+# ── What may be repeated where there are several shards ──────────────────────
+@pytest.fixture
+def two_shards() -> MemoryStore:
+    store = MemoryStore()
+    Queue(store, "mail").configure(shards=2)
+    return store
+
+
+def items_of(caller: Caller, last_bytes: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"payload": n, "job_id": with_last_byte(caller.key(), last)} for n, last in enumerate(last_bytes)]
+
+
+def test_a_whole_request_may_be_repeated_whatever_ids_were_drawn(two_shards: MemoryStore) -> None:
+    caller = Caller(Api(two_shards))
+    items = [{"payload": "no id of its own", "id": "order-7"}, *items_of(caller, [0, 1, 7, 4])]
+    first = caller.post(JOBS, {"jobs": items}).body["jobs"]
+    again = Caller(Api(two_shards)).post(JOBS, {"jobs": items}).body["jobs"]
+    assert [each["job_id"] for each in again] == [each["job_id"] for each in first]
+    assert everything(two_shards) == len(items)
+
+
+@pytest.mark.parametrize("last_bytes", [[6, 6, 6], [7, 7, 7]])
+def test_jobs_whose_ids_end_alike_may_be_repeated_alone_and_in_any_order(
+    two_shards: MemoryStore, last_bytes: list[int]
+) -> None:
+    caller = Caller(Api(two_shards))
+    items = items_of(caller, last_bytes)
+    first = caller.post(JOBS, {"jobs": items}).body["jobs"]
+    for item, done in zip(items, first, strict=True):
+        again = caller.post(JOBS, item).body
+        assert (again["status"], again["job_id"]) == ("queued", done["job_id"])
+        assert caller.post(JOBS, {**item, "job_id": done["job_id"]}).body["job_id"] == done["job_id"]
+    again = caller.post(JOBS, {"jobs": items[::-1]}).body["jobs"]
+    assert [each["job_id"] for each in again] == [each["job_id"] for each in first[::-1]]
+    assert everything(two_shards) == len(items)
+
+
+def test_the_first_drawn_id_of_a_request_picks_the_shard_of_all(two_shards: MemoryStore) -> None:
+    caller = Caller(Api(two_shards))
+    items = items_of(caller, [6, 7])
+    first = caller.post(JOBS, {"jobs": items}).body["jobs"]
+    assert {each["job_id"][-2:] for each in first} == {"00"}
+    alone = caller.post(JOBS, items[1]).body["job_id"]  # another request, by another first id: another job
+    assert (alone[:-2], alone[-2:]) == (first[1]["job_id"][:-2], "01")
+    assert everything(two_shards) == 3

@@ -137,6 +137,35 @@ def test_patience_that_ends_is_told_with_the_job_that_goes_on_and_exit_code_3(
     assert q.status(told["job_id"]).state == "queued"  # type: ignore[union-attr]
 
 
+def test_ctrl_c_while_it_waits_names_the_job_that_goes_on(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Queue, "_await", ctrl_c)
+    result = run("enqueue", "emails", "1", "--wait", str(PATIENCE))
+    ((job,), _) = q.jobs(state="queued")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.splitlines() == [
+        f"The job is {job.job_id}.",
+        "error: interrupted: stopped by Ctrl-C.",
+    ]
+
+
+def test_an_error_while_it_waits_names_the_job_that_goes_on(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any) -> None:
+        raise Unavailable("the store refuses.", permanent=True)
+
+    monkeypatch.setattr(Queue, "_await", refused)
+    result = run("enqueue", "emails", "1", "--wait", str(PATIENCE), "--json")
+    ((job,), _) = q.jobs(state="queued")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert error(result)["message"] == f"the store refuses. The job is {job.job_id}."
+
+
 # ── Many lines ───────────────────────────────────────────────────────────────
 @pytest.fixture
 def some(run: Run, q: Queue[Any]) -> str:
@@ -312,3 +341,17 @@ def test_a_bulk_whose_answer_cannot_be_printed_says_where_it_stands(
     stands = "Lines up to 3 are enqueued. Go on with --from-line 4." if ids else "Of all lines 3 are enqueued"
     assert stands in result.stderr
     assert q.stats()["queued"] == 3
+
+
+def test_a_result_that_cannot_be_printed_is_said_to_be_of_which_job(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise output.Unwritten("standard output takes no answer.")
+
+    job_id = q.enqueue(1, id="a").job_id
+    q.claim()[0].complete(2)
+    monkeypatch.setattr(output.Output, "document", full)
+    result = run("enqueue", "emails", "1", "--id", "a", "--wait", "0")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert f"The job is {job_id}." in result.stderr

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from osqueue import Queue, Rejected, Unavailable, limits
-from osqueue.cli import lines
+from osqueue.cli import claim, lines
 from osqueue.cli.app import app
 from osqueue.job import Done
 from osqueue.validation import ITEM_FIELDS
@@ -375,6 +375,35 @@ def test_a_mistyped_queue_is_told_from_a_lost_lease(run: Run, how: tuple[str, ..
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith("error: not_found: no queue 'emials'")
         assert "There are: emails." in result.stderr
+
+
+@pytest.mark.parametrize("as_lines", [True, False])
+def test_a_look_whether_the_queue_exists_that_fails_hides_nothing_of_what_was_done(
+    run: Run, monkeypatch: pytest.MonkeyPatch, as_lines: bool
+) -> None:
+    """As for a worker that may claim and complete, and nothing else."""
+    run("enqueue", "emails", stdin="1\n2\n3\n")
+    leases = answers(run("claim", "emails", "--limit", "3"))
+    leases[1]["token"] = "0000000000000000-0"
+    looks: list[str] = []
+
+    def refused(queue: Queue[Any]) -> None:
+        looks.append(queue.name)
+        raise Unavailable("HTTP 403: Forbidden", permanent=True)
+
+    monkeypatch.setattr(claim, "known", refused)
+    if not as_lines:
+        result = run("complete", "emails", leases[1]["job_id"], leases[1]["token"])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: lease_lost: ")
+        return
+    monkeypatch.setattr(limits, "ITEMS_PER_REQUEST_MAX", 2)
+    again = json.dumps(leases[1])
+    result = run("complete", "emails", stdin="\n".join([*map(json.dumps, leases), again]))
+    assert result.exit_code == 1
+    codes = [json.loads(line)["code"] for line in result.stdout.splitlines()]
+    assert codes == ["ok", "lease_lost", "ok", "lease_lost"]
+    assert looks == ["emails"]
 
 
 def test_an_option_stands_in_for_what_lines_do_not_say(run: Run) -> None:

@@ -343,11 +343,15 @@ def test_a_pace_that_makes_no_sense_is_refused(run: Run, every: str) -> None:
     assert "--every" in result.stderr
 
 
+@pytest.mark.parametrize("trouble", [Unwritten("standard output takes no answer."), BrokenPipeError()])
 def test_a_loop_goes_on_when_nobody_can_be_told_what_it_did(
-    store: CountingStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: CountingStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    trouble: Exception,
 ) -> None:
     def full(*args: Any) -> None:
-        raise Unwritten("standard output takes no answer.")
+        raise trouble
 
     monkeypatch.setattr(Output, "document", full)
     q: Queue[Any] = Queue(store, "emails")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
+from pipeline.needs import missing
 
 COMMAND = f"{shlex.quote(sys.executable)} -m osqueue.cli"
 BYTE = r"$'\xff'"  # in a shell's words
@@ -81,6 +82,30 @@ def test_an_answer_that_does_not_fit_on_the_disk_is_an_error_of_its_own(
     line = only_error(result)
     assert line.startswith("error: output: standard output takes no answer: No space left on device.")
     assert says in line
+
+
+@needs_a_full_disk
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--help", "--version", "enqueue --help", "pipeline sql -- --help"])
+def test_help_that_does_not_fit_on_the_disk_is_that_error_too(
+    address: str, command: str, unbuffered: str
+) -> None:
+    if command.startswith("pipeline") and missing() is not None:
+        pytest.skip("Spark is not installed")
+    result = shell(address, f"PYTHONUNBUFFERED={unbuffered} osqueue {command} >/dev/full")
+    assert result.returncode == 4
+    assert only_error(result).startswith("error: output: standard output takes no answer: No space left")
+
+
+@needs_a_full_disk
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_error_of_another_file_is_not_one_of_the_output(address: str, unbuffered: str) -> None:
+    code = (
+        "import osqueue.cli.job as job; job.known = lambda q: open('/nowhere');"
+        " from osqueue.cli import main; main()"
+    )
+    line = f'PYTHONUNBUFFERED={unbuffered} {shlex.quote(sys.executable)} -c "{code}" job purge emails 1 --yes'
+    assert "FileNotFoundError" in shell(address, f"{line} >/dev/full").stderr
 
 
 @needs_a_full_disk

@@ -9,6 +9,7 @@ import pytest
 
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
 from osqueue.core.intents import announced
+from osqueue.core.wire import Footer, decode_footer
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
@@ -142,6 +143,29 @@ def test_a_segment_that_cannot_be_read_stops_the_claim_and_loses_nothing(deep: S
     assert q.enqueue("new ones are still taken").status == "queued"
     deep.write(key, good)
     assert found + drain(q) == [*range(100), "new ones are still taken"]
+
+
+@pytest.mark.parametrize("how", ["turned", "newer"])
+def test_jobs_in_front_of_a_damaged_block_are_handed_out_however_many_are_asked_for(
+    shop: Shop, how: str
+) -> None:
+    shop.queue().enqueue_many([{"payload": str(at) * 100} for at in range(2000)])
+    key = max(shop.names(ROOT + "segments/"), key=lambda name: len(shop.read(name)))
+    good = shop.read(key)
+    footer = decode_footer(good, key)
+    assert isinstance(footer, Footer)
+    bad = footer.blocks[3]
+    at = bad.offset + (5 if how == "newer" else 100)  # its format, or its content
+    shop.write(key, good[:at] + bytes([good[at] ^ 8]) + good[at + 1 :])
+    in_front = sum(each.count for each in footer.blocks[:3])
+    assert footer.blocks[4:]
+    q = shop.queue()
+    leases = q.claim(limit=1000)
+    assert [lease.payload for lease in leases] == [str(at) * 100 for at in range(in_front)]
+    with pytest.raises(Damaged):
+        q.claim(limit=1000)
+    shop.write(key, good)
+    assert shop.queue().claim(limit=1000)[0].payload == str(in_front) * 100
 
 
 @pytest.mark.parametrize("how", ["cut", "missing"])

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, limits
+from osqueue import OsqueueError, Queue, Unavailable, limits
+from osqueue.api.server import Api
 from osqueue.core.ops import Sweep
 from osqueue.shards import Submit, read_state, root_of
-from osqueue.stores.base import Delete, Get, List
+from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
-from tests.unit.stepping import Call
+from tests.unit.caller import QUEUE, Caller
+from tests.unit.stepping import LOST, Call
 
 MANY = 300
 
@@ -120,3 +122,104 @@ def test_a_table_that_is_merged_away_meanwhile_is_found_again(q: Queue[Any], mac
     assert lost
     q.store.perform(Delete(tuple(lost)))  # as a collector would
     assert codes(call.finish()) == ["ok"] * 60
+
+
+# ── When the look at what became of them fails ───────────────────────────────
+class Mute(MemoryStore):
+    """A store that, from the next head that is written on, gives no answer to some reads of it."""
+
+    armed = False
+    mute = 0  # reads
+
+    def perform(self, request: Request) -> Reply:
+        if not self.armed and self.mute and isinstance(request, Get) and request.key.endswith("/head"):
+            self.mute -= 1
+            return LOST
+        if isinstance(request, PutIfMatch):
+            self.armed = False
+        return super().perform(request)
+
+    def go_silent(self, reads: int) -> None:
+        """Begin after the next commit."""
+        self.armed, self.mute = True, reads
+
+
+@pytest.fixture
+def mute(machine: Any) -> Mute:
+    return Mute(machine)
+
+
+@pytest.fixture
+def spoken(mute: Mute, machine: Any) -> Queue[Any]:
+    return Queue(mute, "mail", machine=machine)
+
+
+def test_an_answer_that_does_not_arrive_is_asked_for_again(spoken: Queue[Any], mute: Mute) -> None:
+    leases = claimed(spoken, 10)
+    leases[0].release()
+    mute.go_silent(reads=1)
+    assert codes(spoken.complete_many(leases)) == ["lease_lost", *["ok"] * 9]
+    mute.mute = 1
+    assert spoken.stats()["completed"] == 9
+    mute.mute = 1
+    job = spoken.status(leases[1].job_id)
+    assert job is not None
+    assert job.state == "completed"
+
+
+def test_what_was_committed_is_told_though_the_fate_of_another_is_not_known(
+    spoken: Queue[Any], mute: Mute
+) -> None:
+    leases = claimed(spoken, 10)
+    leases[0].complete()
+    flush(spoken)
+    mute.go_silent(reads=10**9)
+    assert codes(spoken.complete_many(leases)) == ["stale", *["ok"] * 9]
+    mute.mute = 0
+    assert codes(spoken.complete_many(leases)) == ["ok"] * 10, "said again"
+
+
+def test_an_api_tells_it_just_so(spoken: Queue[Any], mute: Mute, machine: Any) -> None:
+    caller = Caller(Api(mute, machine=machine))
+    for _ in range(3):
+        caller.enqueue(1)
+    leases = caller.claim(3)
+    items = [{name: each[name] for name in ("job_id", "token")} for each in leases]
+    caller.end(leases[0])
+    flush(spoken)
+    caller.enqueue(1)  # so that its next swap is the first one
+    mute.go_silent(reads=10**9)
+    done = caller.post(f"{QUEUE}/completions", {"completions": items})
+    assert [each.get("code", "ok") for each in done.body["completions"]] == ["stale", "ok", "ok"]
+    assert caller.post(f"{QUEUE}/completions", {"completions": items[:1]}).status == 503
+    mute.mute = 0
+    done = caller.post(f"{QUEUE}/completions", {"completions": items})
+    assert [each["ok"] for each in done.body["completions"]] == [True] * 3
+
+
+@pytest.mark.parametrize("result", [None, "r" * 100_000], ids=["small", "large"])
+def test_a_caller_with_nothing_else_to_hear_hears_the_error(
+    spoken: Queue[Any], mute: Mute, result: Any
+) -> None:
+    (lease,) = claimed(spoken, 1)
+    lease.complete()
+    flush(spoken)
+    mute.mute = 10**9
+    item = {"job_id": lease.job_id, "token": lease.token, "result": result}
+    for call in (lambda: spoken.complete_many([item]), lambda: lease.complete(result)):
+        with pytest.raises(Unavailable, match="the reply was lost"):
+            call()
+    mute.mute = 0
+    lease.complete(result)
+
+
+def test_a_refusal_is_told_at_once(machine: Any) -> None:
+    class Refusing(MemoryStore):
+        def perform(self, request: Request) -> Reply:
+            return Failed(Unavailable("AccessDenied", permanent=True))
+
+    q: Queue[Any] = Queue(Refusing(machine), "mail", machine=machine)
+    for call in (q.stats, lambda: q.status("01890a5d-ac96-774b-bcce-b302099a8000")):
+        with pytest.raises(OsqueueError, match=r"^AccessDenied$"):
+            call()
+    assert machine.slept == []

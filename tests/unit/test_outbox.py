@@ -145,6 +145,11 @@ def test_a_forks_child_does_not_tell_what_the_parent_tells(machine: Any) -> None
         box.put([2])  # type: ignore[list-item]
         box.deliver()
     assert told == [2]
+    box._teller, box._standing = 1, 0  # what the parent's threads were about stays with the parent
+    box.put([3])  # type: ignore[list-item]
+    machine.pid += 1
+    box.deliver()
+    assert (told, box._teller) == ([2], None)
 
 
 def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
@@ -162,7 +167,7 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
                 await go_on.wait()
                 told.extend(events)
 
-            return slowly()
+            return asyncio.ensure_future(slowly())
 
         box = AsyncOutbox(tell)
         for at in range(6):
@@ -242,6 +247,167 @@ def test_a_workers_end_has_told_its_slow_sinks_everything(monkeypatch: pytest.Mo
 
     asyncio.run(run())
     assert sorted(sink.told) == ["completed"] * 5 + ["processing"] * 5 + ["queued"] * 5
+
+
+class Gated:
+    """A slow sink that lets nothing pass until it may, and sees whether it is called twice at once."""
+
+    name = "bus"
+    slow = True
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.go_on = threading.Event()
+        self.at_once = [0, 0]  # now, and at most
+
+    def send(self, events: Sequence[Any]) -> None:
+        now, most = self.at_once
+        self.at_once = [now + 1, max(most, now + 1)]
+        assert self.go_on.wait(PATIENCE_SECONDS)
+        self.told += [event.name for event in events]
+        self.at_once[0] -= 1
+
+
+def test_what_a_sink_has_not_heard_at_a_workers_end_it_hears_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", 0.01)
+    sink = Gated()
+
+    async def run() -> Any:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+        q.handler(lambda job: None)
+        for at in range(5):
+            await q.enqueue(at)
+        await q.run(until_empty=True, signals=False)
+        assert sink.told == []
+        await q.enqueue(5)
+        sink.go_on.set()
+        await q.close()
+        return q.deliveries["bus"]
+
+    delivery = asyncio.run(run())
+    assert (delivery.delivered, delivery.failed) == (16, 0)
+    assert sink.told[:5] == ["queued"] * 5
+    assert sink.told[-1] == "queued"
+    assert sink.at_once == [0, 1]
+
+
+def test_a_queue_that_is_used_again_after_its_close_calls_no_sink_twice_at_once() -> None:
+    sink = Gated()
+
+    async def run() -> None:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+        await q.enqueue(0)
+        q.timeout, patience = 0.01, q.timeout
+        await q.close()
+        q.timeout = patience
+        await q.enqueue(1)
+        await asyncio.sleep(0.05)  # for a second thread, which must not come
+        sink.go_on.set()
+        await q.close()
+
+    asyncio.run(run())
+    assert sink.told == ["queued"] * 2
+    assert sink.at_once == [0, 1]
+
+
+def test_a_program_that_ends_under_its_worker_calls_no_sink_twice_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its loop cancels every task, and then the worker gives its job back, which is told as well."""
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE_SECONDS)
+    sink = Gated()
+
+    async def run() -> None:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+        started = asyncio.Event()
+
+        @q.handler
+        async def send(job: Any) -> None:
+            started.set()
+            await asyncio.sleep(PATIENCE_SECONDS)
+
+        await q.enqueue(0)
+        work = asyncio.create_task(q.run(signals=False))
+        await started.wait()
+        assert not work.done()
+        threading.Timer(0.2, sink.go_on.set).start()
+
+    asyncio.run(run())
+    assert sink.told == ["queued", "processing", "queued"]
+    assert sink.at_once == [0, 1]
+
+
+def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already() -> None:
+    async def run() -> None:
+        told: list[asyncio.Future[None]] = []
+
+        def tell(events: Sequence[Any]) -> asyncio.Future[None]:
+            told.append(asyncio.get_running_loop().create_future())
+            return told[-1]
+
+        box = AsyncOutbox(tell)
+        box.put([0])  # type: ignore[list-item]
+        box.put([1])  # type: ignore[list-item]
+        waiting = asyncio.create_task(box.told(PATIENCE_SECONDS))
+        for at in range(2):
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            box.put([2])  # type: ignore[list-item]
+            told[at].set_result(None)
+        assert await waiting
+        assert not told[2].done()
+        assert await box.drain(0.01) == 1
+        assert not await box.told(0.01)  # one is still being told
+
+    asyncio.run(run())
+
+
+def test_what_is_left_untold_when_the_loop_ends_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", 0.01)
+    sink = Gated()
+    q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+    q.handler(lambda job: None)
+
+    async def run() -> None:
+        for at in range(5):
+            await q.enqueue(at)
+        await q.run(until_empty=True, signals=False)
+        threading.Timer(0.2, sink.go_on.set).start()
+
+    asyncio.run(run())
+    delivery = q.deliveries["bus"]
+    assert delivery.failed > 0
+    assert (delivery.delivered, delivery.delivered + delivery.failed) == (len(sink.told), 15)
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_what_is_no_exception_goes_through_from_a_slow_sink_and_the_next_are_told() -> None:
+    class Leaving:
+        name = "bus"
+        slow = True
+        told = 0
+        go_on = threading.Event()
+
+        def send(self, events: Sequence[Any]) -> None:
+            self.told += 1
+            assert self.go_on.wait(PATIENCE_SECONDS)
+            if self.told == 1:
+                raise SystemExit(3)
+
+    sink = Leaving()
+
+    async def run() -> None:
+        q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
+        for at in range(2):
+            await q.enqueue(at)
+        sink.go_on.set()
+        await asyncio.sleep(PATIENCE_SECONDS)
+
+    with pytest.raises(SystemExit, match="3"):
+        asyncio.run(run())
+    assert sink.told == 2
 
 
 def test_a_coroutine_function_cannot_be_told_of_events() -> None:

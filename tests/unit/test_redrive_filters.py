@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, Queue, Throttled, limits
+from osqueue import Damaged, Queue, Throttled, Timeout, limits
 from osqueue.core.draft import Context
 from osqueue.core.erase import blank_job
-from osqueue.core.ops import Code, Enqueue, Fail, Failure, Redrive
+from osqueue.core.ops import Code, Enqueue, Fail, Failure, Outcome, Redrive
 from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Job, State
+from osqueue.embedded.operate import REDRIVE_TRIES, Redriven
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, List, PutIfMatch, Reply, Request
@@ -180,3 +181,17 @@ def test_the_reducer_tells_a_full_house_from_no_match(shard: Any) -> None:
     shard.apply(Enqueue(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
     assert shard.apply(Redrive(10, 10))[0].runs == ((Code.LANES, 0), (Code.EMPTY, 1))
     assert shard.apply(Redrive(10, 10, error="y"))[0].runs == ((Code.OK, 0), (Code.EMPTY, 1))
+
+
+@pytest.mark.parametrize(("moved", "error"), [(0, Throttled), (7, Timeout)])
+def test_a_redrive_in_which_others_get_in_the_way_says_what_it_has_moved(
+    moved: int, error: type[Exception]
+) -> None:
+    """Throttled means that nothing was applied."""
+    redriven = Redriven()
+    redriven.add(Outcome(((Code.OK, moved), (Code.OK, 9))))
+    nothing = Outcome(((Code.OK, 0), (Code.OK, 0)))
+    for _ in range(REDRIVE_TRIES - 1):
+        redriven.add(nothing)
+    with pytest.raises(error, match=f"^{moved} jobs were queued again; others"):
+        redriven.add(nothing)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, Queue, Rejected, Unavailable, limits
+from osqueue import Damaged, Queue, Rejected, Timeout, Unavailable, limits
 from osqueue.commit import protocol
 from osqueue.core import intents
 from osqueue.core.ops import Enqueue, New
@@ -25,6 +25,7 @@ class Remote(MemoryStore):
 
     failing = ""  # part of a key
     failures = 0  # how many requests to it fail yet
+    error: type[Any] = Unavailable
 
     def clock_ms(self) -> int | None:
         return None
@@ -32,7 +33,7 @@ class Remote(MemoryStore):
     def perform(self, request: Request) -> Reply:
         if self.failing and self.failures and self.failing in getattr(request, "key", ""):
             self.failures -= 1
-            return Failed(Unavailable("503 (injected)"))
+            return Failed(self.error("503 (injected)"))
         return super().perform(request)
 
     async def perform_async(self, request: Request) -> Reply:
@@ -98,6 +99,29 @@ def test_a_store_that_fails_is_asked_less_and_less_often(
         q.enqueue(2)
     assert 19 < machine.monotonic() - began < 21, "it does not give up early"
     assert 10 < store.asked < 130, "20 s full of requests would be 1,000"
+
+
+@pytest.mark.parametrize(("error", "asked"), [(Unavailable, 5), (Timeout, 1)])
+def test_who_looks_asks_again_but_not_after_silence(machine: Any, error: type[Exception], asked: int) -> None:
+    """A time-out has taken as long as a caller waits."""
+    store = Slow(machine, own_clock=True)
+    q = queue(store, machine)
+    q.enqueue(1)
+    store.failing, store.failures, store.error = "head", 10**9, error
+    store.asked = 0
+    with pytest.raises(Unavailable, match="injected"):
+        q.stats()
+    assert store.asked == asked
+
+
+def test_segments_that_cannot_be_read_are_asked_for_less_and_less_often(machine: Any) -> None:
+    store = Slow(machine, own_clock=True)
+    q: Queue[Any] = Queue(store, "mail", machine=machine, timeout=20)
+    q.enqueue_many([{"payload": "x" * 300} for _ in range(2_000)])
+    store.failing, store.failures, store.asked = "segments/", 10**9, 0
+    with pytest.raises(Unavailable, match=r"503 \(injected\)"):
+        Queue[Any](store, "mail", machine=machine, timeout=20).claim(10)
+    assert 10 < store.asked < 130
 
 
 # ── Announced twice ──────────────────────────────────────────────────────────

@@ -224,6 +224,7 @@ def test_a_lease_is_not_trusted_to_its_end_when_no_heartbeat_gets_through() -> N
     q: Queue[Any] = Queue(store, "emails", machine=machine)
     jobs: list[WorkerJob[Any]] = []
     left: list[float] = []
+    go_on = threading.Event()
 
     @q.handler
     def send(job: WorkerJob[Any]) -> None:
@@ -231,6 +232,7 @@ def test_a_lease_is_not_trusted_to_its_end_when_no_heartbeat_gets_through() -> N
         if job.attempt == 1:
             assert job.lease_lost.wait(PATIENCE)
             left.append(job.seconds_left)
+            assert go_on.wait(PATIENCE)
 
     q.enqueue(1)
     with working(q, lease=SHORT, concurrency=1) as worker:  # so it claims nothing meanwhile
@@ -243,6 +245,7 @@ def test_a_lease_is_not_trusted_to_its_end_when_no_heartbeat_gets_through() -> N
         until(lambda: left)
         store.down = False
         machine.passed = 3 * SHORT  # the lease is over, even if the heartbeat has still got through
+        go_on.set()  # and the next one is claimed at this time, not on both sides of a leap
         until(lambda: worker.tally.completed)
     assert 0 < left[0] <= 0.1 * SHORT
     assert (worker.tally.lost, worker.tally.completed) == (1, 1)
@@ -362,6 +365,67 @@ def test_what_is_not_done_in_time_is_given_back_without_using_an_attempt(corouti
         (0, ["released"]),
         (0, []),
     ]
+
+
+class Silent(WrappedStore):
+    """Gives no answer until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def perform(self, request: Request) -> Reply:
+        self.asked.set()
+        assert self.answer.wait(PATIENCE)
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: Request) -> Reply:
+        return await asyncio.to_thread(self.perform, request)
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_a_stop_waits_for_the_call_under_way_and_its_answer_ends_it(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE)
+    rounds: list[float] = []
+    begin_turns = Worker._begin_turns
+    monkeypatch.setattr(Worker, "_begin_turns", lambda *of: (rounds.append(of[1]), begin_turns(*of)))
+    store = Silent()
+    q = kind(store, "emails", timeout=PATIENCE)
+    q.handler(lambda job: None)
+    worker = Worker(q, drain=0, signals=False)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert store.asked.wait(PATIENCE)
+    worker.stop()
+    threading.Event().wait(0.2)
+    assert thread.is_alive()
+    assert len(rounds) < 10  # it waits, and asks itself nothing meanwhile
+    store.answer.set()
+    thread.join(PATIENCE / 2)
+    assert not thread.is_alive()
+
+
+def test_a_handler_that_cancels_itself_uses_its_attempt() -> None:
+    """Its job would come back for ever otherwise, as if it had been given back."""
+    q: Queue[Any] = Queue.connect("memory://", "emails")
+    q.configure(backoff_base=0.001)
+    runs: list[int] = []
+
+    @q.handler
+    async def send(job: Any) -> None:
+        runs.append(job.attempt)
+        task = asyncio.current_task()
+        if len(runs) < 5 and task is not None:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    q.enqueue(1, max_attempts=2)
+    while only(q).state not in ("failed", "completed"):
+        q.run(until_empty=True)
+    assert runs == [1, 2]
+    assert (only(q).state, only(q).error) == ("failed", "CancelledError: ")
 
 
 def test_a_cancelled_run_gives_its_jobs_back() -> None:

@@ -12,7 +12,7 @@ for lease in await q.claim(limit=10):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import limits
 from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
 from .commit.effects import Effect
+from .commit.group import Rider, give_back
 from .core.state import Event
 from .errors import OsqueueError
 from .job import Job
@@ -32,7 +33,6 @@ from .transports.base import Call, Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
-    from .commit.group import Rider
     from .events import Sink
     from .serde import Serializer
 
@@ -91,6 +91,8 @@ class AsyncQueue(QueueBase[T]):
                     reply = await rider.wake
                 except OsqueueError as failure:
                     go_on, reply = flow.throw, failure
+                if rider.answer is None or not give_back(rider.answer):
+                    boarded.pop()  # a call may ask for a day, and only leases would have to be given back
         except asyncio.CancelledError:
             for group, rider in boarded:  # what the call was granted, nobody will hear of
                 group.leave(rider)
@@ -98,12 +100,16 @@ class AsyncQueue(QueueBase[T]):
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    def _tell_async(self, events: Sequence[Event]) -> Coroutine[Any, Any, None] | None:
+    def _tell_async(self, events: Sequence[Event]) -> asyncio.Future[None] | None:
         """Sinks that wait for another machine are told on a thread: they must not hold up the event loop."""
-        if self._outlet is not None and self._outlet.slow:
-            return asyncio.to_thread(self._tell, events)
-        self._tell(events)
-        return None
+        if self._outlet is None or not self._outlet.slow:
+            self._tell(events)
+            return None
+        try:
+            return asyncio.get_running_loop().run_in_executor(None, self._tell, events)
+        except RuntimeError:  # the loop is ending, and has no threads any more
+            self._outlet.lose(len(events))
+            return None
 
     async def _perform(self, effect: Effect | Await | Call) -> Any:
         return await (self._await(effect) if isinstance(effect, Await) else self._driver.perform(effect))
@@ -144,14 +150,10 @@ class AsyncQueue(QueueBase[T]):
 
         The object may be used again.
         """
-        await self._tell_all(self.timeout)
-        self._place.close()
-
-    async def _tell_all(self, seconds: float) -> None:
-        """Wait until the sinks were told of every commit, so long at most."""
-        left = await self._outbox.drain(seconds)
+        left = await self._outbox.drain(self.timeout)
         if left and self._outlet is not None:
             self._outlet.lose(left)
+        self._place.close()
 
     async def __aenter__(self) -> AsyncQueue[T]:
         return self

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from . import limits
 from .clock import Machine
-from .commit.effects import Flow, Sleep, together
+from .commit.effects import PAUSE_SECONDS, TRIES, Flow, Sleep, insist, together
 from .commit.protocol import commit
 from .commit.verdict import Verdict, outcomes_of, verdict
 from .commit.writer import Head, Writer
@@ -45,17 +45,13 @@ from .stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
     Written,
 )
-from .stores.base import Request as Ask
 from .turns import SLICES, turn_of
 
 FOLDER = "batches/"
 KEPT_MS = 30 * limits.DAY_MS  # how long a batch is known after it was last written
 ATTACH_SECONDS_MAX = 60.0  # how long one request may try
-TRIES = 5  # of a request that brought no definite answer
-PAUSE_SECONDS = 0.2  # before the second try, doubled for each further one
 MAGIC = b"OSQM"
 
 
@@ -83,17 +79,6 @@ _decode = msgspec.msgpack.Decoder(Batch).decode
 def place_of(queue: str, batch_id: str) -> str:
     """The key under which a batch is written down."""
     return f"{FOLDER}{queue}/{hashlib.sha256(batch_id.encode()).hexdigest()}"
-
-
-def insist(request: Ask) -> Flow[Reply]:
-    """Ask until there is a definite answer, a few times."""
-    reply = yield request
-    for tried in range(TRIES - 1):
-        if not isinstance(reply, Failed) or reply.error.permanent:
-            break
-        yield Sleep(PAUSE_SECONDS * 2**tried)
-        reply = yield request
-    return reply  # type: ignore[no-any-return]
 
 
 def identified(machine: Machine, state: State, ops: tuple[Op, ...]) -> Request:

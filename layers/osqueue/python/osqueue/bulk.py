@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from . import limits
-from .batches import ATTACH_SECONDS_MAX, TRIES, Batch, Batches, Known, identified, insist, refusal, too_late
+from .batches import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
 from .clock import MACHINE, Machine
 from .commit.driver import BlockingDriver
-from .commit.effects import Flow, Sleep, together
+from .commit.effects import TRIES, Flow, Sleep, insist, together
 from .commit.protocol import commit
 from .commit.writer import Writer
 from .core.draft import Context, due_order

@@ -17,7 +17,7 @@ from .core import state as stored
 from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
 from .errors import NotFound, Unavailable
 from .job import Job, finished_view, job_view, lease_view
-from .segments import Place, find
+from .segments import Place, find_many
 from .shards import QueueFlow, read_state, root_of
 
 R = TypeVar("R")
@@ -47,32 +47,44 @@ class Sighting(Struct, frozen=True):
 
 def look(root: str, state: State, key: bytes) -> Flow[Sighting | None]:
     """Find a job in one state of its shard. Raises NotFound when what the state names is gone: it is old."""
-    sighting = look_in_head(state, key)
-    if sighting is not None:
-        return sighting
-    if key not in state.tombstones:
-        for spans, place_of in _sections(state):
-            place = yield from find(root, spans, key)
-            if place is not None:
-                return Sighting(place_of(place.job), place.job, place=place)
-    kept = yield from finished.find(root, state.tables, key)
-    if kept is None:
-        return None
-    return Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
+    return (yield from look_many(root, state, (key,))).get(key)
+
+
+def look_many(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, Sighting]]:
+    """Find jobs in one state of their shard, reading everything once for all. Raises as ``look`` does."""
+    found = _in_head(state, keys)
+    gone = set(state.tombstones)
+    for spans, place_of in _sections(state):
+        for span in spans:
+            left = [key for key in keys if key not in found and key not in gone]
+            for key, place in (yield from find_many(root, span, left)).items():
+                found[key] = Sighting(place_of(place.job), place.job, place=place)
+    over = yield from finished.find_many(root, state.tables, [key for key in keys if key not in found])
+    for key, kept in over.items():
+        found[key] = Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
+    return found
 
 
 def look_in_head(state: State, key: bytes) -> Sighting | None:
     """Find a job in the head itself."""
-    lease = state.leases.get(key)
-    if lease is not None:
-        return Sighting(PROCESSING, lease.job, lease=lease)
+    return _in_head(state, (key,)).get(key)
+
+
+def _in_head(state: State, keys: Collection[bytes]) -> dict[bytes, Sighting]:
+    leases = ((key, state.leases.get(key)) for key in keys)
+    found = {key: Sighting(PROCESSING, lease.job, lease=lease) for key, lease in leases if lease is not None}
+    left = {key for key in keys if key not in found}
     for where, job in stored.jobs_in_memory(state):
-        if job.key == key:
-            return Sighting(where, job)
+        if not left:
+            return found
+        if job.key in left:
+            left.remove(job.key)
+            found[job.key] = Sighting(where, job)
     for row in state.finished:
-        if row.key == key and row.mark != ECHO:
-            return Sighting(row.state, row.job, row=row)
-    return None
+        if row.key in left and row.mark != ECHO:
+            left.remove(row.key)
+            found[row.key] = Sighting(row.state, row.job, row=row)
+    return found
 
 
 def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job], str]]]:
@@ -96,6 +108,12 @@ def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes
 def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Sighting | None]]:
     """Find a job in the committed state as it is now, and that state (None: the shard has none yet)."""
     return (yield from _seek(queue, shard, lambda state: look(root_of(queue, shard), state, key)))
+
+
+def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Sighting]]:
+    """Find jobs of a shard in its committed state as it is now."""
+    _, found = yield from _seek(queue, shard, lambda state: look_many(root_of(queue, shard), state, keys))
+    return found or {}
 
 
 def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Finished]]:

@@ -170,7 +170,7 @@ class QueueBase(Generic[T]):
     def _writer(self, shard: int) -> Writer:
         store = self.store
         root = root_of(self.name, shard)
-        writer = Writer(root, self.name, self.machine, store.clock_ms, store.room_below)
+        writer = Writer(root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes)
         writer.observed = bool(self._observers)
         writer.on_head = self._board(shard).see
         return writer

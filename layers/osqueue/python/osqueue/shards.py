@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from .commit.effects import Effect, Flow
+from .commit.effects import Effect, Flow, insist
 from .commit.writer import HEAD
 from .core.ops import Op
 from .core.state import State
@@ -78,8 +78,8 @@ def registered() -> Flow[list[str]]:
 
 
 def read_state(queue: str, shard: int) -> Flow[State | None]:
-    """The committed state of a shard as it is now; None when it has none yet."""
-    reply = yield Get(root_of(queue, shard) + HEAD)
+    """The committed state of a shard as it is now; None when it has none yet. Raises Unavailable."""
+    reply = yield from insist(Get(root_of(queue, shard) + HEAD), after_silence=False)
     if isinstance(reply, Found):
         return decode_head(reply.body)
     if isinstance(reply, Failed):

@@ -21,11 +21,11 @@ from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, co
 from ..embedded import Embedded, Granted
 from ..embedded.identified import Anew, Wish
 from ..embedded.work import STALE_TRIES, done_of
-from ..errors import NotFound, OsqueueError, Rejected, Throttled
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
 from ..job import Done, Enqueued
 from ..keys import is_key, job_id, key_of
-from ..lookup import Sighting, look, seek
-from ..segments import read_bodies
+from ..lookup import Sighting, look, seek, seek_many
+from ..segments import READ_PAUSE_SECONDS, READ_TRIES, read_bodies
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .bodies import NewJob
 from .faults import JobIdTaken, TooLarge
@@ -154,11 +154,21 @@ class Flows(Embedded):
             wish.answer = self._again(wish.asked, sighting)
         return key, 0 if state is None else state.seq
 
-    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
-        """As the library does it; but a job that was there already is looked at: it may be another one.
+    def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
+        """As the library does it; but what cannot be told of a job under a drawn key fails the whole request.
 
-        When that fails, it fails for those alone: the others are queued by now.
+        The job is perhaps in the queue. A request that fails is repeated; a caller who hears that this one job was
+        rejected enqueues it under another key, and has it twice.
         """
+        yield from super()._submit(wishes)
+        for wish in wishes:
+            error = None if wish.answer is None else wish.answer.error
+            untold = wish.failure is not None or isinstance(error, Damaged | NewerFormat)
+            if error is not None and untold and _keyed(wish.asked):
+                raise error
+
+    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+        """As the library does it; but a job that was there already is looked at: it may be another one."""
         answers = yield from super().submit(news, shard)
         there = [
             at
@@ -166,30 +176,24 @@ class Flows(Embedded):
             if _keyed(news[at]) and isinstance(answer, Enqueued) and answer.state == PROCESSING
         ]
         if there:
-            sightings: Sequence[Sighting | OsqueueError | None]
-            try:
-                sightings = yield from self._sightings(shard, [news[at].key for at in there])
-            except OsqueueError as error:
-                sightings = [error] * len(there)
-            for at, sighting in zip(there, sightings, strict=True):
-                answers[at] = self._again(news[at], sighting)
+            sightings = yield from self._sightings(shard, [news[at].key for at in there])
+            for at in there:
+                answers[at] = self._again(news[at], sightings.get(news[at].key))
         return answers
 
-    def _sightings(self, shard: int, keys: Sequence[bytes]) -> QueueFlow[list[Sighting | None]]:
-        for _ in range(LOOKS_MAX):
-            state = yield from read_state(self.queue, shard)
-            if state is None:
-                break
+    def _sightings(self, shard: int, keys: Sequence[bytes]) -> QueueFlow[dict[bytes, Sighting]]:
+        """Where jobs are by now. Looks a few times before it raises what the store failed with."""
+        for tried in range(1, READ_TRIES):
             try:
-                return (yield from together([look(root_of(self.queue, shard), state, key) for key in keys]))
-            except NotFound:
-                continue  # merged away since that state
-        raise _too_fast()
+                return (yield from seek_many(self.queue, shard, keys))
+            except Unavailable as error:
+                if error.permanent:
+                    raise
+                yield Sleep(READ_PAUSE_SECONDS * tried)
+        return (yield from seek_many(self.queue, shard, keys))
 
-    def _again(self, new: New, sighting: Sighting | OsqueueError | None) -> Enqueued:
+    def _again(self, new: New, sighting: Sighting | None) -> Enqueued:
         """The answer of a job whose key is there already."""
-        if isinstance(sighting, OsqueueError):
-            return Enqueued("rejected", None, error=sighting)
         if sighting is None or self.repeated(new, sighting):  # None: over and forgotten meanwhile
             return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
         return Enqueued("rejected", None, error=_taken(new.key))
@@ -226,7 +230,9 @@ class Flows(Embedded):
                 if not left:
                     return codes
             state = (yield from read_state(self.queue, shard)) or state
-        raise _too_fast()
+        raise Unavailable(
+            "the queue moves too fast to tell a repeated call from a new one just now. Repeat it."
+        )
 
     # ── Results ──────────────────────────────────────────────────────────────
     def result_of(self, key: bytes, sighting: Sighting) -> Flow[Content | None]:
@@ -312,7 +318,9 @@ class Flows(Embedded):
         for shard, places in shards.items():
             codes = yield from self._end(shard, [items[at] for at in places])
             done.update((at, done_of(items[at].key, code)) for at, code in zip(places, codes, strict=True))
-        return [done[at] for at in range(len(items))]
+        told = [done[at] for at in range(len(items))]
+        yield from self.look_back(items, told)
+        return told
 
     def _end(self, shard: int, items: Sequence[Ending]) -> QueueFlow[list[Code]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
@@ -334,14 +342,6 @@ class Flows(Embedded):
                 yield from self._wipe_refused(shard, op, outcome.codes)
             if Code.STALE not in codes:
                 break
-        lost = [
-            at
-            for at, item in enumerate(items)
-            if codes[at] == Code.LEASE_LOST and isinstance(item, Completion)
-        ]
-        won = (yield from self._won_before(shard, [items[at] for at in lost])) if lost else []  # type: ignore[misc]
-        for at, before in zip(lost, won, strict=True):
-            codes[at] = Code.OK if before else codes[at]
         return codes
 
     def _op(self, shard: int, items: Sequence[Ending]) -> QueueFlow[Op]:
@@ -400,10 +400,6 @@ def _taken(key: bytes) -> JobIdTaken:
         f"job_id: {job_id(key)} stands for another job. Draw a UUID of version 7 for every job; its last byte does not"
         " count."
     )
-
-
-def _too_fast() -> Throttled:
-    return Throttled("the queue moves too fast to tell a repeated call from a new one just now. Repeat it.")
 
 
 def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[bytes]]:

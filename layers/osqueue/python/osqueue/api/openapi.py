@@ -66,10 +66,12 @@ MESSAGE: Schema = {
     "properties": {"message": {"type": "string"}},
 }
 JOB_ID = (
-    "A UUID of version 7 that the caller draws for this job, so that a repeated request is the same job. Its last byte"
-    " is replaced by the number of the job's shard: the job_id of the answer counts, and ids that differ in that byte"
-    " alone are one id. A repeat with another payload is a conflict. A repeat after the number of shards has grown may"
-    " be a second job."
+    "A UUID of version 7 that the caller draws for this job, so that a repeated request is the same jobs: the"
+    " whole request, with the same items in the same order. Another request with this item is the same job only"
+    " where the first job_id drawn for each of the two has the same last byte, which picks the shard of all their"
+    " jobs. The last byte is replaced by the number of that shard: the job_id of the answer counts, and two of one"
+    " request may not differ in that byte alone. A repeat with another payload is a conflict. A repeat after the"
+    " number of shards has grown may be a second job."
 )
 
 

@@ -12,9 +12,10 @@ from .. import __version__, archive, limits, validation
 from ..commit.effects import Flow, together
 from ..core.history import Record
 from ..embedded.context import Writers
+from ..embedded.operate import Redriven as Moved
 from ..embedded.purging import Purged
 from ..embedded.steering import Steering
-from ..errors import OsqueueError, Rejected, Timeout
+from ..errors import OsqueueError, Rejected
 from ..reaper import Report
 from ..shards import REGISTER, unavailable
 from ..stores.base import List, Listed
@@ -97,7 +98,7 @@ def configure(asked: Asked) -> dict[str, Any]:
 
 # ── Dead letters ─────────────────────────────────────────────────────────────
 def redrive(asked: Asked) -> Redriven:
-    """Queue dead letters again; stops in time, and says whether it left some."""
+    """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish = asked.read(Redrive) if asked.body else Redrive()
     if wish.limit is not None:
         validation.whole(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
@@ -107,21 +108,23 @@ def redrive(asked: Asked) -> Redriven:
         there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
         return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
     most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
-    moved = 0
-    while moved < most:
-        chunk = min(REDRIVE_CHUNK, most - moved)
-        try:
-            again = asked.run(flows.redrive(chunk, *which, False, wish.fingerprint))
-        except Timeout:
-            if not moved:
-                raise
-            return Redriven(jobs=moved, more=True)
-        moved += again
-        if again < chunk:
-            return Redriven(jobs=moved)
-        if asked.left < TIME_S_MIN:
-            return Redriven(jobs=moved, more=True)
-    return Redriven(jobs=moved, more=asked.run(flows.redrive(1, *which, True, wish.fingerprint)) > 0)
+    done = Moved()
+    try:
+        while done.moved < most:
+            mark = min(done.moved + REDRIVE_CHUNK, most)
+            asked.run(flows.redrive(mark, *which, False, wish.fingerprint, so_far=done))
+            if done.moved < mark:
+                return Redriven(jobs=done.moved)
+            if asked.left < TIME_S_MIN:
+                return Redriven(jobs=done.moved, more=True)
+        more = asked.run(flows.redrive(1, *which, True, wish.fingerprint)) > 0
+    except OsqueueError:
+        if not done.moved:
+            raise
+        more = (
+            True  # what is queued again by now has to be told; the next request meets the trouble if it stays
+        )
+    return Redriven(jobs=done.moved, more=more)
 
 
 def dead_letters(asked: Asked) -> bytes:

@@ -37,7 +37,7 @@ class Redrive(Body, frozen=True, kw_only=True):
 
 
 class Redriven(Out, frozen=True, kw_only=True):
-    """How many were queued again (or would be), and whether the limit left some."""
+    """How many were queued again (or would be), and whether a limit, time or a failure left some."""
 
     jobs: int
     more: bool = False

@@ -26,7 +26,8 @@ def main() -> None:
     except KeyboardInterrupt:  # Ctrl-C before there is anything to stop
         raise SystemExit(130) from None
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # where a terminal lacks a character
+        # Escapes where a terminal lacks a character. A full disk is met by whoever prints, not at the end.
+        sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         app(prog_name="osqueue")
     finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from contextlib import redirect_stdout
+from typing import Any, TextIO, cast
 
 import click
 
@@ -17,7 +19,7 @@ from .doctor import doctor
 from .enqueue import enqueue
 from .exits import ended
 from .job import job
-from .output import Output
+from .output import Output, Stdout, Unwritten
 from .pipeline import pipeline
 from .queues import queue
 from .reap import reap
@@ -39,6 +41,13 @@ FORESEEN = (OsqueueError, click.ClickException, KeyboardInterrupt)
 class App(click.Group):
     """A group that shows its commands in sections and prints every foreseen error as one line."""
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the program, with standard output as an Output takes it."""
+        if sys.stdout is None:  # closed
+            return super().main(*args, **more)
+        with redirect_stdout(cast("TextIO", Stdout(sys.stdout))):
+            return super().main(*args, **more)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
@@ -47,7 +56,7 @@ class App(click.Group):
         output.asked = "--json" in args[: args.index("--") if "--" in args else None]
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
+        except (click.UsageError, Unwritten) as error:
             if _shows_help(error):
                 raise
             output.json = output.asked

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from .. import limits, validation
 from ..embedded import lease_lost
-from ..errors import LeaseLost, OsqueueError, Rejected, Throttled
+from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
 from ..job import Done
 from ..keys import key_of, shard_of
@@ -194,7 +194,7 @@ class _Finisher:
         self.default = default
         self.retry_in = retry_in
         self.delay = delay
-        self.known = False  # whether the queue exists
+        self.looked = False  # whether the queue exists
 
     def outcome(self, fields: dict[str, Any]) -> _Outcome:
         """Check one line's fields; raises Rejected."""
@@ -232,10 +232,19 @@ class _Finisher:
             done = self.queue.release_many(items, self.delay)
         else:
             done = self.queue.complete_many(items)
-        if not self.known and any(each.code == LeaseLost.code for each in done):
-            known(self.queue)
-            self.known = True
+        if not self.looked and any(each.code == LeaseLost.code for each in done):
+            self.looked = True
+            self._look()
         return done
+
+    def _look(self) -> None:
+        """Raise NotFound where there is no queue of that name."""
+        try:
+            known(self.queue)
+        except NotFound:
+            raise
+        except OsqueueError:  # what is done is told all the same
+            pass
 
     def lines(self, numbered: Iterator[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
         """The answer to every line, as many lines at a time as one commit takes."""

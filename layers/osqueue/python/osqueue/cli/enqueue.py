@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any
 
 import click
@@ -13,6 +14,7 @@ from ..core.state import SCHEDULED
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable
 from ..events import Sink
 from ..job import Enqueued
+from ..keys import key_of
 from ..queue import Queue
 from ..validation import ITEM_FIELDS
 from .exits import REFUSED, USAGE, DataRefused, Ended
@@ -97,12 +99,12 @@ def enqueue(
         if id_ is not None:
             defaults["id"] = validation.client_id(id_)
         with open_queue(address, queue, timeout, sinks=sinks) as q:
-            if wait is not None:
-                output.document(q.enqueue_and_wait(value, wait, **defaults))
-                return
             done = q.enqueue(value, **defaults)
-            with otherwise_saying(f"The job is {done.job_id}."):
-                output.record(_single(done))
+            with _naming(output, str(done.job_id)):
+                if wait is None:
+                    output.record(_single(done))
+                else:
+                    output.document(_result(q, done, wait))
         return
     for name, given in (("--id", id_), ("--wait", wait)):
         if given is not None:
@@ -128,6 +130,28 @@ def _payload(text: str) -> Any:
     except click.BadParameter as error:
         error.param_hint = "PAYLOAD"
         raise
+
+
+@contextmanager
+def _naming(output: Output, job_id: str) -> Iterator[None]:
+    """Whatever keeps the answer from who enqueued a job, they are told which it is."""
+    told = f"The job is {job_id}."
+    try:
+        yield
+    except OsqueueError as error:
+        if job_id not in error.message:
+            error.message += f" {told}"
+        raise
+    except KeyboardInterrupt:
+        output.note(told)
+        raise
+
+
+def _result(queue: Queue[Any], done: Enqueued, seconds: float) -> Any:
+    """What the job answers, once it has: the second half of ``enqueue_and_wait``, which raises the same."""
+    if done.status == "completed":
+        return done.result
+    return queue._run(queue._flows.wait(key_of(str(done.job_id)), seconds))
 
 
 def _answer(done: Enqueued) -> dict[str, Any]:

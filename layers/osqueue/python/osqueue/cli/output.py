@@ -6,7 +6,6 @@ payloads come from strangers: whatever a terminal would act upon or not show is 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-import msgspec
 
 from ..errors import OsqueueError
+from ..printable import as_json, of_few_characters, safe
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,26 +23,6 @@ if TYPE_CHECKING:
 NOTHING = "-"
 
 Row = Mapping[str, Any]
-
-
-def safe(text: str) -> str:
-    """The text with everything unprintable (controls, escapes, direction marks, broken Unicode) escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def as_json(value: Any, ascii_only: bool = False) -> str:
-    """One line of JSON with the same things escaped, so that it is safe to look at and still means the same."""
-    try:
-        text = msgspec.json.encode(value, enc_hook=str).decode()
-    except UnicodeEncodeError:  # broken Unicode, from an argument that was not UTF-8
-        text = json.dumps(msgspec.to_builtins(value, enc_hook=str))
-    if text.isprintable() and not (ascii_only and not text.isascii()):
-        return text
-    return "".join(
-        c if c.isprintable() and (c.isascii() or not ascii_only) else json.dumps(c)[1:-1] for c in text
-    )
 
 
 def cell(value: Any) -> str:
@@ -100,6 +79,26 @@ def otherwise_saying(text: str) -> Iterator[None]:
         raise
 
 
+class Stdout:
+    """Standard output for whoever prints: help, or a job of the pipeline its answer. Raises Unwritten."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it, or some of it into the buffer."""
+        with answering():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write what is in the buffer."""
+        with answering():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Output:
     """Where a command's answers, notes and errors go. One for each invocation."""
 
@@ -114,14 +113,11 @@ class Output:
 
     def document(self, value: Any) -> None:
         """Print one line of JSON."""
-        encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-        with answering():
-            click.echo(as_json(value, ascii_only=encoding != "utf8"))
+        click.echo(as_json(value, ascii_only=of_few_characters(sys.stdout)))
 
     def text(self, line: str) -> None:
         """Print a line for people."""
-        with answering():
-            click.echo(safe(line))
+        click.echo(safe(line))
 
     def record(self, row: Row, title: str = "") -> None:
         """Print one thing: its fields one below the other, or one JSON document."""
@@ -201,8 +197,7 @@ class Output:
 
         console = Console(highlight=False, soft_wrap=False)
         console.width = max(console.width, width)
-        with answering():
-            console.print(table)
+        console.print(table)
 
     def note(self, text: str) -> None:
         """Tell a person something that is not part of the answer."""

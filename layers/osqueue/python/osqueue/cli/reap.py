@@ -169,5 +169,6 @@ def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, Row | Osque
                     output.text(f"{name}: {did}")
                 else:
                     output.document(row)
-            except Unwritten as error:  # the work goes on
-                output.error(error.code, error.message, queue=name)
+            except (Unwritten, BrokenPipeError) as error:  # the work goes on
+                why = getattr(error, "message", "standard output has no reader any more.")
+                output.error(Unwritten.code, why, queue=name)

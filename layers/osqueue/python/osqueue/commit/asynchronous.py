@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..clock import Machine
@@ -23,7 +24,8 @@ from .writer import Writer
 T = TypeVar("T")
 
 
-OnEventsAsync = Callable[[Sequence[Event]], Coroutine[Any, Any, None] | None]  # None: told at once
+# None: told at once. A thread's future, and no task: the loop's end cancels all tasks, but ends no thread.
+OnEventsAsync = Callable[[Sequence[Event]], asyncio.Future[None] | None]
 
 
 class AsyncDriver:
@@ -54,49 +56,52 @@ class AsyncDriver:
 
 
 class AsyncOutbox:
-    """The events of one queue object on their way to those who want to know, in order."""
+    """The events of one queue object on their way to those who want to know, one commit after the other."""
 
     def __init__(self, tell: OnEventsAsync) -> None:
         self._tell = tell
         self._events: deque[Sequence[Event]] = deque()
-        self._task: asyncio.Task[None] | None = None  # tells what takes its time
+        self._telling: asyncio.Future[None] | None = None  # what takes its time
 
     def put(self, events: Sequence[Event]) -> None:
         """Tell the events of one commit: at once, or after those that are being told."""
         self._events.append(events)
-        self._start()
+        self._go_on()
 
-    def _start(self) -> None:
-        if self._task is not None and not self._task.done():
-            return
-        while self._events:
-            told = self._tell(self._events.popleft())
-            if told is not None:
-                self._task = asyncio.create_task(self._go_on(told))
-                return
+    def _go_on(self, told: asyncio.Future[None] | None = None) -> None:
+        while self._events and not self._is_telling():
+            self._telling = self._tell(self._events.popleft())
+            if self._telling is not None:
+                self._telling.add_done_callback(self._go_on)
+        if told is not None:
+            told.result()  # what goes through a listener goes through the loop
 
-    async def _go_on(self, told: Coroutine[Any, Any, None] | None) -> None:
-        while True:
-            if told is not None:
-                await told
-            if not self._events:
-                return
-            told = self._tell(self._events.popleft())
+    def _is_telling(self) -> bool:
+        return self._telling is not None and not self._telling.done()
+
+    async def told(self, seconds: float) -> bool:
+        """Wait until all that is here now is told, so long at most; answers whether it is."""
+        self._go_on()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for _ in range(1 + len(self._events)):  # the commit that is being told, and those behind it
+                    if self._telling is not None:
+                        await asyncio.wait({self._telling})
+                return True
+        return False
 
     async def drain(self, seconds: float) -> int:
-        """Wait until all is told, so long at most; answers how many events were not, and forgets them."""
-        self._start()
-        if self._task is not None and not self._task.done():
-            await asyncio.wait({self._task}, timeout=seconds)
-            self._task.cancel()  # to no effect if it is done
+        """The same; answers how many events were not told in that time, and forgets them."""
+        if await self.told(seconds):
+            return 0
         left = sum(map(len, self._events))
         self._events.clear()
         return left
 
     async def room(self) -> None:
         """Wait a moment for listeners that are slower than the commits."""
-        if self._task is not None and len(self._events) > WAITING_MAX:
-            await asyncio.wait({self._task}, timeout=ROOM_SECONDS)
+        if len(self._events) > WAITING_MAX:
+            await self.told(ROOM_SECONDS)
 
 
 class AsyncGroup:

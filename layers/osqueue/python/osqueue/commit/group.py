@@ -67,6 +67,7 @@ class Flight:
         self.flow: Flow[Answer] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
         self.answer: Answer | None = None
+        self.told = False  # have its events been put where they are told from?
         self.torn = (
             False  # interrupted outside an effect, inside the protocol or after it: nobody can resume it
         )
@@ -179,7 +180,8 @@ class BlockingGroup:
             assert rider.answer is not None
             return rider.answer
         except BaseException:
-            self._leave(rider)
+            while not self._left(rider):
+                pass  # interrupted again, as by an impatient Ctrl-C
             raise
 
     def _board(self, rider: Rider) -> None:
@@ -210,6 +212,16 @@ class BlockingGroup:
         if not woken and rider.answer is None and not rider.lead:
             raise Timeout("the queue was too busy to answer this operation in time. It may still be applied.")
 
+    def _left(self, rider: Rider) -> bool:
+        """Leave; False when an interruption came between. What was done before it does no harm when done again."""
+        try:
+            self._leave(rider)
+        except Exception:
+            raise
+        except BaseException:  # noqa: BLE001 - whatever interrupts
+            return False
+        return True
+
     def _leave(self, rider: Rider) -> None:
         """This caller gives up, or its thread was interrupted, wherever: the others go on.
 
@@ -221,16 +233,19 @@ class BlockingGroup:
             chores = give_back(rider.answer) if rider.answer is not None else []
             if flight is not None and flight.answer is not None:
                 chores = flight.land(flight.answer)
+                self._put_events(flight, flight.answer)
             elif flight is not None and flight.torn:
                 flight.crash(Unavailable(TORN))
             elif flight is not None:
                 self._interrupted = flight
             if chores:
                 self._waiting.insert(0, Rider(tuple(chores), rider.deadline, None))
+            if flight is not None:
+                _signal([each for each in flight.riders if not each.waits()])
             if self._pilot is rider:
                 self._flight = self._lingering = None
-                self._pass_on(flight.riders if flight is not None else ())
-        _signal([each for each in flight.riders if not each.waits()] if flight is not None else ())
+                heirs = flight or self._interrupted  # the latter when it was to be flown on by this one
+                self._pass_on(heirs.riders if heirs is not None else ())
 
     def _fly(self, leader: Rider) -> None:
         """One flight with this thread at the controls. An interruption leaves it to ``_leave`` to pass them on."""
@@ -260,8 +275,12 @@ class BlockingGroup:
         if chores:
             with self._lock:
                 self._waiting.insert(0, Rider(tuple(chores), leader.deadline, None))
-        if answer.events:
+        self._put_events(flight, answer)
+
+    def _put_events(self, flight: Flight, answer: Answer) -> None:
+        if answer.events and not flight.told:
             self.outbox.put(answer.events)
+            flight.told = True
 
     def _await_others(self, leader: Rider) -> None:
         """Wait a moment for as many as came last time."""

@@ -50,6 +50,8 @@ class Outbox:
         """Tell what waits, unless somebody is at it."""
         if not self._events:
             return
+        if self._machine.process() != self._process:
+            self._start_afresh()
         me = threading.get_ident()
         with self._changed:
             if self._teller == me:

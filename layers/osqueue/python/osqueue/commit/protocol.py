@@ -116,6 +116,7 @@ class _Commit:
         self.troubled = False  # did the store fail a request of this round?
         self.unsure: dict[bytes, tuple[Event, ...]] = {}  # of swaps whose answer was lost, by commit
         self.sent = False  # has anything been written that could apply the request?
+        self.stumbles = 0  # reads of segments in a row that failed
 
     def run(self) -> Flow[Answer]:
         while True:
@@ -182,6 +183,7 @@ class _Commit:
             if own is None:
                 self.refuse(state, request, reduction)
             assert own is not None
+            yield from self.outlast(head)
             return Answer(own, state.now_ms)
         if contended:
             return None
@@ -236,7 +238,7 @@ class _Commit:
                 return answer
         if head.state.epoch != request.epoch:
             raise _Again
-        return self.look(request, head)
+        return (yield from self.look(request, head))
 
     def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
         """The reducer would not take the request, and it has not been sent anywhere."""
@@ -272,7 +274,7 @@ class _Commit:
                 continue
             writer.survey_seconds += 0.2 * (self.now() - began - writer.survey_seconds)
             writer.ahead = False
-            answer = self.look(request, head)
+            answer = yield from self.look(request, head)
             if answer is None and listed is not None:
                 answer = yield from self.combine(request, head, listed)
                 if answer is not None:
@@ -302,12 +304,13 @@ class _Commit:
         listed = replies[1] if mine and isinstance(replies[1], Listed) else None
         return head, landed or isinstance(replies[-1], Written), listed
 
-    def look(self, request: Request, head: Head) -> Answer | None:
+    def look(self, request: Request, head: Head) -> Flow[Answer | None]:
         """Read the request's fate in a head that was just read."""
         match verdict(head.state, request):
             case Verdict.PENDING:
                 return None
             case Verdict.APPLIED:
+                yield from self.outlast(head)
                 return Answer(
                     outcomes_of(head.state, request),
                     head.state.now_ms,
@@ -327,6 +330,19 @@ class _Commit:
                     " long. Look at the queue before you repeat it."
                 )
 
+    def outlast(self, head: Head) -> Flow[None]:
+        """Wait until a power cut would leave the head that an answer is read from: its writer may be flushing yet."""
+        writer = self.writer
+        tries = 0
+        while writer.flushes and head.version not in (None, writer.flushed):
+            reply = yield Get(writer.root + HEAD, unless=head.version, length=0, flushed=True)
+            if not isinstance(reply, Failed):
+                writer.flushed = head.version
+                return
+            self.complain(reply)
+            tries += 1
+            yield from self.pause(self.backoff(tries))
+
     def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
         looked = yield from self.announcements(head, request, listed)
@@ -334,7 +350,7 @@ class _Commit:
             return None
         others, done, fresh = looked
         if fresh.version != head.version:
-            answer = self.look(request, fresh)
+            answer = yield from self.look(request, fresh)
             if answer is not None:
                 return answer
             head = fresh
@@ -447,8 +463,10 @@ class _Commit:
                 failed = yield from self.reader.read(head, wanted)
                 if failed is not None:
                     self.complain(failed)
-                    yield from self.pause(writer.commit_seconds if isinstance(failed, Failed) else 0.0)
+                    self.stumbles = self.stumbles + 1 if isinstance(failed, Failed) else 0
+                    yield from self.pause(self.backoff(self.stumbles) if self.stumbles else 0.0)
                     return None
+                self.stumbles = 0
             unreadable = frozenset(self.reader.unreadable)
             context = Context(now, commit_id, chance, writer.blocks, unreadable, writer.observed)
             reduction = reduce(head.state, requests, context, listed=listed)

@@ -6,9 +6,10 @@ is noted: the commit goes on without it, and only a claim that needs it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
-from ..core.backlog import Blocks, Need
+from ..core.backlog import Loaded, Need
 from ..core.passed import tells
 from ..core.wire import decode_blocks, decode_index
 from ..errors import Damaged, NewerFormat
@@ -56,19 +57,20 @@ class Reader:
         return None
 
     def _keep(self, need: Need, data: bytes) -> None:
-        try:
-            self.writer.blocks.update(decode_need(need, data))
-        except (Damaged, NewerFormat):
-            self.unreadable.add(need.place)
-        if need.place not in self.writer.blocks:  # shorter than the head says
+        # Damage further back says nothing of the blocks in front of it. It is met again should its own turn come.
+        with suppress(Damaged, NewerFormat):
+            for place, loaded in decode_need(need, data):
+                self.writer.blocks[place] = loaded
+        if need.place not in self.writer.blocks:  # damaged, or shorter than the head says
             self.unreadable.add(need.place)
 
 
-def decode_need(need: Need, data: bytes) -> Blocks:
-    """What the bytes of a need hold, by place."""
+def decode_need(need: Need, data: bytes) -> Iterator[tuple[tuple[str, int], Loaded]]:
+    """What the bytes of a need hold, each with its place. Raises Damaged or NewerFormat where that ends."""
     if need.whole:
-        return {need.place: tells(data, need.name)}
-    if need.level:
-        return {need.place: decode_index(data, need.name)}
-    blocks = decode_blocks(data, need.block, need.name)
-    return {(need.name, need.start + offset): block for offset, block in blocks}
+        yield need.place, tells(data, need.name)
+    elif need.level:
+        yield need.place, decode_index(data, need.name)
+    else:
+        for offset, block in decode_blocks(data, need.block, need.name):
+            yield (need.name, need.start + offset), block

@@ -64,12 +64,15 @@ class Writer:
         machine: Machine,
         store_clock: Callable[[], int | None] = lambda: None,
         room: Callable[[str], int] = room_below,
+        flushes: bool = False,
     ) -> None:
         self.root = root  # the shard's prefix, ending in "/"
         self.queue = queue
         self.machine = machine
         self.name_bytes_max = room(announced(root))  # of its announcements
         self.store_clock = store_clock
+        self.flushes = flushes  # may a head be seen here that a power cut would take back?
+        self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?
         self.on_head: OnHead = _unheard
         self.env = ""
@@ -147,6 +150,7 @@ class Writer:
     def won(self, state: State, version: str, began: float) -> None:
         """This writer's own commit is the head now."""
         self.head = Head(state, version, began)
+        self.flushed = version
         self.on_head(state, version)
         self.shared = False
         self.commit_seconds += 0.2 * (self.machine.monotonic() - began - self.commit_seconds)

@@ -79,15 +79,17 @@ class DeadLetters(Operating):
         dry_run: bool = False,
         fingerprint: str | None = None,
         rate: float | None = None,
+        *,
+        so_far: Redriven | None = None,
     ) -> QueueFlow[int]:
-        """Queue dead jobs again, the oldest first; answers how many (or how many it would be)."""
+        """Queue dead jobs again, as ``Operating`` does: also those of one fingerprint alone, or at a rate."""
         which = filter_of(kinds, error, fingerprint)
         pace = None if rate is None else rate_of(rate)
         if not which.fingerprint and (pace is None or dry_run):
-            return (yield from super().redrive(limit, kinds, error, dry_run))
+            return (yield from super().redrive(limit, kinds, error, dry_run, so_far=so_far))
         most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         count = (yield from self._settings()).shards
-        redriven = Redriven()
+        redriven = so_far or Redriven()
         for shard in range(count):
             left = None if most is None else most - redriven.moved
             if left == 0:

@@ -8,7 +8,7 @@ from typing import Any
 from .. import limits, listing, validation
 from ..core.ops import Cancel, Code, Configure, Outcome, Redrive
 from ..core.state import FAILED, Settings
-from ..errors import Damaged, Rejected, Throttled
+from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..job import Job
 from ..keys import shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of
@@ -97,13 +97,18 @@ class Operating(Asking):
         kinds: Iterable[str] | None = None,
         error: str | None = None,
         dry_run: bool = False,
+        *,
+        so_far: Redriven | None = None,
     ) -> QueueFlow[int]:
-        """Queue dead jobs again, the oldest first; answers how many (or how many it would be)."""
+        """Queue dead jobs again, the oldest first; answers how many (or how many it would be).
+
+        Goes on with ``so_far``, if given: it holds what was done also where an error ends it.
+        """
         most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         wanted = validation.kinds(kinds)
         part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
         count = (yield from self._settings()).shards
-        redriven = Redriven()
+        redriven = so_far or Redriven()
         for shard in range(count):
             left = None if most is None else most - redriven.moved
             if left == 0:
@@ -138,7 +143,10 @@ class Redriven:
         self._crowded = False
 
     def add(self, outcome: Outcome) -> int:
-        """One more commit; how many letters it looked at. Raises Throttled or Damaged where it cannot go on."""
+        """One more commit; how many letters it looked at.
+
+        Raises Damaged where it cannot go on; Throttled, or Timeout once it has moved some, where others get in its way.
+        """
         (code, moved), (end, looked) = outcome.runs
         self.moved += moved
         self._crowded |= code == Code.LANES
@@ -149,7 +157,7 @@ class Redriven:
             )
         self._tries = 0 if looked else self._tries + 1
         if self._tries >= REDRIVE_TRIES:
-            raise Throttled(
+            raise (Timeout if self.moved else Throttled)(
                 f"{self.moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
             )
         return looked

@@ -144,18 +144,33 @@ class Working(Context):
         """The same with results already serialised."""
         found = [self._completion(key, token, data) for key, token, data in items]
         done = yield from self._held(found, self._complete_ops)
-        lost: dict[int, list[int]] = {}
+        yield from self.look_back(found, done)
+        return done
+
+    def look_back(self, items: Sequence[Any], done: list[Done]) -> QueueFlow[None]:
+        """Completions that lost their lease may repeat the one that won: these answer as it did.
+
+        What was committed is told whatever happens here. Where nobody can tell just now, the answer is "stale": say
+        it again. A call that has nothing else to tell raises the error.
+        """
+        late: dict[int, list[int]] = {}
         for at, each in enumerate(done):
-            if each.code == "lease_lost":
-                lost.setdefault(shard_of(found[at].key), []).append(at)
-        for shard, places in lost.items():
+            if isinstance(items[at], Completion) and each.code == "lease_lost":
+                late.setdefault(shard_of(items[at].key), []).append(at)
+        all_late = sum(map(len, late.values())) == len(done)
+        for shard, places in late.items():
             for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
                 chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
-                won = yield from self._won_before(shard, [found[at] for at in chunk])
-                for at, before in zip(chunk, won, strict=True):
-                    if before:
-                        done[at] = Done(done[at].job_id, True)
-        return done
+                try:
+                    won = yield from self._won_before(shard, [items[at] for at in chunk])
+                except OsqueueError:
+                    if all_late:
+                        raise
+                    codes = [Code.STALE] * len(chunk)
+                else:
+                    codes = [Code.OK if before else Code.LEASE_LOST for before in won]
+                for at, code in zip(chunk, codes, strict=True):
+                    done[at] = done_of(items[at].key, code)
 
     def _won_before(self, shard: int, items: Sequence[Completion]) -> QueueFlow[list[bool]]:
         """Which are repeats of the complete that won? Its row may have left the head, so the reducer cannot tell.

@@ -34,6 +34,7 @@ class Get(Struct, frozen=True):
     unless: str | None = None  # a version: answer Unchanged when it is still the current one
     start: int | None = None  # first byte; None reads the whole object
     length: int | None = None  # bytes; None reads to the end
+    flushed: bool = False  # answer only once a power cut would leave what is told
 
 
 class Put(Struct, frozen=True):
@@ -140,6 +141,7 @@ class Store(ABC):
     key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     remote: bool = True  # requests wait for another machine, so several at once are faster
+    flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 
     def room_below(self, prefix: str) -> int:
         """The same in this store."""

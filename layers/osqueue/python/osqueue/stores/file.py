@@ -6,8 +6,8 @@ content and version belong together and no reader ever waits.
 **Writing** goes to a temporary file, flushed, then named in one step: ``link`` creates (it fails when the
 name exists), ``rename`` replaces. A process killed anywhere leaves the old object or the new one, and the
 folder is flushed before the answer, so that an answered write survives a power cut. A reader may see an
-object a moment before that flush. Deletions are not flushed: an object that a power cut brings back is
-garbage, which its owner meets and deletes again.
+object a moment before that flush, unless it asks for what is ``flushed``. Deletions are not flushed: an
+object that a power cut brings back is garbage, which its owner meets and deletes again.
 
 **Locks and versions** are explained in ``file_locks``: what replaces or deletes holds a lock.
 """
@@ -50,7 +50,7 @@ from .base import (
 )
 from .file_errors import FLUSH, explained, time_not_kept
 from .file_locks import Held, Stripes, time_after, version_of
-from .file_swap import replace_unflushed
+from .file_swap import drop, replace_unflushed
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
@@ -72,7 +72,7 @@ class FileStore(Store):
     def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
         self.root = os.path.abspath(root)  # a later chdir must not move the store
         self._given = os.fspath(root)
-        self._fsync = fsync
+        self._fsync = self.flushes = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
         self._stripes = Stripes(self.root, os.path.join(self.root, _OWN, "locks"), machine)
@@ -90,6 +90,12 @@ class FileStore(Store):
     # ── The port ─────────────────────────────────────────────────────────────
 
     def get(self, request: Get) -> Found | Missing | Unchanged:
+        reply = self._get(request)
+        if request.flushed and self._fsync and not isinstance(reply, Missing):
+            self._settle(os.path.dirname(self._path(request.key)))  # its writer may not have come to that yet
+        return reply
+
+    def _get(self, request: Get) -> Found | Missing | Unchanged:
         try:
             descriptor = os.open(self._path(request.key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -249,7 +255,7 @@ class FileStore(Store):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
             return None
         finally:
-            os.unlink(temporary)
+            drop(temporary)
         return Written(version)
 
     def _overwrite(self, path: str, body: bytes, durable: bool, patient: bool) -> Written | None:
@@ -268,7 +274,7 @@ class FileStore(Store):
             else:
                 replace_unflushed(temporary, path)
         except OSError:
-            os.unlink(temporary)
+            drop(temporary)
             raise
         return Written(version)
 
@@ -295,7 +301,7 @@ class FileStore(Store):
             if written.st_mtime_ns != modified:
                 raise time_not_kept(self._given, modified, written.st_mtime_ns)
         except (OSError, Rejected):
-            os.unlink(temporary)
+            drop(temporary)
             raise
         finally:
             os.close(descriptor)

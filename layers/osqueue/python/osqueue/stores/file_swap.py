@@ -7,6 +7,7 @@ rename(2)) is as atomic for everybody who looks, and waits for nothing. Python h
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -21,9 +22,15 @@ def replace_unflushed(temporary: str, path: str) -> None:
     """Let ``temporary`` take the place of the file at ``path``, in one step, by ``rename`` where need be."""
     exchange = _exchange()
     if exchange is not None and exchange(temporary, path):
-        os.unlink(temporary)  # it is what was replaced now
+        drop(temporary)  # it is what was replaced now
     else:
         os.rename(temporary, path)
+
+
+def drop(temporary: str) -> None:
+    """Remove a temporary file, or leave it to those who tidy: what was written, or was not, stays so either way."""
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)
 
 
 @functools.cache

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import validation
 from ..errors import Rejected, shown
 from .endings import Ending, Released, place, raised, returned
 from .job import WorkerJob
+
+if TYPE_CHECKING:
+    import asyncio
 
 Handler = Callable[[Any], Any]
 F = TypeVar("F", bound=Handler)
@@ -75,20 +78,27 @@ def perform(handler: Handler, job: WorkerJob[Any]) -> Ending:
         return _failed(job, error)
 
 
-async def perform_async(handler: Handler, job: WorkerJob[Any]) -> Ending:
-    """Run a coroutine handler."""
+async def perform_async(
+    handler: Handler, job: WorkerJob[Any], program: asyncio.Task[Any] | None = None
+) -> Ending:
+    """Run a coroutine handler. ``program`` is the task it works for; None: this very one."""
     try:
         return returned(await handler(job))
     except BaseException as error:  # noqa: BLE001
-        return Released() if _was_cancelled(error) else _failed(job, error)
+        return Released() if _was_cancelled(error, job, program) else _failed(job, error)
 
 
-def _was_cancelled(error: BaseException) -> bool:
-    """Was the handler's task cancelled, by the worker or with the whole program? That is no fault of the job's."""
+def _was_cancelled(error: BaseException, job: WorkerJob[Any], program: asyncio.Task[Any] | None) -> bool:
+    """Was it cancelled by the worker, which took the job from it, or with the whole program?
+
+    That is no fault of the job's. A cancel by the handler's own code is.
+    """
     import asyncio
 
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    task = program or asyncio.current_task()
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    return bool(job.lease_lost) or (task is not None and task.cancelling() > 0)
 
 
 def _failed(job: WorkerJob[Any], error: BaseException) -> Ending:

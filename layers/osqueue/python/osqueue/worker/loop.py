@@ -84,6 +84,7 @@ class Worker:
         self._handlers: Handlers = queue.handlers
         self._desk = Desk(queue, name, self.lease, self._handlers.kinds)
         self._machine = queue.machine
+        self._serving: asyncio.Task[Any] | None = None  # the task of serve()
         self._awaits = inspect.iscoroutinefunction(queue._run)
         self._store_threads = Threads("osqueue-store", STORE_THREADS_MAX)
         self._handler_threads = Threads("osqueue-handler", self.concurrency)
@@ -126,6 +127,7 @@ class Worker:
     async def serve(self) -> Tally:
         """Work as a coroutine of the running loop; answers what was done."""
         self._wake = asyncio.Event()
+        self._serving = asyncio.current_task()
         with self._lock:
             self._loop = asyncio.get_running_loop()
         if self._stop_at is not None:
@@ -189,8 +191,8 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until - now):
                     await self._turn(None, ended, 0, alone=False)
-        if self._awaits:
-            await self.queue._tell_all(GIVE_BACK_SECONDS_MAX)
+        if self._awaits:  # then this loop tells the slow sinks, and may end with its worker
+            await self.queue._outbox.told(GIVE_BACK_SECONDS_MAX)
 
     def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
         longest = 1.0  # a stop may come meanwhile, and set another moment
@@ -222,7 +224,7 @@ class Worker:
             self._begin_turns(now)
             with contextlib.suppress(TimeoutError):
                 # Not wait_for: until Python 3.12 it swallows a cancel that comes together with what it waits for.
-                async with asyncio.timeout(self._idle_seconds()):
+                async with asyncio.timeout(self._idle_seconds(now)):
                     await self._wake.wait()
 
     def _begin_turns(self, now: float) -> None:
@@ -251,10 +253,9 @@ class Worker:
             return 0
         return self.concurrency - len(self._running)
 
-    def _idle_seconds(self) -> float | None:
+    def _idle_seconds(self, now: float) -> float | None:
         """Until something may have to be done, if nobody wakes the desk before, as the end of a turn does."""
-        now = self._machine.monotonic()
-        moments = [self._stop_at] if self._stop_at is not None else []
+        moments = [self._stop_at] if self._stop_at is not None and now < self._stop_at else []
         claims_at = self._desk.claims_at()
         free = len(self._running) < self.concurrency and claims_at not in self._turns
         if self._stop_at is None and free:
@@ -292,7 +293,7 @@ class Worker:
             elif isinstance(done, Exception):
                 problem = done
                 self._ended.append((job, ending))
-            elif (name := became(ending, done)) == "stale":  # its result was staged too long ago
+            elif (name := became(ending, done)) == "stale":  # it was staged too long ago, or nobody can tell
                 self._ended.append((job, ending))
             elif name == "lost":
                 self._count_lost(job)
@@ -370,7 +371,7 @@ class Worker:
         self._handler_threads.submit(run)
 
     async def _await(self, handler: Any, job: WorkerJob[Any]) -> None:
-        self._end(job, await perform_async(handler, job))
+        self._end(job, await perform_async(handler, job, self._serving))
 
     def _end(self, job: WorkerJob[Any], ending: Ending) -> None:
         """A handler is through."""

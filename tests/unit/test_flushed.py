@@ -1,0 +1,87 @@
+"""Whether what a queue in a folder answers outlasts a power cut: also what others have written and not yet flushed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osqueue import Queue, Unavailable
+from osqueue.shards import root_of
+from osqueue.stores import file, file_swap
+from osqueue.stores.base import Get, PutIfAbsent, Unchanged
+from osqueue.stores.file import FileStore
+from tests.replies import error_of, version_of
+
+
+class Disk:
+    """Flushes of folders, noted, and failing for the folder of the queue's head while it is bad."""
+
+    def __init__(self, root: Path) -> None:
+        self.head = str(root / root_of("mail", 0)).rstrip("/")
+        self.flushed: list[str] = []
+        self.bad = False
+
+    def flush(self, folder: str) -> None:
+        if self.bad and folder == self.head:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.flushed.append(folder)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk(tmp_path)
+    monkeypatch.setattr(file, "_flush_folder", made.flush)
+    return made
+
+
+def test_an_operation_whose_flush_failed_is_not_acknowledged(tmp_path: Path, disk: Disk) -> None:
+    q: Queue[Any] = Queue(FileStore(tmp_path), "mail", timeout=1)
+    q.enqueue(1)
+    disk.bad = True
+    with pytest.raises(Unavailable, match=r"may still be applied.*cannot flush"):
+        q.enqueue(2)
+    disk.bad = False
+    assert q.enqueue(3).status == "queued"
+
+
+@pytest.mark.parametrize(("fsync", "flushes"), [(True, 1), (False, 0)])
+def test_who_answers_from_anothers_head_flushes_it_once(
+    tmp_path: Path, disk: Disk, fsync: bool, flushes: int
+) -> None:
+    Queue[Any](FileStore(tmp_path, fsync), "mail").enqueue(1, delay=60)
+    disk.flushed.clear()
+    idle: Queue[Any] = Queue(FileStore(tmp_path, fsync), "mail")
+    for _ in range(3):
+        assert not idle.claim()
+    assert disk.flushed.count(disk.head) == flushes
+
+
+def test_a_read_that_is_to_be_flushed_fails_with_its_flush(tmp_path: Path, disk: Disk) -> None:
+    store = FileStore(tmp_path)
+    written = version_of(store.put_if_absent(PutIfAbsent(root_of("mail", 0) + "head", b"x")))
+    disk.bad = True
+    for unless in (None, written):
+        error = error_of(store.perform(Get(root_of("mail", 0) + "head", unless=unless, flushed=True)))
+        assert not error.permanent
+    assert isinstance(store.perform(Get(root_of("mail", 0) + "head", unless=written)), Unchanged)
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_a_temporary_file_that_stays_does_not_undo_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    """As in a folder where only its owner may remove a file: the write has taken place all the same."""
+    q: Queue[Any] = Queue(FileStore(tmp_path, fsync), "mail")
+    q.enqueue(1)
+
+    def refused(path: str) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_swap.os, "unlink", refused)
+        assert q.enqueue(2).status == "queued"
+    assert q.stats()["queued"] == 2
