@@ -1,5 +1,8 @@
 """Independent writers: N processes on one file store, 30 ms added to every store request, one job per call.
 
+Neither side flushes: the delay stands for S3, where what is answered is durable. (In a folder with flushes ours
+asks for one more where it answers from a head that another writer wrote, which the delay would make a request.)
+
 The peer offers two queues. Its broker groups the callers of one process, of which there is one here, and
 retries a lost race 20 times; its direct queue retries 10 times with a shorter back-off. Which of them accepts
 more jobs depends on N, so both run in every round and the better one is the bar. A job counts when its call
@@ -78,7 +81,9 @@ def commands(folder: str, seconds: float) -> dict[str, list[str]]:
     return {
         "jqueue broker": peer.command("writer", state, *slow, "--api", "broker"),
         "jqueue direct": peer.command("writer", state, *slow, "--api", "direct"),
-        "osqueue": ours.command("writer", f"file://{folder}?latency_ms={DELAY_MS}", "--seconds", seconds),
+        "osqueue": ours.command(
+            "writer", f"file://{folder}?fsync=off&latency_ms={DELAY_MS}", "--seconds", seconds
+        ),
     }
 
 
