@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import linecache
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,7 +20,6 @@ from osqueue.stores.wrapped import WrappedStore
 
 PATIENCE_SECONDS = 60  # how long a test waits for what must happen
 HEAD = root_of("mail", 0) + "head"
-RELEASE = "with self._lock"
 
 
 def is_swap(request: Request) -> bool:
@@ -294,55 +289,6 @@ def test_an_observer_that_raises_does_not_stop_the_queue(machine: Any) -> None:
     assert q.enqueue(1).status == "queued"
     assert q.enqueue(2).status == "queued"
     assert len(told) == 2
-
-
-def interrupted_at(line: int, work: Callable[[], Any]) -> bool:
-    """Run ``work``, interrupted before the ``line``-th line of the module; was there one?
-
-    Not where a lock is let go of, where Python handles no signal, and not inside the protocol: its riders are told
-    that nobody knows.
-    """
-    left = line
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename != group.__file__:
-            return None
-        flight = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
-        inside = flight is not None and flight.torn
-        if (
-            event == "line"
-            and not inside
-            and RELEASE not in linecache.getline(group.__file__, frame.f_lineno)
-        ):
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
-@pytest.mark.parametrize("call", ["enqueue", "claim"])
-def test_an_interruption_at_any_line_leaves_the_queue_usable(machine: Any, call: str) -> None:
-    """And nobody keeps a lease that nobody heard of."""
-    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine, timeout=1)
-    q.enqueue_many([{"payload": at} for at in range(3)])
-    line = 0
-    work: Callable[[], Any] = partial(q.claim, 2) if call == "claim" else partial(q.enqueue, "x")
-    while interrupted_at(line, work):
-        line += 1
-        # One call flies on with what was interrupted, another one carries what has to be given back.
-        assert [q.enqueue("next").status for _ in range(2)] == ["queued"] * 2
-        assert q.stats()["processing"] == 0, line
-    assert line > 30
 
 
 # ── Coroutines ───────────────────────────────────────────────────────────────

@@ -12,12 +12,12 @@ from typing import TypeVar
 from msgspec import Struct
 
 from . import finished
-from .commit.effects import Flow
+from .commit.effects import Flow, Sleep
 from .core import state as stored
 from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
 from .errors import NotFound, Unavailable
 from .job import Job, finished_view, job_view, lease_view
-from .segments import Place, find_many
+from .segments import READ_PAUSE_SECONDS, READ_TRIES, Place, find_many
 from .shards import QueueFlow, read_state, root_of
 
 R = TypeVar("R")
@@ -111,8 +111,20 @@ def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Si
 
 
 def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Sighting]]:
-    """Find jobs of a shard in its committed state as it is now."""
-    _, found = yield from _seek(queue, shard, lambda state: look_many(root_of(queue, shard), state, keys))
+    """Find jobs of a shard in its committed state as it is now. Looks a few times where the store fails."""
+    root = root_of(queue, shard)
+
+    def looking(state: State) -> Flow[dict[bytes, Sighting]]:
+        for tried in range(1, READ_TRIES):
+            try:
+                return (yield from look_many(root, state, keys))
+            except Unavailable as error:
+                if error.permanent:
+                    raise
+                yield Sleep(READ_PAUSE_SECONDS * tried)
+        return (yield from look_many(root, state, keys))
+
+    _, found = yield from _seek(queue, shard, looking)
     return found or {}
 
 

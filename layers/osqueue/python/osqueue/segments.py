@@ -19,7 +19,7 @@ from .stores.base import Failed, Found, Get, Missing
 
 FOOTER_BYTES_GUESS = 16 * 1024
 READS_AT_ONCE = 32
-READ_TRIES = 3  # of a payload, before it is told as unavailable
+READ_TRIES = 3  # of a payload, or of what lies behind a head, before it is told as unavailable
 READ_PAUSE_SECONDS = 0.1
 
 

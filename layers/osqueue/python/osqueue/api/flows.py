@@ -25,7 +25,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Una
 from ..job import Done, Enqueued
 from ..keys import is_key, job_id, key_of
 from ..lookup import Sighting, look, seek, seek_many
-from ..segments import READ_PAUSE_SECONDS, READ_TRIES, read_bodies
+from ..segments import read_bodies
 from ..shards import QueueFlow, Submit, read_state, root_of
 from .bodies import NewJob
 from .faults import JobIdTaken, TooLarge
@@ -176,21 +176,10 @@ class Flows(Embedded):
             if _keyed(news[at]) and isinstance(answer, Enqueued) and answer.state == PROCESSING
         ]
         if there:
-            sightings = yield from self._sightings(shard, [news[at].key for at in there])
+            sightings = yield from seek_many(self.queue, shard, [news[at].key for at in there])
             for at in there:
                 answers[at] = self._again(news[at], sightings.get(news[at].key))
         return answers
-
-    def _sightings(self, shard: int, keys: Sequence[bytes]) -> QueueFlow[dict[bytes, Sighting]]:
-        """Where jobs are by now. Looks a few times before it raises what the store failed with."""
-        for tried in range(1, READ_TRIES):
-            try:
-                return (yield from seek_many(self.queue, shard, keys))
-            except Unavailable as error:
-                if error.permanent:
-                    raise
-                yield Sleep(READ_PAUSE_SECONDS * tried)
-        return (yield from seek_many(self.queue, shard, keys))
 
     def _again(self, new: New, sighting: Sighting | None) -> Enqueued:
         """The answer of a job whose key is there already."""
