@@ -1,0 +1,101 @@
+"""Bulks of many processes with one check removed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ... import batches, garbage
+from ...batches import Batch, Batches, Known
+from ...commit.effects import Flow
+from ...core import reduce
+from ...core.draft import Draft
+from ...core.ops import AttachAll, Code, Op, Outcome, Request, outcome
+from ...core.state import State
+from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
+
+
+def receipt_ignored() -> AbstractContextManager[None]:
+    """Every run of a batch decides anew what it is."""
+
+    def read(self: Any, batch_id: str) -> Flow[Known | None]:
+        yield from ()
+        return None
+
+    def decide(self: Any, batch: Batch) -> Flow[Known]:
+        yield from ()
+        return Known(batch, "")
+
+    return patched((Batches, "read", read), (Batches, "decide", decide))
+
+
+def identity_of_each_run() -> AbstractContextManager[None]:
+    """Who sends the requests of a batch speaks with a voice of their own."""
+
+    def identify(self: Any, ops: tuple[Op, ...], state: State) -> Request:
+        request = batches.identified(self.machine, state, ops)
+        self.env = request.env
+        return request
+
+    return patched((batches._FixedWriter, "identify", identify))
+
+
+def refusals_unspent() -> AbstractContextManager[None]:
+    """A bulk that is refused is so by the head as it is, and nothing is written."""
+    real = reduce._APPLY[AttachAll]
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        before = draft.changed
+        answer = real(draft, op)
+        if answer.code != Code.QUEUED:
+            draft.changed = before
+        return answer
+
+    return dispatched(AttachAll, attach_all)
+
+
+def half_a_bulk() -> AbstractContextManager[None]:
+    """The parts of a bulk join one after the other, until one is refused."""
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        for part in op.parts:
+            answer = reduce._attach(draft, part)
+            if answer.code not in (Code.QUEUED, Code.SCHEDULED):
+                return answer
+        return outcome([Code.QUEUED])
+
+    return dispatched(AttachAll, attach_all)
+
+
+def staged_collected_at_once() -> AbstractContextManager[None]:
+    """What nobody refers to is collected however young it is."""
+    return patched((garbage, "born_of", lambda name: 0))
+
+
+CONTROLS = (
+    Control(
+        "receipt",
+        receipt_ignored,
+        (
+            in_runs("loads", "joined shard . a second time"),
+            in_interleavings("two runs of a batch", "joined shard 0 a second time"),
+        ),
+    ),
+    Control(
+        "identity of a batch",
+        identity_of_each_run,
+        (
+            in_runs("loads", "joined shard . a second time"),
+            in_interleavings("two runs of a batch", "joined shard 0 a second time"),
+        ),
+    ),
+    Control("collected by age", staged_collected_at_once, (in_runs("loads", "invariant 8", seed=15),)),
+    Control(
+        "spent refusals",
+        refusals_unspent,
+        (in_scene("refused and resumed", "ended as if it had never been"),),
+    ),
+    Control(
+        "all or nothing", half_a_bulk, (in_scene("refused and resumed", "bulks of 1 jobs were told of"),)
+    ),
+)
