@@ -21,9 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from . import limits
-from .clock import Machine
+from .clock import Machine, Moment
 from .commit.effects import PAUSE_SECONDS, TRIES, Flow, Sleep, insist, together
-from .commit.protocol import commit
+from .commit.protocol import TurnedAway, commit
 from .commit.verdict import Verdict, outcomes_of, verdict
 from .commit.writer import Head, Writer
 from .core.ops import AttachAll, Code, Op, Request
@@ -187,6 +187,8 @@ class Batches:
                 return answer.outcomes[0].code
             except _SpokenBefore:
                 return (yield from self._look(shard, request, batch))
+            except TurnedAway:
+                return Code.CROWDED
             except (Timeout, Unavailable, Throttled) as error:
                 if last == TRIES:
                     raise _unsettled(error, batch) from error
@@ -245,7 +247,7 @@ class _FixedWriter(Writer):
     def check_process(self) -> None:
         """It does not live long enough for a fork."""
 
-    def see(self, reply: Any, began: float) -> Head | None:
+    def see(self, reply: Any, began: Moment) -> Head | None:
         """A head that is not there any more is made by nobody's old request."""
         if isinstance(reply, Missing):
             raise _SpokenBefore
@@ -270,6 +272,10 @@ def refusal(shard: int, code: Code, op: Any) -> OsqueueError:
         return Throttled(
             f"delay: the bulk has {runs} segments of delayed jobs for shard {shard}, which has no room for so many."
             " Add shards, or wait until some of its delayed jobs are due."
+        )
+    if code == Code.CROWDED:
+        return Throttled(
+            f"too many writers are active on shard {shard}. Run the bulk again later, or add shards."
         )
     return too_late()
 

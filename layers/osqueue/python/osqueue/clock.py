@@ -11,8 +11,16 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 _HOST = socket.gethostname()[:100]
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks of a machine."""
+
+    monotonic: float  # seconds
+    wall_ms: int
 
 
 class Machine:
@@ -24,6 +32,14 @@ class Machine:
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     """Seconds on a clock that never goes back; only differences mean something."""
+
+    def moment(self) -> Moment:
+        """Now, by both clocks."""
+        return Moment(self.monotonic(), self.now_ms())
+
+    def ms_since(self, moment: Moment) -> float:
+        """How long ago that was, by the clock that says more: each may have stood still, or have been set back."""
+        return max((self.monotonic() - moment.monotonic) * 1000, self.now_ms() - moment.wall_ms)
 
     def sleep(self, seconds: float) -> None:
         """Block the calling thread."""

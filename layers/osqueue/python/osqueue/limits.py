@@ -44,6 +44,7 @@ READY_BYTES_MAX = 64 * KB  # the next jobs, over all lanes
 TAIL_BYTES_MAX = 40 * KB  # the newest jobs, over all lanes
 LEASES_BYTES_MAX = 176 * KB  # some hundreds of jobs in flight, fewer with long payloads
 SESSIONS_BYTES_MAX = 64 * KB
+TURNED_AWAY_MAX = 1_000  # requests of a crowd that are told so, of 9 bytes each
 DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
 DEAD_BYTES_MAX = 8 * KB
@@ -60,7 +61,7 @@ BACKUPS_KEPT_MS = 7 * DAY_MS  # hourly copies of heads
 
 # ── Protocol ─────────────────────────────────────────────────────────────────
 BORN_AGE_MAX_MS = 60 * SECOND_MS  # a head validated this recently may date an operation
-CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than this is not trusted
+CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than this is for the doctor
 CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
 # No call of the default timeout lasts as long as a writer must have been idle before its row is dropped.
 SESSION_IDLE_MS_MIN = 2 * MINUTE_MS

@@ -95,7 +95,7 @@ class Flows(Embedded):
         result that is kept under an id comes as ``Kept``, with the error that holds unless an answer has room for it.
         """
         head = self.writers[0].head
-        if head is not None and self.machine.monotonic() - head.seen > SHARDS_AGE_S:
+        if head is not None and self.machine.ms_since(head.seen) > SHARDS_AGE_S * 1000:
             yield Submit(0, ())
         count = yield from self.shards()
         keys = [_drawn(each.job) for each in wished]

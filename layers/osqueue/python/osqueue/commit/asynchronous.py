@@ -18,7 +18,7 @@ from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .group import Flight, Rider, boarding, give_back
 from .outbox import ROOM_SECONDS, WAITING_MAX
-from .protocol import Answer
+from .protocol import Answer, TurnedAway
 from .writer import Writer
 
 T = TypeVar("T")
@@ -157,6 +157,8 @@ class AsyncGroup:
                 answer = await self.driver.run(flight.flow)
             except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
                 flight.crash(error)
+                if isinstance(error, TurnedAway) and error.events:  # of a commit that was made all the same
+                    self.outbox.put(error.events)
             except BaseException as error:
                 flight.crash(Unavailable("the event loop ended while the operation was under way"))
                 _wake(flight.riders)

@@ -27,7 +27,7 @@ from .coalesce import coalesced, runs_of, shares
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .outbox import Outbox
-from .protocol import Answer, commit
+from .protocol import Answer, TurnedAway, commit
 from .writer import Writer
 
 ITEMS_PER_FLIGHT_MAX = 4_000
@@ -260,6 +260,8 @@ class BlockingGroup:
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
             flight.crash(error)
+            if isinstance(error, TurnedAway) and error.events:  # of a commit that was made all the same
+                self.outbox.put(error.events)
         else:
             self._land(flight, answer, leader)
         _signal(flight.riders)

@@ -45,7 +45,7 @@ from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, applicable, foresee, reduce
 from ..core.state import Event, State
 from ..core.sweep import wants_time
-from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..errors import Throttled, Unknown
 from ..stores.base import (
     Delete,
     Failed,
@@ -56,12 +56,13 @@ from ..stores.base import (
     Put,
     PutIfAbsent,
     PutIfMatch,
-    Reply,
+    Refused,
     Written,
 )
 from ..stores.base import Request as StoreRequest
 from . import patience
-from .effects import All, Flow, Sleep
+from .deadline import Deadline
+from .effects import All, Flow
 from .reader import Reader
 from .verdict import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
@@ -73,8 +74,8 @@ CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, w
 BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
-SLEEP_SECONDS_MIN = 0.0005
 CHANCE_MASK = (1 << 64) - 1
+CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
 
 
 class Answer(Struct, frozen=True):
@@ -96,6 +97,14 @@ def commit(writer: Writer, ops: Sequence[Op], deadline: float, look: bool = Fals
     return _Commit(writer, tuple(ops), deadline, look).run()
 
 
+class TurnedAway(Throttled):
+    """A commit refused the request for good, since there was no room for what it would leave behind."""
+
+    def __init__(self, message: str, events: tuple[Event, ...] = ()) -> None:
+        super().__init__(message)
+        self.events = events  # every transition of that commit, when this writer made it
+
+
 class _Again(Exception):
     """The request was certainly not applied and never will be: begin again under a new identity."""
 
@@ -107,15 +116,14 @@ class _Commit:
         self.look_first = look
         self.writer = writer
         self.ops = ops
-        self.deadline = deadline
-        self.began = writer.machine.monotonic()
+        self.deadline = Deadline(writer, deadline)
+        self.began = writer.machine.moment()
         self.heard: dict[str, Request] = {}  # announced requests, by key
         self.reader = Reader(writer)
-        self.failure: OsqueueError | None = None  # the store's last complaint
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
-        self.troubled = False  # did the store fail a request of this round?
+        self.refused: Head | None = None  # on which the last swap was refused
+        self.left_out = 0  # commits in a row that had no room for this request
         self.unsure: dict[bytes, tuple[Event, ...]] = {}  # of swaps whose answer was lost, by commit
-        self.sent = False  # has anything been written that could apply the request?
         self.stumbles = 0  # reads of segments in a row that failed
 
     def run(self) -> Flow[Answer]:
@@ -142,7 +150,7 @@ class _Commit:
 
     def is_old(self, head: Head) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
-        unseen_ms = (self.now() - head.seen) * 1000
+        unseen_ms = self.writer.machine.ms_since(head.seen)
         if unseen_ms > limits.BORN_AGE_MAX_MS:
             return True
         return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.contended(head)
@@ -157,8 +165,6 @@ class _Commit:
     def direct(self, request: Request, head: Head) -> Flow[Answer | None]:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
-            if self.clock_is_wanted(head.state, changes=True):
-                yield from self.tell_time()
             return (yield from self.combine(request, head))
         while True:
             state = head.state
@@ -195,12 +201,12 @@ class _Commit:
         return answer
 
     def tell_time(self) -> Flow[None]:
-        """Measure the store's clock, until it answers: a lease granted at an old time would be over at once."""
+        """Measure the store's clock, if it is time for that, until it answers."""
         tries = 0
-        yield from self.writer.measure_clock()
         while self.writer.clock_is_due():
+            if tries:
+                yield from self.deadline.back_off(tries)
             tries += 1
-            yield from self.pause(self.backoff(tries))
             yield from self.writer.measure_clock()
 
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
@@ -230,7 +236,10 @@ class _Commit:
         tries = 0
         while (head := (yield from self.reread())).version is None:
             tries += 1
-            yield from self.pause(self.backoff(tries))
+            if self.refused is not None:
+                self.deadline.refused(idle=True)
+                self.refused = None
+            yield from self.deadline.back_off(tries)
             reduction = yield from self.reduce(head, [request], load=False)
             assert reduction is not None
             answer = yield from self.swap(request, head, reduction, ())
@@ -243,7 +252,7 @@ class _Commit:
     def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
         """The reducer would not take the request, and it has not been sent anywhere."""
         if reduction.crowded:
-            raise Throttled("too many writers are active on this queue. Repeat later, or add shards.")
+            raise Throttled(CROWDED)
         if verdict(state, request) is Verdict.CLONED or request.env in state.sessions:
             self.writer.redraw()
         raise _Again
@@ -255,31 +264,34 @@ class _Commit:
         seals = writer.head.state.seals if writer.head is not None else ()
         key = intents.intent_key(request, writer.name_bytes_max, seals)
         put = Put(intents.announced(writer.root) + key, intents.intent_body(request), durable=False)
-        self.sent = True
+        self.deadline.sent = True
         landed = isinstance((yield put), Written)
         rounds = troubles = 0
         while True:
             rounds += 1
             mine = rounds > PATIENT_ROUNDS or patience.is_turn(writer)
-            troubles = troubles + 1 if self.troubled else 0
+            troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
-                yield from self.pause(self.backoff(troubles))
+                yield from self.deadline.back_off(troubles)
             elif not self.lost:
-                yield from self.pause(patience.until_news(writer, rounds, mine))
-            self.in_time(0.0)
-            self.lost = self.troubled = False
-            began = self.now()
+                yield from self.deadline.pause(patience.until_news(writer, rounds, mine))
+            self.deadline.in_time()
+            self.lost = self.deadline.troubled = False
+            began = self.deadline.now()
             head, landed, listed = yield from self.survey(put, landed, mine)
             if head is None:
                 continue
-            writer.survey_seconds += 0.2 * (self.now() - began - writer.survey_seconds)
+            if self.refused is not None:
+                self.deadline.refused(idle=head.version == self.refused.version)
+                self.refused = None
+            writer.survey_seconds += 0.2 * (self.deadline.now() - began - writer.survey_seconds)
             writer.ahead = False
             answer = yield from self.look(request, head)
             if answer is None and listed is not None:
                 answer = yield from self.combine(request, head, listed)
                 if answer is not None:
                     writer.ahead = True
-                    writer.combine_seconds += 0.2 * (self.now() - began - writer.combine_seconds)
+                    writer.combine_seconds += 0.2 * (self.deadline.now() - began - writer.combine_seconds)
             if answer is not None:
                 return answer
 
@@ -290,7 +302,7 @@ class _Commit:
         it is older or newer than that head.
         """
         writer = self.writer
-        began = self.now()
+        began = writer.machine.moment()
         known = writer.head.version if writer.head else None
         requests: list[StoreRequest] = [Get(writer.root + HEAD, unless=known)]
         if mine:
@@ -299,7 +311,7 @@ class _Commit:
             requests.append(put)
         replies = yield All(tuple(requests))
         for reply in replies:
-            self.complain(reply)
+            self.deadline.complain(reply)
         head = writer.see(replies[0], began)
         listed = replies[1] if mine and isinstance(replies[1], Listed) else None
         return head, landed or isinstance(replies[-1], Written), listed
@@ -316,6 +328,9 @@ class _Commit:
                     head.state.now_ms,
                     self.unsure.get(head.state.commit, ()),
                 )
+            case Verdict.TURNED_AWAY:
+                yield from self.outlast(head)
+                raise TurnedAway(CROWDED, self.unsure.get(head.state.commit, ()))
             case Verdict.CLONED:
                 self.writer.redraw()
                 raise _Again
@@ -323,7 +338,7 @@ class _Commit:
                 raise _Again
             case Verdict.UNKNOWN:
                 self.writer.redraw()
-                if not self.sent:
+                if not self.deadline.sent:
                     raise _Again
                 raise Unknown(
                     "nobody can tell any more whether this operation was applied: its writer was silent for too"
@@ -339,12 +354,13 @@ class _Commit:
             if not isinstance(reply, Failed):
                 writer.flushed = head.version
                 return
-            self.complain(reply)
+            self.deadline.complain(reply)
             tries += 1
-            yield from self.pause(self.backoff(tries))
+            yield from self.deadline.back_off(tries)
 
     def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
+        yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
         looked = yield from self.announcements(head, request, listed)
         if looked is None:
             return None
@@ -355,8 +371,15 @@ class _Commit:
                 return answer
             head = fresh
         reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
-        if reduction is None or request.identity not in reduction.outcomes:
+        if reduction is None:
             return None
+        if request.identity not in reduction.outcomes:
+            would_be = verdict(reduction.state, request)
+            if would_be is Verdict.PENDING:  # there is no room for it, nor to say so
+                self.left_out += 1
+                yield from self.deadline.back_off(self.left_out)
+            if would_be is not Verdict.TURNED_AWAY:
+                return None
         return (yield from self.swap(request, head, reduction, done))
 
     def announcements(
@@ -372,7 +395,7 @@ class _Commit:
             if listed is None:
                 reply = yield List(place, after=after)
                 if not isinstance(reply, Listed):
-                    self.complain(reply)
+                    self.deadline.complain(reply)
                     return None
                 listed = reply
             for key in listed.keys:
@@ -391,7 +414,7 @@ class _Commit:
         del live[limits.INTENTS_PER_COMMIT_MAX :]
         del unread[limits.INTENTS_PER_COMMIT_MAX - len(live) :]
         if unread:
-            began = self.now()
+            began = writer.machine.moment()
             again = Get(writer.root + HEAD, unless=head.version)
             replies = yield All((again, *(Get(place + name.key) for name in unread)))
             head = writer.see(replies[0], began) or head
@@ -422,11 +445,11 @@ class _Commit:
             written = yield All(tuple(Put(writer.root + item.name, item.body) for item in reduction.objects))
             if not all(isinstance(reply, Written) for reply in written):
                 for reply in written:
-                    self.complain(reply)
+                    self.deadline.complain(reply)
                 return None
         body = writer.encoder.encode(reduction.state)
-        sent, self.sent = self.sent, True
-        began = self.now()
+        sent, self.deadline.sent = self.deadline.sent, True
+        began = writer.machine.moment()
         put = (
             PutIfAbsent(writer.root + HEAD, body)
             if head.version is None
@@ -438,14 +461,18 @@ class _Commit:
             reply = yield put
         if not isinstance(reply, Written):
             self.lost = True
+            self.refused = head if isinstance(reply, Refused) else None
             self.unsure[reduction.state.commit] = reduction.events
             writer.shared = True
-            self.complain(reply)
+            self.deadline.complain(reply)
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
                 raise reply.error  # refused for good, and nothing else was sent: it did not happen
             return None
         writer.won(reduction.state, reply.version, began)
-        return Answer(reduction.outcomes[request.identity], reduction.state.now_ms, reduction.events)
+        outcomes = reduction.outcomes.get(request.identity)
+        if outcomes is None:
+            raise TurnedAway(CROWDED, reduction.events)
+        return Answer(outcomes, reduction.state.now_ms, reduction.events)
 
     def reduce(
         self, head: Head, requests: list[Request], *, load: bool, listed: bool = False
@@ -462,59 +489,28 @@ class _Commit:
             if wanted:
                 failed = yield from self.reader.read(head, wanted)
                 if failed is not None:
-                    self.complain(failed)
+                    self.deadline.complain(failed)
                     self.stumbles = self.stumbles + 1 if isinstance(failed, Failed) else 0
-                    yield from self.pause(self.backoff(self.stumbles) if self.stumbles else 0.0)
+                    if self.stumbles:
+                        yield from self.deadline.back_off(self.stumbles)
                     return None
                 self.stumbles = 0
             unreadable = frozenset(self.reader.unreadable)
-            context = Context(now, commit_id, chance, writer.blocks, unreadable, writer.observed)
+            context = Context(
+                now, commit_id, chance, writer.blocks, unreadable, writer.observed, writer.latest_ms(now)
+            )
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.reader.unread(reduction.missing)
             rounds += 1
             if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
                 return reduction
 
-    # ── Waiting and giving up ────────────────────────────────────────────────
+    # ── The head ─────────────────────────────────────────────────────────────
     def reread(self) -> Flow[Head]:
         """GET the head until the store answers or the deadline passes."""
-        self.in_time(0.0)
+        self.deadline.in_time()
         tries = 0
         while (head := (yield from self.writer.read_head())) is None:
             tries += 1
-            yield from self.pause(self.backoff(tries))
+            yield from self.deadline.back_off(tries)
         return head
-
-    def pause(self, seconds: float) -> Flow[None]:
-        """Sleep, unless that would pass the deadline."""
-        self.in_time(seconds)
-        if seconds > 0:
-            yield Sleep(max(seconds, SLEEP_SECONDS_MIN))
-
-    def in_time(self, seconds: float) -> None:
-        """Give up when the deadline is less than this away."""
-        failure = self.writer.complaint or self.failure
-        if failure is not None and failure.permanent and not self.sent:
-            raise failure  # waiting would not help, and nothing has happened
-        if self.now() + seconds >= self.deadline:
-            self.writer.shared = True
-            after = "It may still be applied." if self.sent else "It was not sent, so nothing happened."
-            if failure is not None:
-                raise Unavailable(
-                    f"the store gave no answer to this operation in time. {after} {failure.message}"
-                )
-            raise Timeout(f"the queue was too busy to answer this operation in time. {after}")
-
-    def complain(self, reply: Reply) -> None:
-        """Remember why a request brought no definite success."""
-        if isinstance(reply, Failed):
-            self.failure = reply.error
-            self.troubled = True
-
-    def backoff(self, tries: int) -> float:
-        """Seconds until the next try after so many in a row that failed, and half of what is left at most."""
-        left = (self.deadline - self.now()) / 2
-        return min(patience.backoff(self.writer, tries), max(left, SLEEP_SECONDS_MIN))
-
-    def now(self) -> float:
-        return self.writer.machine.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from ..core.ops import Code, Outcome, Request, decode_outcomes, token_of
+from ..core.reduce import turned_away
 from ..core.state import State
 
 
@@ -15,6 +16,7 @@ class Verdict(Enum):
     APPLIED = auto()
     CLONED = auto()  # another process speaks with this writer's identity
     NEVER = auto()  # not applied, and never will be
+    TURNED_AWAY = auto()  # the same, since there was no room for it
     UNKNOWN = auto()
 
 
@@ -22,6 +24,8 @@ def verdict(state: State, request: Request) -> Verdict:
     """Look a request up in the session rows."""
     if state.epoch != request.epoch:
         return Verdict.UNKNOWN
+    if turned_away(state, request):
+        return Verdict.TURNED_AWAY
     row = state.sessions.get(request.env)
     if row is not None and (row.n, row.nonce) == (request.n, request.nonce):
         return Verdict.APPLIED

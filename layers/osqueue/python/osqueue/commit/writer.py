@@ -12,7 +12,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from .. import limits
-from ..clock import Machine
+from ..clock import Machine, Moment
 from ..core.backlog import Loaded
 from ..core.intents import announced
 from ..core.ops import Op, Request
@@ -28,6 +28,10 @@ COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was m
 CLOCKS_APART_MS_MAX = (
     limits.SECOND_MS
 )  # by which the machine's two clocks may drift apart between measurements
+CLOCK_DRIFT_MAX = (
+    0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
+)
+STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -43,15 +47,18 @@ class Head(Struct, frozen=True):
 
     state: State
     version: str | None  # None: there is no head yet, and ``state`` is what the first commit starts from
-    seen: float  # monotonic seconds of the request that showed it was current
+    seen: Moment  # when the request was sent that showed it was current
 
 
 class Measured(Struct, frozen=True):
-    """The store's clock at one moment. Frozen: a thread that measures must not show half of it to the others."""
+    """The store's clock, read once: at some moment of an interval it stood in ``store_ms`` and the tick after.
 
-    store_ms: int  # the store's clock
-    wall_ms: int  # the machine's wall clock
-    at: float  # the machine's monotonic clock, seconds
+    Frozen: a thread that measures must not show half of it to the others.
+    """
+
+    store_ms: int
+    since: Moment  # the interval's beginning
+    until: Moment  # and its end
 
 
 class Writer:
@@ -121,12 +128,12 @@ class Writer:
 
     def read_head(self) -> Flow[Head | None]:
         """GET the head, conditionally; None when the store gave no answer."""
-        began = self.machine.monotonic()
+        began = self.machine.moment()
         known = self.head.version if self.head else None
         reply = yield Get(self.root + HEAD, unless=known)
         return self.see(reply, began)
 
-    def see(self, reply: Reply, began: float) -> Head | None:
+    def see(self, reply: Reply, began: Moment) -> Head | None:
         """Take in the answer to a GET of the head that was sent at ``began``."""
         if isinstance(reply, Unchanged) and self.head is not None:
             self.head = Head(self.head.state, self.head.version, began)
@@ -147,20 +154,21 @@ class Writer:
         self.complaint = None
         return self.head
 
-    def won(self, state: State, version: str, began: float) -> None:
+    def won(self, state: State, version: str, began: Moment) -> None:
         """This writer's own commit is the head now."""
         self.head = Head(state, version, began)
         self.flushed = version
         self.on_head(state, version)
         self.shared = False
-        self.commit_seconds += 0.2 * (self.machine.monotonic() - began - self.commit_seconds)
+        self.commit_seconds += 0.2 * (self.machine.monotonic() - began.monotonic - self.commit_seconds)
 
     # ── Time ─────────────────────────────────────────────────────────────────
     def now_ms(self, state: State) -> int:
-        """The time of a commit on this head: the store's, and never before the head's own.
+        """The time of a commit on this head: the store's at the earliest, and never before the head's own.
 
-        Without a measurement, or with a head far ahead of it, time stands still: one bad clock must neither
-        expire everybody's leases nor be believed by the next writer.
+        Whatever ends (a lease, a delay) is judged by it, so nothing ends early. Without a measurement time stands
+        still, and so it does on a head that is ahead: one bad clock must neither expire everybody's leases nor be
+        believed by the next writer.
         """
         now = self.store_clock()
         if now is None:
@@ -168,10 +176,21 @@ class Writer:
             if measured is None:
                 return state.now_ms
             # Counted on from the measurement: a step of the machine's wall clock changes nothing.
-            now = measured.store_ms + int((self.machine.monotonic() - measured.at) * 1000)
-        if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
-            return state.now_ms
+            passed_ms = (self.machine.monotonic() - measured.until.monotonic) * 1000
+            now = measured.store_ms + int(passed_ms * (1 - CLOCK_DRIFT_MAX))
         return max(now, state.now_ms)
+
+    def latest_ms(self, now_ms: int) -> int:
+        """The latest that the store's clock may show when the time of a commit is ``now_ms``.
+
+        Whatever begins (a lease, a delay) counts from it, so another writer whose clock is better does not end it
+        early. The machine's clocks count by the one that says more: while it was suspended, one may have stood still.
+        """
+        measured = self.measured
+        if measured is None or self.store_clock() is not None:
+            return now_ms
+        passed_ms = self.machine.ms_since(measured.since) * (1 + CLOCK_DRIFT_MAX)
+        return max(now_ms, measured.store_ms + STORE_TICK_MS + int(passed_ms))
 
     def clock_is_due(self) -> bool:
         """Does the store's clock have to be measured (again)?"""
@@ -180,8 +199,8 @@ class Writer:
         measured = self.measured
         if measured is None:
             return True
-        age_ms = (self.machine.monotonic() - measured.at) * 1000
-        wall_ms = self.machine.now_ms() - measured.wall_ms
+        age_ms = (self.machine.monotonic() - measured.until.monotonic) * 1000
+        wall_ms = self.machine.now_ms() - measured.until.wall_ms
         # The two clocks disagree after a suspension or a step of one of them: neither can be relied on then.
         apart = abs(wall_ms - age_ms) > CLOCKS_APART_MS_MAX
         return apart or age_ms > limits.CLOCK_AGE_MS_MAX
@@ -189,17 +208,20 @@ class Writer:
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
 
-        A store tells whole seconds, rounded down, and the local time is taken last: both err towards a clock that
-        is late, which keeps leases a moment longer and never ends one early. That another writer may have written
-        the object since does no harm.
+        That was between the request and its answer, however long the question took. Where another writer has written
+        the object since, that was before the store answered the question.
         """
-        written = yield Put(self.root + CLOCK, b"")
+        since = self.machine.moment()
+        body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
+        written = yield Put(self.root + CLOCK, body)
         if not isinstance(written, Written):
             self.complaint = written.error if isinstance(written, Failed) else None
             return
+        until = self.machine.moment()
         found = yield Get(self.root + CLOCK)
         if isinstance(found, Found):
-            self.measured = Measured(found.modified_ms, self.machine.now_ms(), self.machine.monotonic())
+            mine = found.version == written.version
+            self.measured = Measured(found.modified_ms, since, until if mine else self.machine.moment())
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""

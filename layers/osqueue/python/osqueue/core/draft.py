@@ -42,6 +42,7 @@ from .state import (
     Job,
     Lane,
     Lease,
+    Refusals,
     Session,
     Span,
     State,
@@ -67,6 +68,7 @@ class Context(Struct, frozen=True):
     blocks: Blocks = {}  # what was read from segments so far
     unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
     observed: bool = True  # somebody wants to know the transitions
+    latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
 
 
 class Object(Struct, frozen=True):
@@ -106,12 +108,14 @@ class Draft:
         "fresh_bytes",
         "gc_floor",
         "lanes",
+        "latest",
         "leases",
         "leases_bytes",
         "needs",
         "now",
         "observed",
         "promoted",
+        "refusals",
         "result_ttls",
         "sessions",
         "sessions_bytes",
@@ -121,15 +125,19 @@ class Draft:
         "tables",
         "tokens",
         "tombstones",
+        "turned_away",
     )
 
     def __init__(self, state: State, context: Context) -> None:
         self.state = state
         self.context = context
-        self.now = max(state.now_ms, context.now_ms)
+        self.now = max(state.now_ms, context.now_ms)  # by which it is judged what ends
+        self.latest = max(self.now, context.latest_ms)  # from which it counts what begins
         self.changed = False
         self.sessions = dict(state.sessions)
         self.sessions_bytes = state.sessions_bytes
+        self.refusals = state.refusals
+        self.turned_away: set[int] = set()  # nonces, in this commit
         self.floor = state.floor
         self.gc_floor = state.gc_floor
         self.lanes = {(lane.priority, lane.kind): Rope(lane.backlog) for lane in state.lanes}
@@ -284,7 +292,7 @@ class Draft:
         """
         room = limits.LEASES_BYTES_MAX - self.leases_bytes
         jobs, filled = rope.take(count, room, LEASE_WEIGHT + len(worker.encode()))
-        now, until = self.now, self.now + lease_ms
+        now, until = self.now, self.latest + lease_ms
         granted: list[Lease] = []
         for job, token in zip(jobs, self.tokens, strict=False):
             leased = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
@@ -355,7 +363,7 @@ class Draft:
         if history is None:
             history = job.history
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
-        expires = self.now if state == FAILED else self.now + ttl
+        expires = self.now if state == FAILED else self.latest + ttl
         row = Finished(
             replace(job, payload=b"", history=history),
             state,
@@ -392,6 +400,13 @@ class Draft:
         self.sessions_bytes += session_weight(env, row) - (session_weight(env, old) if old else 0)
         self.sessions[env] = row
 
+    def _refusals(self) -> tuple[Refusals, ...]:
+        """Those that still say more than the floor does."""
+        kept = tuple([each for each in self.refusals if each.seq > self.floor])
+        if not self.turned_away:
+            return kept
+        return (*kept, Refusals(self.state.seq + 1, self.now, frozenset(self.turned_away)))
+
     def freeze(self, load: int, listed: bool) -> State:
         """The next state, one commit on, of ``load`` requests; ``listed``: the intents were looked for."""
         state = self.state
@@ -419,6 +434,7 @@ class Draft:
             direct_ms=state.direct_ms if unseen else self.now,
             sessions=self.sessions,
             sessions_bytes=self.sessions_bytes,
+            refusals=self._refusals(),
             lanes=tuple(
                 [
                     Lane(priority, kind, rope.freeze())

@@ -6,7 +6,8 @@ moves out of the head it returns in ``objects``, to be written before the commit
 a job is drawn in ``state.py``; each arrow is one line here that records an event.
 
 Requests are applied in the order (born, env, n), each at most once: a session row remembers the last request of
-every writer, and ``floor`` refuses whatever is older than a forgotten row.
+every writer, and ``floor`` refuses whatever is older than a forgotten row. An announced request for which there is no
+room is turned away for good.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
             continue
         if not settle.room_for_session(draft, request):
             crowded = True
+            if listed:  # it may have been announced: its writer has to be told
+                settle.turn_away(draft, request)
             continue
         draft.tokens = _tokens(request.nonce)
         answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
@@ -122,7 +125,13 @@ def applicable(draft: Draft | State, request: Request) -> bool:
     """May this request still be applied? Not twice, not to another head, not after its writer was forgotten."""
     epoch = draft.epoch if isinstance(draft, State) else draft.state.epoch
     row = draft.sessions.get(request.env)
-    return request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
+    fits = request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
+    return fits and not turned_away(draft, request)
+
+
+def turned_away(draft: Draft | State, request: Request) -> bool:
+    """Did a commit say that this request is never applied?"""
+    return bool(draft.refusals) and any(request.nonce in each.nonces for each in draft.refusals)
 
 
 def _tokens(nonce: int) -> Iterator[str]:
@@ -160,7 +169,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
         new.codec,
         client_id=new.client_id,
     )
-    due = max(new.at_ms, draft.now + new.delay_ms) if new.at_ms or new.delay_ms else 0
+    due = max(new.at_ms, draft.latest + new.delay_ms if new.delay_ms else 0)
     if due > draft.now:
         if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
@@ -299,7 +308,7 @@ def _heartbeat(draft: Draft, held: Held, lease_ms: int) -> Code:
     if lease is None:
         return Code.LEASE_LOST
     length = lease_ms or lease.lease_ms
-    draft.revise(replace(lease, beat_ms=draft.now, lease_ms=length, expires_ms=draft.now + length))
+    draft.revise(replace(lease, beat_ms=draft.now, lease_ms=length, expires_ms=draft.latest + length))
     return Code.CANCEL_REQUESTED if lease.cancel else Code.OK
 
 
@@ -348,7 +357,7 @@ def _fail(draft: Draft, item: Failure) -> Code:
             backoff_ms(draft.settings.backoff_base_ms, draft.settings.backoff_cap_ms, job.attempt)
             * item.jitter
         )
-    draft.delay(replace(job, due_ms=draft.now + wait))
+    draft.delay(replace(job, due_ms=draft.latest + wait))
     draft.count("retried")
     draft.event(job, PROCESSING, FAILING, "fail", lease.worker)
     return Code.FAILING
@@ -372,7 +381,7 @@ def _release(draft: Draft, held: Held, delay_ms: int) -> Code:
     job = replace(job, attempt=job.attempt - 1)
     draft.count("released")
     if delay_ms > 0:
-        draft.delay(replace(job, due_ms=draft.now + delay_ms))
+        draft.delay(replace(job, due_ms=draft.latest + delay_ms))
         draft.event(job, PROCESSING, SCHEDULED, "release", lease.worker)
     else:
         draft.queue_front(job)

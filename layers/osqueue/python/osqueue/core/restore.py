@@ -243,6 +243,7 @@ def _sifted(
         direct_ms=0,
         sessions={},
         sessions_bytes=0,
+        refusals=(),
         lanes=lanes,
         leases=leases,
         leases_bytes=sum(map(lease_weight, leases.values())),
@@ -317,5 +318,6 @@ def reclock(state: State, now_ms: int, commit: bytes) -> State:
         direct_ms=now_ms,
         sessions={},
         sessions_bytes=0,
+        refusals=(),
         leases=leases,
     )

@@ -49,6 +49,8 @@ DELAYED_SPANS_MAX = 64  # more are refused
 
 def settle(draft: Draft) -> None:
     """Bring every part of the head back into its budget."""
+    if draft.refusals:
+        forget_refusals(draft)
     _settle_lanes(draft)
     _settle_delayed(draft)
     if draft.dead.tail_bytes + draft.dead.ready_bytes > limits.DEAD_BYTES_MAX:
@@ -235,3 +237,18 @@ def room_for_session(draft: Draft, request: Request) -> bool:
         draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         draft.floor = max(draft.floor, seq)
     return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX
+
+
+def turn_away(draft: Draft, request: Request) -> None:
+    """Refuse a request for good, if there is room to remember that: its writer need not wait until there is some."""
+    known = sum([len(each.nonces) for each in draft.refusals])
+    if known + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
+        draft.turned_away.add(request.nonce)
+        draft.changed = True
+
+
+def forget_refusals(draft: Draft) -> None:
+    """Raise the floor past refusals as old as the rows of idle writers: from then on it refuses the same requests."""
+    for each in draft.refusals:
+        if draft.now - each.at_ms >= limits.SESSION_IDLE_MS_MIN:
+            draft.floor = max(draft.floor, each.seq)

@@ -214,6 +214,14 @@ class Session(Row, frozen=True):
     outcomes: bytes  # encoded, see ops.Outcome
 
 
+class Refusals(Row, frozen=True):
+    """Announced requests that a commit refused for good: there was no room for what they would leave behind."""
+
+    seq: int  # of that commit
+    at_ms: int  # head time of that commit
+    nonces: frozenset[int]  # of the requests
+
+
 class Settings(Row, frozen=True):
     """What an operator may change while the queue runs."""
 
@@ -257,6 +265,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     direct_ms: int = 0  # when that succession began
     sessions: dict[str, Session] = {}
     sessions_bytes: int = 0
+    refusals: tuple[Refusals, ...] = ()
     lanes: tuple[Lane, ...] = ()
     leases: dict[bytes, Lease] = {}
     leases_bytes: int = 0

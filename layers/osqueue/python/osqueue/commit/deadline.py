@@ -1,0 +1,76 @@
+"""How long one commit may try: its pauses, what went wrong so far, and what its caller is told when it gives up."""
+
+from __future__ import annotations
+
+from ..errors import OsqueueError, Timeout, Unavailable
+from ..stores.base import Failed, Reply
+from . import patience
+from .effects import Flow, Sleep
+from .writer import Writer
+
+SLEEP_SECONDS_MIN = 0.0005
+IDLE_REFUSALS_MAX = 6  # swaps in a row that a server refuses although nothing changed: two seconds and more
+
+
+class Deadline:
+    """The deadline of one commit, in seconds on the machine's monotonic clock."""
+
+    def __init__(self, writer: Writer, deadline: float) -> None:
+        self.writer = writer
+        self.at = deadline
+        self.failure: OsqueueError | None = None  # the store's last complaint
+        self.troubled = False  # did the store fail a request of this round?
+        self.sent = False  # has anything been written that could apply the request?
+        self.idle_refusals = 0  # in a row: see ``refused``
+
+    def pause(self, seconds: float) -> Flow[None]:
+        """Sleep, unless that would pass the deadline."""
+        self.in_time(seconds)
+        if seconds > 0:
+            yield Sleep(max(seconds, SLEEP_SECONDS_MIN))
+
+    def in_time(self, seconds: float = 0.0) -> None:
+        """Give up when the deadline is less than this away."""
+        failure = self.writer.complaint or self.failure
+        if failure is not None and failure.permanent and not self.sent:
+            raise failure  # waiting would not help, and nothing has happened
+        if self.now() + seconds >= self.at:
+            self.writer.shared = True
+            if failure is not None:
+                raise Unavailable(
+                    f"the store gave no answer to this operation in time. {self._after()} {failure.message}"
+                )
+            raise Timeout(f"the queue was too busy to answer this operation in time. {self._after()}")
+
+    def refused(self, idle: bool) -> None:
+        """A swap was refused. ``idle``: nothing has changed. Gives up when that happens again and again.
+
+        It may happen: two writes at once may both be refused. A server that does it every time will not do otherwise.
+        """
+        self.idle_refusals = self.idle_refusals + 1 if idle else 0
+        if self.idle_refusals >= IDLE_REFUSALS_MAX:
+            raise Unavailable(
+                "the server refuses If-Match or If-None-Match although nothing changed,"
+                f" {self.idle_refusals} times in a row. {self._after()} A gateway that compares unquoted ETags needs"
+                " etag=bare in the address; one that knows no conditional writes cannot hold a queue. See"
+                " docs/stores.md.",
+                permanent=True,
+            )
+
+    def complain(self, reply: Reply) -> None:
+        """Remember why a request brought no definite success."""
+        if isinstance(reply, Failed):
+            self.failure = reply.error
+            self.troubled = True
+
+    def back_off(self, tries: int) -> Flow[None]:
+        """Pause after so many tries in a row that failed, for half of what is left at most."""
+        left = (self.at - self.now()) / 2
+        yield from self.pause(min(patience.backoff(self.writer, tries), max(left, SLEEP_SECONDS_MIN)))
+
+    def now(self) -> float:
+        """Seconds on the monotonic clock."""
+        return self.writer.machine.monotonic()
+
+    def _after(self) -> str:
+        return "It may still be applied." if self.sent else "It was not sent, so nothing happened."
