@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from .commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
 from .commit.effects import All, Flow, Sleep
 from .core.wire import frame, unframe
 from .errors import Damaged, NewerFormat, OsqueueError, Unavailable
@@ -129,7 +130,9 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
     """
     places = [place_of(queue, client_id) for client_id, _ in wished]
     done: dict[int, Entry | OsqueueError] = {}
-    tried = 0  # rounds that the store took no part in
+    tried = refused = (
+        0  # rounds that the store took no part in, and in which it refused what it has no reason to
+    )
     while len(done) < len(wished):
         left = [at for at in range(len(wished)) if at not in done]
         replies = yield from _ask([PutIfAbsent(places[at], encode(wished[at][1])) for at in left])
@@ -143,12 +146,19 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
         found = yield from look_up(queue, [wished[at][0] for at in unsure])
         done.update((at, each) for at, each in zip(unsure, found, strict=True) if each is not None)
-        if failed is not None and len(done) < len(wished):
+        if len(done) == len(wished):
+            break
+        if failed is not None:
             tried += 1
             if tried == TRIES or failed.permanent:
                 done.update((at, failed) for at in unsure if at not in done)
             else:
                 yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
+        elif len(unsure) == len(left) and not any(found):  # refused, and there is nothing
+            refused += 1
+            if refused == IDLE_REFUSALS_MAX:
+                raise refuses_everything(refused, "Nothing was enqueued.")
+            yield Sleep(PAUSE_SECONDS * 2 ** (refused - 1))
     return [done[at] for at in range(len(wished))]
 
 

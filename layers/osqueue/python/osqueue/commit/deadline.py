@@ -9,7 +9,17 @@ from .effects import Flow, Sleep
 from .writer import Writer
 
 SLEEP_SECONDS_MIN = 0.0005
-IDLE_REFUSALS_MAX = 6  # swaps in a row that a server refuses although nothing changed: two seconds and more
+IDLE_REFUSALS_MAX = 8  # swaps in a row that a server refuses although nothing changed: some seconds of pauses
+
+
+def refuses_everything(times: int, after: str) -> Unavailable:
+    """The error where a server refuses conditional writes whose condition holds. ``after``: what that left."""
+    return Unavailable(
+        f"the server refuses If-Match or If-None-Match although nothing changed, {times} times in a row. {after} A"
+        " gateway that compares unquoted ETags needs etag=bare in the address; one that knows no conditional writes"
+        " cannot hold a queue. See docs/stores.md.",
+        permanent=True,
+    )
 
 
 class Deadline:
@@ -49,13 +59,7 @@ class Deadline:
         """
         self.idle_refusals = self.idle_refusals + 1 if idle else 0
         if self.idle_refusals >= IDLE_REFUSALS_MAX:
-            raise Unavailable(
-                "the server refuses If-Match or If-None-Match although nothing changed,"
-                f" {self.idle_refusals} times in a row. {self._after()} A gateway that compares unquoted ETags needs"
-                " etag=bare in the address; one that knows no conditional writes cannot hold a queue. See"
-                " docs/stores.md.",
-                permanent=True,
-            )
+            raise refuses_everything(self.idle_refusals, self._after())
 
     def complain(self, reply: Reply) -> None:
         """Remember why a request brought no definite success."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits
+from . import afterlife, bulks, commits, crowds
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (*commits.CONTROLS, *afterlife.CONTROLS, *bulks.CONTROLS)
+CONTROLS: tuple[Control, ...] = (
+    *commits.CONTROLS,
+    *crowds.CONTROLS,
+    *afterlife.CONTROLS,
+    *bulks.CONTROLS,
+)

@@ -1,0 +1,151 @@
+"""More writers at once than the head can remember: each is served or turned away, at once and for good."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from osqueue import limits
+from osqueue.commit.effects import Flow
+from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.core.ops import Complete, Completion, Enqueue, New, Op
+from osqueue.core.reduce import applicable
+from osqueue.core.state import Event, State
+from osqueue.core.wire import decode_head
+from osqueue.errors import OsqueueError, Throttled
+from osqueue.shards import root_of
+from osqueue.simulation.invariants import Invariants
+from osqueue.simulation.ledger import Ledger, WatchedWriter, watched_reductions
+from osqueue.simulation.machine import VirtualMachine
+from osqueue.simulation.network import Network
+from osqueue.simulation.profile import S3, Faults
+from osqueue.simulation.tight import limited
+from osqueue.simulation.truth import Truth
+from osqueue.simulation.world import Process, World
+
+ROOT = root_of("crowd", 0)
+SECONDS = 25.0
+
+
+class Crowd:
+    """Writers who all speak at the same moment, each of them once."""
+
+    def __init__(self) -> None:
+        self.world = World("crowd", Faults())
+        self.truth = Truth(self.world)
+        self.network = Network(self.world, self.truth, S3)
+        self.ledger = Ledger()
+        self.invariants = Invariants(ROOT, self.truth, self.ledger, queue="crowd")
+        self.told: Counter[str] = Counter()
+        self.waited: list[float] = []  # seconds of those who were turned away
+        self.events: list[Event] = []  # as the writers were told them
+        self.writers = 0
+
+    def speak(self, *ops: Op, writer: WatchedWriter | None = None) -> None:
+        if writer is None:
+            machine = VirtualMachine(self.world, f"w{self.writers}", 1)
+            writer = WatchedWriter(ROOT, "crowd", machine)
+            self.writers += 1
+        Process(self.world, self.network.send, self._flow(writer, ops)).start(
+            self.world.chance.random() / 100
+        )
+
+    def _flow(self, writer: WatchedWriter, ops: tuple[Op, ...]) -> Flow[None]:
+        began = self.world.now
+        try:
+            answer = yield from commit(writer, ops, writer.machine.monotonic() + SECONDS)
+            self.told[answer.outcomes[0].code.name] += 1
+            self.events.extend(answer.events)
+        except OsqueueError as error:
+            self.events.extend(error.events if isinstance(error, TurnedAway) else ())
+            self.told["Throttled" if isinstance(error, Throttled) else type(error).__name__] += 1
+            self.waited.append(self.world.now - began)
+
+    def run(self) -> None:
+        with watched_reductions(self.ledger):
+            self.world.run(lambda: False, 600.0)
+
+    @property
+    def state(self) -> State:
+        return decode_head(self.truth.read(f"{ROOT}head") or b"")
+
+
+def enqueue(at: int) -> Enqueue:
+    return Enqueue((New(at.to_bytes(16, "big"), b"1"),))
+
+
+def test_those_without_room_are_turned_away_at_once_and_nobody_waits_for_the_deadline() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 3_000}):
+        crowd = Crowd()
+        for at in range(64):
+            crowd.speak(enqueue(at))
+        crowd.run()
+        rows = len(crowd.state.sessions)
+    assert 20 < rows < 50
+    assert crowd.told == {"QUEUED": rows, "Throttled": 64 - rows}
+    assert max(crowd.waited) < SECONDS / 5
+    assert crowd.network.requests["List"] < 4 * 64
+    assert len(crowd.invariants.accepted) == rows
+
+
+def test_a_writer_whose_answer_does_not_fit_its_row_is_turned_away_as_well() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 3_000}):
+        crowd = Crowd()
+        first = WatchedWriter(ROOT, "crowd", VirtualMachine(crowd.world, "first", 1))
+        crowd.speak(enqueue(1), writer=first)
+        crowd.run()
+        for at in range(2, 50):
+            crowd.speak(enqueue(at))
+        many = Complete(tuple(Completion(at.to_bytes(16, "big"), "none") for at in range(800)))
+        crowd.speak(enqueue(99), many, writer=first)
+        crowd.run()
+    assert crowd.told["Timeout"] == 0
+    assert crowd.told["Throttled"] >= 1
+    assert (99).to_bytes(16, "big") not in crowd.invariants.accepted
+
+
+def test_where_nobody_can_be_told_any_more_the_rest_waits_with_pauses() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 1_000, "TURNED_AWAY_MAX": 4}):
+        crowd = Crowd()
+        for at in range(32):
+            crowd.speak(enqueue(at))
+        crowd.run()
+    assert crowd.told["Timeout"] > 0
+    assert crowd.network.requests["List"] < 32 * 40  # in 25 seconds each
+
+
+def test_who_was_turned_away_is_so_for_good_once_the_refusal_is_forgotten() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 1_000}):
+        crowd = Crowd()
+        for at in range(32):
+            crowd.speak(enqueue(at))
+        crowd.run()
+        refused = [
+            request
+            for batch in crowd.ledger.batches.values()
+            for request in batch.requests
+            if any(request.nonce in each.nonces for each in crowd.state.refusals)
+        ]
+        crowd.world.now += limits.SESSION_IDLE_MS_MIN / 1000 + 60
+        crowd.speak(enqueue(1_000))
+        crowd.run()
+        state = crowd.state
+    assert refused
+    assert state.refusals == ()
+    assert not any(applicable(state, request) for request in refused)
+
+
+def test_the_events_of_a_commit_that_turned_its_own_writer_away_are_told() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 700}):
+        crowd = Crowd()
+        for at in range(40):
+            crowd.speak(enqueue(at))
+        crowd.run()
+    assert Counter(event.key for event in crowd.events) == Counter(crowd.invariants.accepted)
+
+
+def test_a_crowd_that_fits_is_served() -> None:
+    crowd = Crowd()
+    for at in range(64):
+        crowd.speak(enqueue(at))
+    crowd.run()
+    assert crowd.told == {"QUEUED": 64}
