@@ -271,6 +271,10 @@ class Draft:
         assert rope is not None
         rope.push_front(job)
 
+    def after(self, wait_ms: int) -> int:
+        """When so much time is over for certain, whatever the clocks say."""
+        return self.latest + wait_ms if wait_ms else self.now
+
     def delay(self, job: Job) -> None:
         """Let a job wait until it is due."""
         insort(self.delayed, job, key=due_order)
@@ -363,7 +367,7 @@ class Draft:
         if history is None:
             history = job.history
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
-        expires = self.now if state == FAILED else self.latest + ttl
+        expires = self.now if state == FAILED else self.now + ttl
         row = Finished(
             replace(job, payload=b"", history=history),
             state,

@@ -114,7 +114,7 @@ def rewrite(draft: Draft, op: Rewrite) -> Outcome:
 # ── Finished jobs ────────────────────────────────────────────────────────────
 def amend(draft: Draft, op: Amend) -> Code:
     """Change how long a result lives."""
-    expires = draft.latest + op.ttl_ms
+    expires = draft.now + op.ttl_ms
     for at, row in enumerate(draft.finished):
         if row.key == op.key and row.mark != ECHO:
             if row.expires_ms <= draft.now:
