@@ -19,11 +19,11 @@ import errno
 import itertools
 import os
 import stat as modes
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError, Rejected
 from .base import (
@@ -81,7 +81,7 @@ class FileStore(Store):
         self._names = itertools.count()
         self._settled: set[str] = set()
         self._ready = False
-        self._ready_lock = threading.Lock()
+        self._ready_lock = forks.lock()
 
     @property
     def place(self) -> object:

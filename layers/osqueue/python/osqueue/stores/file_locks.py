@@ -70,6 +70,8 @@ class Stripes:
             self._wait_for(lock, path, patient)
             yield lock
         finally:
+            # Closing is not enough: a child that was forked meanwhile has the descriptor too, and with it the lock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def clock_ns(self, path: str) -> int:

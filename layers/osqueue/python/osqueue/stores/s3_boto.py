@@ -7,10 +7,10 @@ included: the two may work on one bucket side by side.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from ..errors import Rejected, Unavailable
 from .base import (
     KEY_BYTES_MAX,
@@ -97,7 +97,7 @@ class BotoStore(Store):
         )
         self.name_bytes_max = name_bytes_max(known)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         if self._session is None:
             attempts = (session_or_client.meta.config.retries or {}).get("total_max_attempts")
             if attempts != 1:
