@@ -17,7 +17,8 @@ def test_every_extra_with_obstore_asks_for_one_that_keeps_the_stores_promises() 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = [
         re.fullmatch(r"obstore>=(\d+)\.(\d+)", each)
-        for each in sum(project["optional-dependencies"].values(), [])
+        for extra in project["optional-dependencies"].values()
+        for each in extra
         if each.startswith("obstore")
     ]
     assert asked
