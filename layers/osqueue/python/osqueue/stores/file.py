@@ -49,7 +49,7 @@ from .base import (
     Written,
 )
 from .file_errors import FLUSH, explained, time_not_kept
-from .file_locks import Held, Stripes, time_after, version_of
+from .file_locks import Held, Patience, Stripes, time_after, version_of
 from .file_swap import drop, replace_unflushed
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
@@ -122,9 +122,9 @@ class FileStore(Store):
             os.close(descriptor)
 
     def put(self, request: Put) -> Written:
-        return self._put(request, patient=True)
+        return self._put(request, Patience(None, self._machine))
 
-    def _put(self, request: Put, patient: bool) -> Written:
+    def _put(self, request: Put, patience: Patience) -> Written:
         path = self._path(request.key)
         durable = self._fsync and request.durable
         try:
@@ -133,7 +133,7 @@ class FileStore(Store):
                 if _stat(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
-                    written = self._overwrite(path, request.body, durable, patient)
+                    written = self._overwrite(path, request.body, durable, patience)
             if durable:
                 self._settle(os.path.dirname(path))
             return written
@@ -155,14 +155,14 @@ class FileStore(Store):
             self._fail("write", request.key, error)
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
-        return self._put_if_match(request, patient=True)
+        return self._put_if_match(request, Patience(request.wait_seconds, self._machine))
 
-    def _put_if_match(self, request: PutIfMatch, patient: bool) -> Written | Refused:
+    def _put_if_match(self, request: PutIfMatch, patience: Patience) -> Written | Refused:
         path = self._path(request.key)
         try:
             if self._fsync and not _matches(request.version, _stat(path)):
                 return Refused()  # without waiting for the winner's flush
-            with self._locked(path, patient) as lock:
+            with self._locked(path, patience) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -186,24 +186,35 @@ class FileStore(Store):
         stripe_of = self._stripes.stripe_of
         paths.sort(key=stripe_of)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
         path = self.root
+        patience = Patience(request.wait_seconds, self._machine)
+        held: Held | None = None
         try:
             for _, group in itertools.groupby(paths, key=stripe_of):
                 members = list(group)
-                with self._locked(members[0]) as lock:
-                    for path in members:
-                        current = _stat(path)
-                        if current is not None:
-                            self._stripes.end(lock, current)
-                            with contextlib.suppress(FileNotFoundError):
-                                os.unlink(path)
+                try:
+                    with self._locked(members[0], patience) as lock:
+                        for path in members:
+                            self._remove(path, lock)
+                except Held as error:
+                    held = error  # the other stripes are somebody else's, if anybody's
         except OSError as error:
             self._fail("delete", os.path.relpath(path, self.root), error)
+        if held is not None:
+            raise held
         return Deleted()
+
+    def _remove(self, path: str, lock: int) -> None:
+        """Remove a file, if it is there, under its stripe's lock."""
+        current = _stat(path)
+        if current is not None:
+            self._stripes.end(lock, current)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         path = self._path(request.key)
         try:
-            with self._locked(path) as lock:
+            with self._locked(path, Patience(None, self._machine)) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -230,10 +241,13 @@ class FileStore(Store):
 
     def _perform_at_once(self, request: Put | PutIfMatch) -> Reply:
         """Carry out a write without waiting for anybody. Raises Held when that cannot be."""
+        at_once = Patience(0.0, self._machine)
         try:
             if isinstance(request, Put):
-                return self._put(request, patient=False)
-            return self._put_if_match(request, patient=False)
+                return self._put(request, at_once)
+            return self._put_if_match(request, at_once)
+        except Held:
+            raise
         except OsqueueError as error:
             return Failed(error)
 
@@ -258,9 +272,9 @@ class FileStore(Store):
             drop(temporary)
         return Written(version)
 
-    def _overwrite(self, path: str, body: bytes, durable: bool, patient: bool) -> Written | None:
+    def _overwrite(self, path: str, body: bytes, durable: bool, patience: Patience) -> Written | None:
         """Replace what is there, whatever its version; None when there is nothing."""
-        with self._locked(path, patient) as lock:
+        with self._locked(path, patience) as lock:
             current = _stat(path)
             return None if current is None else self._replace(path, body, durable, lock, current)
 
@@ -350,9 +364,9 @@ class FileStore(Store):
         except OSError as error:
             raise explained(FLUSH, folder, error) from error
 
-    def _locked(self, path: str, patient: bool = True) -> AbstractContextManager[int]:
+    def _locked(self, path: str, patience: Patience) -> AbstractContextManager[int]:
         self._prepare()
-        return self._stripes.locked(path, patient)
+        return self._stripes.locked(path, patience)
 
     # ── Names ────────────────────────────────────────────────────────────────
 
