@@ -118,6 +118,7 @@ def test_requests_are_counted_by_kind() -> None:
         ("memory://?fsync=off", "fsync", "latency_ms"),
         ("file:///tmp/x?fsync=maybe", "fsync", "on or off"),
         ("file:///tmp/x?region=a", "region", "fsync"),
+        ("file:///tmp/x?network=yes", "network", "refuse or allow"),
         ("s3://jobs?regoin=eu-west-1", "regoin", "endpoint, region"),
         ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
         ("memory://?latency_ms=slow", "latency_ms", "number"),

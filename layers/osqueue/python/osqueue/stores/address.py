@@ -3,7 +3,8 @@
 ====================================================  =====================================================
 ``memory://``                                          a new store in this process's memory
 ``memory://name``                                      the one of that name, the same for the whole process
-``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes
+``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes, ``network=allow``
+                                                       takes one on a network file system
 ``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment
 ====================================================  =====================================================
 
@@ -31,7 +32,7 @@ LATENCY_MS_MAX = 60_000.0
 FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
-    "file": ("fsync",),
+    "file": ("fsync", "network"),
     "s3": ("endpoint", "region"),
 }
 _NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
@@ -97,7 +98,9 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
             raise Rejected(
                 "a file address names a folder: file:///var/lib/jobs or file://jobs", field="address"
             )
-        return FileStore(place, fsync=_switch(options, "fsync", default=True), machine=machine)
+        fsync = _choice(options, "fsync", "on", "off") == "on"
+        network = _choice(options, "network", "refuse", "allow") == "allow"
+        return FileStore(place, fsync, machine, network=network)
     from .s3 import S3Store
 
     bucket, _, prefix = place.partition("/")
@@ -160,11 +163,11 @@ def _seed(options: dict[str, str]) -> int | None:
         raise Rejected("seed must be a whole number, such as 7", field="seed") from None
 
 
-def _switch(options: dict[str, str], name: str, default: bool) -> bool:
-    text = options.get(name)
-    if text not in (None, "on", "off"):
-        raise Rejected(f"{name} must be on or off", field=name)
-    return default if text is None else text == "on"
+def _choice(options: dict[str, str], name: str, default: str, other: str) -> str:
+    text = options.get(name, default)
+    if text not in (default, other):
+        raise Rejected(f"{name} must be {default} or {other}", field=name)
+    return text
 
 
 def _check_bucket(bucket: str) -> None:

@@ -48,9 +48,10 @@ from .base import (
     Unchanged,
     Written,
 )
-from .file_errors import FLUSH, explained, time_not_kept
+from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
 from .file_locks import Held, Patience, Stripes, time_after, version_of
 from .file_swap import drop, replace_unflushed
+from .file_system import network_type
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
@@ -63,15 +64,25 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 class FileStore(Store):
     """Objects as files under ``root``, safe among processes of one machine.
 
-    ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may.
+    ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may. ``network=True``
+    takes a folder on a network file system, which is refused otherwise.
     """
 
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
 
-    def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        fsync: bool = True,
+        machine: Machine = MACHINE,
+        *,
+        network: bool = False,
+    ) -> None:
         self.root = os.path.abspath(root)  # a later chdir must not move the store
         self._given = os.fspath(root)
+        if not network and (kind := network_type(self.root)) is not None:
+            raise on_a_network(self._given, kind)
         self._fsync = self.flushes = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
@@ -267,6 +278,8 @@ class FileStore(Store):
         except FileExistsError:
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+            if os.path.islink(path) and _stat(path) is None:
+                raise dangling(path) from None
             return None
         finally:
             drop(temporary)
