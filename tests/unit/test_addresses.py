@@ -120,6 +120,7 @@ def test_requests_are_counted_by_kind() -> None:
         ("file:///tmp/x?region=a", "region", "fsync"),
         ("file:///tmp/x?network=yes", "network", "refuse or allow"),
         ("s3://jobs?regoin=eu-west-1", "regoin", "endpoint, region"),
+        ("s3://jobs?etag=weak", "etag", "quoted or bare"),
         ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
         ("memory://?latency_ms=slow", "latency_ms", "number"),
         ("memory://?latency_ms=-1", "latency_ms", "0"),

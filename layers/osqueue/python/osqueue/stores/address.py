@@ -5,7 +5,8 @@
 ``memory://name``                                      the one of that name, the same for the whole process
 ``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes, ``network=allow``
                                                        takes one on a network file system
-``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment
+``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment;
+                                                       ``etag=bare`` leaves the quotes of ETags away
 ====================================================  =====================================================
 
 Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
@@ -33,7 +34,7 @@ FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "file": ("fsync", "network"),
-    "s3": ("endpoint", "region"),
+    "s3": ("endpoint", "region", "etag"),
 }
 _NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
@@ -108,7 +109,8 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
     endpoint = options.get("endpoint")
     if endpoint is not None:
         _check_endpoint(endpoint)
-    return S3Store(bucket, prefix.strip("/"), endpoint=endpoint, region=options.get("region"))
+    bare = _choice(options, "etag", "quoted", "bare") == "bare"
+    return S3Store(bucket, prefix.strip("/"), endpoint, options.get("region"), bare_etags=bare)
 
 
 def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
