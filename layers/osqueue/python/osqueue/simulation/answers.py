@@ -7,7 +7,7 @@ that promises "not applied" forbids the request for all time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..core.ops import (
     Abort,
@@ -25,7 +25,8 @@ from ..core.ops import (
 )
 from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
-from .ledger import Call, Ledger, Violation
+from . import shares
+from .ledger import Applied, Call, Ledger, Violation
 from .places import Library, Place, places
 
 _NOT_SENT = "It was not sent"
@@ -65,6 +66,13 @@ def _answered(
     if applied is None:
         _unwritten(ledger, library, call, who, outcomes)
         return
+    (shares.check if call.shared else _whole)(call, applied, outcomes)
+    at = ledger.commits[applied.index].at
+    if not call.began <= at <= call.ended:
+        raise Violation(f"{call.client} was answered with a commit from outside its call")
+
+
+def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
     if applied.request.ops != call.ops:
         raise Violation(f"{call.client} was answered for another's operations")
     if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
@@ -74,9 +82,6 @@ def _answered(
     for told, true in zip(outcomes, applied.outcomes, strict=True):
         if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
             raise Violation(f"{call.client} was given a lease that it was not granted")
-    at = ledger.commits[applied.index].at
-    if not call.began <= at <= call.ended:
-        raise Violation(f"{call.client} was answered with a commit from outside its call")
 
 
 def _unwritten(

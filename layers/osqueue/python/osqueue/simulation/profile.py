@@ -36,6 +36,7 @@ class Faults(Struct, frozen=True):
     freeze: float = 0.0  # the client stands still between two steps
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
+    leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
@@ -53,6 +54,8 @@ class Clients(Struct, frozen=True):
     callers: int = 0
     names: int = 4  # the ids that all callers share
     loaders: int = 0
+    crews: int = 0  # processes of several callers, every second one with an event loop
+    threads: int = 4  # callers of each
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -199,6 +202,23 @@ PROFILES = {
             limits={"EXPIRED_KNOWN_MS": 60_000},
             faults=ROUGH,
             clients=Clients(producers=8, workers=8, pause_seconds=0.5),
+        ),
+        Profile(
+            "shared",  # callers share a Queue object, and leave; nothing else fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
+            faults=Faults(leave=0.15),
+            clients=Clients(
+                producers=1,
+                workers=1,
+                cancellers=0,
+                operators=0,
+                bulk=0,
+                crews=4,
+                threads=5,
+                rounds=12,
+                pause_seconds=0.3,
+            ),
+            ordered=True,
         ),
     )
 }

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits, crowds
+from . import (
+    afterlife,
+    bulks,
+    commits,
+    crowds,
+    shared,
+)
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (
-    *commits.CONTROLS,
-    *crowds.CONTROLS,
-    *afterlife.CONTROLS,
-    *bulks.CONTROLS,
+THEMES = (
+    afterlife,
+    bulks,
+    commits,
+    crowds,
+    shared,
 )
+CONTROLS: tuple[Control, ...] = tuple(control for theme in THEMES for control in theme.CONTROLS)
