@@ -106,6 +106,7 @@ class Draft:
         "floor",
         "forgotten",
         "fresh_bytes",
+        "gc_after",
         "gc_floor",
         "lanes",
         "latest",
@@ -140,6 +141,7 @@ class Draft:
         self.turned_away: set[int] = set()  # nonces, in this commit
         self.floor = state.floor
         self.gc_floor = state.gc_floor
+        self.gc_after = state.gc_after
         self.lanes = {(lane.priority, lane.kind): Rope(lane.backlog) for lane in state.lanes}
         self.leases = dict(state.leases)
         self.leases_bytes = state.leases_bytes
@@ -462,4 +464,5 @@ class Draft:
             forgotten=self.forgotten,
             result_ttls=self.result_ttls,
             seals=seals,
+            gc_after=self.gc_after,
         )

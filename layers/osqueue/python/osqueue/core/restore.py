@@ -236,6 +236,7 @@ def _sifted(
         now_ms=min(backup.now_ms, life.now_ms),
         floor=life.seq,
         gc_floor=life.seq,
+        gc_after="",
         marks=(),
         hot=0,
         load=0,

@@ -261,8 +261,8 @@ def upkeep(draft: Draft, op: Sweep) -> Outcome:
 
 
 def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
-    """Declare old staged objects collectable."""
-    if op.floor > draft.gc_floor:
-        draft.gc_floor = min(op.floor, draft.state.seq)
-        draft.changed = True
+    """Declare old staged objects collectable, and note how far the collector comes."""
+    floor = max(draft.gc_floor, op.floor)
+    draft.changed |= (floor, op.after) != (draft.gc_floor, draft.gc_after)
+    draft.gc_floor, draft.gc_after = floor, op.after
     return outcome([Code.OK])
