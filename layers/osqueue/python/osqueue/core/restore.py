@@ -9,9 +9,10 @@ A restored head begins a new *life* of its shard. Nothing of the old one may eve
 * Every job's ``run`` counts on from the new ``seq``. A shard grants fewer leases of one job than it makes commits,
   so no pair of job and run comes again, however often one backup is restored.
 
-What happened since the backup is known only in part: by the archive and by the tables of finished jobs, which are
-written before the commit that refers to them and only tell of what was committed. An ``Ending`` says what became
-of a job there; a ``Sieve`` keeps the jobs that have none.
+What happened since the backup is known only in part: by the archive and by the tables of finished jobs. A table is
+written before the commit that refers to it, and stays when that is lost. All the same it tells only of what was
+committed, for no batch moves rows of its own into one (``settle.shelve``). An ``Ending`` says what became of a job
+there; a ``Sieve`` keeps the jobs that have none.
 """
 
 from __future__ import annotations
