@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -399,37 +399,6 @@ def test_a_forced_restore_can_be_undone(clinic: Clinic) -> None:
     assert [lease.payload for lease in clinic.queue().claim(5)] == [1]
     clinic.restore(kept, force=True)
     assert [lease.payload for lease in clinic.queue().claim(5)] == [1, 2]
-
-
-def lose_the_swap(clinic: Clinic, work: Callable[[Queue[Any]], object]) -> None:
-    """Do something by a queue whose swap another wins, and which dies of that: all it has staged stays there."""
-    others = [clinic.queue()]
-
-    def first_comes_another(request: Request) -> Request | Reply:
-        if isinstance(request, PutIfMatch) and request.key == HEAD and others:
-            others.pop().enqueue("the winner's")
-            return request
-        return request if others else Failed(Unavailable("the process ended", permanent=True))
-
-    machine = clinic.machine
-    doomed: Queue[Any] = Queue(Careless(clinic.store, first_comes_another), "mail", machine=machine)
-    with pytest.raises((Unavailable, Unknown)):
-        work(doomed)
-    assert not others
-
-
-def test_what_a_lost_swap_would_have_made_dead_is_believed_by_no_restore(clinic: Clinic) -> None:
-    clinic.q.enqueue_many([{"payload": at, "max_attempts": 1} for at in range(300)])
-    leases = clinic.q.claim(300)
-    clinic.q.reap()
-    failed = [{"job_id": each.job_id, "token": each.token, "error": "x" * 300} for each in leases]
-    lose_the_swap(clinic, lambda doomed: doomed.fail_many(failed))
-    clinic.remove(HEAD)
-    done = clinic.restore()
-    fresh = clinic.queue()
-    assert (done.recovered, done.loss.buried) == (0, 0)
-    fresh.reap()
-    assert [job.state for job in fresh.history() if job.attempts[-1].outcome == "failed"] == []
 
 
 @pytest.mark.parametrize("seed", range(10))

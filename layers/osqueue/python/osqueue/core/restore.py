@@ -85,6 +85,7 @@ class Evidence(Struct, frozen=True):
     endings: Mapping[bytes, Ending] = {}  # by job key
     archived: frozenset[Told] = frozenset()  # what the archive has got since the backup
     gone: frozenset[str] = frozenset()  # objects that are missing or cannot be read
+    purged: frozenset[bytes] = frozenset()  # jobs of which nothing may be left, by key
     rows: tuple[Finished, ...] = ()  # finished since, unknown to the backup, and the archive lacks them
     tables: tuple[Table, ...] = ()  # of finished jobs, all that are there, oldest first
 
@@ -151,7 +152,7 @@ class Sieve:
         return job if job.run >= self.seq else replace(job, run=self.seq)
 
     def _ended(self, job: Job, *, leased: bool) -> bool:
-        if is_blank(job):  # whatever is told of it: as a dead letter it could be redriven
+        if is_blank(job) or job.key in self.evidence.purged:  # as a dead letter it could be redriven
             self.erased += 1
             return True
         ending = self.evidence.endings.get(job.key)
@@ -274,6 +275,8 @@ def _finished(rows: Sequence[Finished], evidence: Evidence) -> list[Finished]:
     """The backup's finished jobs; of those the archive has got since, only what a lookup needs."""
     kept = []
     for row in rows:
+        if row.key in evidence.purged:
+            continue
         if told(row) not in evidence.archived or row.mark not in (ENDED, ECHO):
             kept.append(row)
         elif row.mark == ENDED:
