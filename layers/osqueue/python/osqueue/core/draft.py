@@ -151,7 +151,7 @@ class Draft:
         self.dead = Rope(state.dead)
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
-        self.committed = len(self.finished)  # the first ones: they were finished in the head that was read
+        self.committed = len(self.finished)  # the first ones: they stood like this in the head that was read
         self.fresh_bytes = 0  # the weight of the others
         self.tables = state.tables
         self.forgotten = state.forgotten
@@ -397,6 +397,18 @@ class Draft:
         self.finished.append(row)
         self.finished_bytes += size
         self.fresh_bytes += size
+
+    def amend_finished(self, at: int, row: Finished) -> None:
+        """Change a row of a job that is over. From now on it is this batch's, and stays for its commit."""
+        old = self.finished.pop(at)
+        size = finished_weight(old)
+        self.finished_bytes -= size
+        if at < self.committed:
+            self.committed -= 1
+        else:
+            self.fresh_bytes -= size
+        self.add_finished(row)
+        self.changed = True
 
     # ── The end ──────────────────────────────────────────────────────────────
     def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
