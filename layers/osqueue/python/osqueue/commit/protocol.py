@@ -453,7 +453,7 @@ class _Commit:
         put = (
             PutIfAbsent(writer.root + HEAD, body)
             if head.version is None
-            else PutIfMatch(writer.root + HEAD, body, head.version, (self.deadline - began) / 2)
+            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2)
         )
         if done:  # what another writer's lock keeps now, the next combiner finds again
             reply, _ = yield All((put, Delete(done[:SETTLED_PER_DELETE_MAX], wait_seconds=0.0)))
