@@ -15,6 +15,7 @@ from osqueue import Queue, forks
 from osqueue.clock import Machine
 from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, Request
 from osqueue.stores.file import FileStore
+from osqueue.stores.file_locks import Held, Patience
 from tests.replies import version_of
 from tests.unit.test_architecture import MODULES, dotted, names_used
 
@@ -92,6 +93,23 @@ def test_a_child_forked_in_the_middle_of_a_write_does_not_keep_its_lock(
         if done == Deleted():
             version_of(stranger.perform(PutIfAbsent("q/head", b"three")))
         assert stranger.perform(Delete(("q/head",))) == Deleted()
+
+
+def test_a_child_that_leaves_a_write_of_its_parent_does_not_open_the_parents_lock(tmp_path: Path) -> None:
+    store, stranger = FileStore(tmp_path), FileStore(tmp_path, machine=Hurried())
+    store.perform(PutIfAbsent("q/head", b"one"))
+    path = f"{tmp_path}/q/head"
+    locks, others = store._stripes, stranger._stripes
+    with locks.locked(path, Patience(None, Hurried())):
+        child = os.fork()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            with pytest.raises(Held), others.locked(path, Patience(0.0, Hurried())):
+                pass
+    if not child:
+        os._exit(0)  # it has left
+    with others.locked(path, Patience(0.0, Hurried())):
+        pass
 
 
 def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tmp_path: Path) -> None:

@@ -84,12 +84,15 @@ class Stripes:
         and a ``flock`` does not exclude those who share one.
         """
         lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        holder = os.getpid()
         try:
             self._wait_for(lock, path, patience)
             yield lock
         finally:
             # Closing is not enough: a child that was forked meanwhile has the descriptor too, and with it the lock.
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            # Should such a child come here, in a copy of this thread, the lock is still its parent's.
+            if os.getpid() == holder:
+                fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def clock_ns(self, path: str) -> int:
