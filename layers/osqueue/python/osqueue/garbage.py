@@ -101,6 +101,7 @@ def _spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | 
     state = yield from read_state(queue, shard)
     backups = yield from recent(queue, shard)
     walk = _Walk(root_of(queue, shard), names)
+    troubles: list[OsqueueError] = []
     for _ in range(LOOKS_MAX):
         if state is None:  # nobody can tell what the shard refers to
             names.clear()
