@@ -27,6 +27,8 @@ SEEDS = [
     ("loads", 0),
     ("loads", 1),
     ("loads", 2),
+    ("large results", 0),
+    ("large results", 1),
 ]
 
 
@@ -57,6 +59,12 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
         *("RaiseGcFloor OK", "Complete LEASE_LOST"),
     }
     assert reached <= report.codes.keys()
+
+
+def test_workers_with_large_results_are_overtaken_by_the_collector_and_lose_none() -> None:
+    report = simulate(3, PROFILES["large results"])
+    assert report.violation == ""
+    assert {"Complete OK", "Complete STALE", "RaiseGcFloor OK"} <= report.codes.keys()
 
 
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:

@@ -23,7 +23,19 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, State
+from ..core.state import (
+    COMPLETED,
+    FAILED,
+    FAILING,
+    PROCESSING,
+    QUEUED,
+    RECALLED,
+    SCHEDULED,
+    Body,
+    Content,
+    State,
+)
+from ..core.wire import born_of
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
 from . import shares
 from .ledger import Applied, Call, Ledger, Violation
@@ -116,6 +128,8 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
                     return False
                 if code == Code.LEASE_LOST and (repeated or _holds(state, item.key, item.token)):
                     return False
+                if code == Code.STALE and not _collectable(state, item.result):
+                    return False
             return True
         case Fail():
             return _lost(state, told, ((item.key, item.token) for item in op.items))
@@ -174,6 +188,10 @@ def _lost(state: State, told: Outcome, held: Iterable[tuple[bytes, str]]) -> boo
 def _holds(state: State, key: bytes, token: str) -> bool:
     lease = state.leases.get(key)
     return lease is not None and lease.token == token
+
+
+def _collectable(state: State, content: Content) -> bool:
+    return isinstance(content, Body) and born_of(content.name) < state.gc_floor
 
 
 def _short(outcomes: Iterable[Outcome]) -> str:

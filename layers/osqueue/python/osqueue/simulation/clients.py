@@ -55,6 +55,7 @@ R = TypeVar("R")
 KINDS = ("", "mail")
 PRIORITIES = (3, 5)
 TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
+STALLS_SECONDS = (0.0, 1.0, 8.0, 20.0)  # of a worker between staging its results and completing
 
 
 class Library(Embedded, Steering):
@@ -157,6 +158,7 @@ class Client:
         for _ in range(count):
             machine = self.writer.machine
             key = machine.now_ms().to_bytes(6, "big") + bytes(2) + machine.bits(64).to_bytes(8, "big")
+            key = key[:-1] + bytes((self.shard,))
             delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
             payload = bytes(self.dice.choice((3, 20, 60)))
             made.append(
@@ -226,8 +228,11 @@ class Client:
                     break  # a part of it is in: staging all of it again would double that part
 
     # ── Workers ──────────────────────────────────────────────────────────────
-    def work(self, pause_seconds: float) -> Flow[None]:
-        """Claim, work, heartbeat; complete, fail, release, abort, or vanish."""
+    def work(self, pause_seconds: float, large: float = 0.0) -> Flow[None]:
+        """Claim, work, heartbeat; complete, fail, release, abort, or vanish.
+
+        ``large``: how often all is completed with results that lie beside the head.
+        """
         claim = Claim(1, self.name, 10_000)
         while True:
             claim = Claim(
@@ -248,7 +253,23 @@ class Client:
                 held = tuple(Held(lease.job.key, lease.token) for lease in leases)
                 yield from self.call(Heartbeat(held))
                 yield from self.pause(1.0)
-            yield from self.finish(leases)
+            if large and self.dice.random() < large:
+                yield from self.complete_large(leases)
+            else:
+                yield from self.finish(leases)
+
+    def complete_large(self, leases: Sequence[Lease]) -> Flow[None]:
+        """Complete through the library's own flow, which stages the results; stand still before it commits."""
+        items = [
+            (lease.job.key, lease.token, json.encode(lease.token + "x" * self.dice.choice((0, 150, 400))))
+            for lease in leases
+        ]
+        stall = self.dice.choice(STALLS_SECONDS)
+        try:
+            yield from self.run(self.flows.complete_encoded(items), stall)
+        except OsqueueError as error:
+            if not isinstance(error, Timeout | Unavailable | Throttled):
+                raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
 
     def finish(self, leases: Sequence[Lease]) -> Flow[None]:
         """End each lease somehow, in one request; repeat once where nothing was heard."""
@@ -370,8 +391,8 @@ class Client:
             self.book.passes += 1
         return True
 
-    def run(self, flow: QueueFlow[R]) -> Flow[R]:
-        """Run one of the library's flows; raises what it raises."""
+    def run(self, flow: QueueFlow[R], stall_seconds: float = 0.0) -> Flow[R]:
+        """Run one of the library's flows, standing still before each commit; raises what it raises."""
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
         while True:
@@ -385,6 +406,8 @@ class Client:
             if isinstance(effect, Await):
                 reply = yield Sleep(effect.seconds)
             elif isinstance(effect, Submit):
+                if stall_seconds:
+                    yield Sleep(stall_seconds)
                 call = yield from self.call(*effect.ops, timeout=effect.timeout, look=effect.look)
                 reply = call.answer
                 if call.error is not None:

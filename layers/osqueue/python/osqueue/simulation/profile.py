@@ -62,6 +62,7 @@ class Clients(Struct, frozen=True):
     pause_seconds: float = 2.0  # mean pause between a client's calls
     skew_ms_max: int = 2 * 3_600_000
     drift_max: float = 0.0002
+    large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
 
@@ -220,6 +221,14 @@ PROFILES = {
                 pause_seconds=0.3,
             ),
             ordered=True,
+        ),
+        Profile(
+            "large results",  # staged, and completed when the collector has been there
+            limits=TIGHT,
+            faults=ROUGH,
+            clients=Clients(
+                cancellers=0, operators=0, bulk=0, reapers=2, large_results=0.6, reap_seconds=3.0
+            ),
         ),
     )
 }

@@ -200,7 +200,7 @@ class Run:
         roles: list[tuple[str, int, Callable[[Client], Flow[None]]]] = [
             ("producer", clients.producers, lambda each: each.produce(clients.rounds, pause)),
             ("bulk", clients.bulk, lambda each: each.bulk(clients.rounds, pause)),
-            ("worker", clients.workers, lambda each: each.work(pause)),
+            ("worker", clients.workers, lambda each: each.work(pause, clients.large_results)),
             ("canceller", clients.cancellers, lambda each: each.cancel(pause)),
             ("operator", clients.operators, lambda each: each.operate(pause)),
             ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),

@@ -11,7 +11,7 @@ from ..core.wire import decode_head
 from ..garbage import LOOKS_MAX
 from ..staging import Bulk, Stage
 from ..stores.base import Get, PutIfMatch
-from .scenes import ROOT, Actor, Play, head_swap
+from .scenes import ROOT, Actor, Play, Wish, head_swap
 
 AGED_SECONDS = 10.0  # longer than the collector's horizon, and than what lies between two marks
 PATIENCE_SECONDS = 3_600.0  # of a call that stands still on the way
@@ -22,9 +22,11 @@ def floor_raised(effect: Effect) -> bool:
     return isinstance(effect, PutIfMatch) and head_swap(effect) and decode_head(effect.body).gc_floor > 0
 
 
-def table_read(effect: Effect) -> bool:
-    """A table is about to be read."""
-    return isinstance(effect, Get) and effect.key.startswith(f"{ROOT}finished/")
+def table_read(stage: Play) -> Wish:
+    """A table is about to be read to which the head of this moment refers."""
+    state = stage.invariants.state
+    keys = {ROOT + table.name for table in state.tables} if state is not None else set[str]()
+    return lambda effect: isinstance(effect, Get) and effect.key in keys
 
 
 def age(stage: Play, actor: Actor, times: int = 3) -> None:
@@ -78,7 +80,7 @@ def attached_as_pointers_move(stage: Play) -> Any:
     writer.stop_at(attach(writer), head_swap)
     age(stage, other, 1)
     reaper.stop_at(reaper.reap(), floor_raised)
-    reaper.go_on(table_read)
+    reaper.go_on(table_read(stage))
     for look, jobs in enumerate((1, 1, 2, 3, 5), 1):  # as many as it takes to have tables merged
         if look == LOOKS_MAX:
             writer.go_on()
@@ -87,10 +89,7 @@ def attached_as_pointers_move(stage: Play) -> Any:
             finish_large(other)
         other.run(other.commit(Sweep(flush=True)))
         other.run(other.reap())
-        if reaper.pending is not None:
-            reaper.go_on(table_read)
-    while reaper.pending is not None:
-        reaper.go_on(table_read)
+        reaper.go_on(table_read(stage))
     return len(other.run(other.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 

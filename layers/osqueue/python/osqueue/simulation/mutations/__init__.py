@@ -8,6 +8,7 @@ from . import (
     commits,
     crowds,
     shared,
+    upkeep,
 )
 from .control import Control
 
@@ -17,5 +18,6 @@ THEMES = (
     commits,
     crowds,
     shared,
+    upkeep,
 )
 CONTROLS: tuple[Control, ...] = tuple(control for theme in THEMES for control in theme.CONTROLS)
