@@ -27,6 +27,8 @@ SEEDS = [
     ("loads", 0),
     ("loads", 1),
     ("loads", 2),
+    ("caps", 0),
+    ("pages", 0),
 ]
 
 
@@ -57,6 +59,12 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
         *("RaiseGcFloor OK", "Complete LEASE_LOST"),
     }
     assert reached <= report.codes.keys()
+
+
+def test_a_run_of_small_pages_lists_and_deletes_in_several_goes() -> None:
+    report = simulate(0, PROFILES["pages"])
+    assert report.violation == ""
+    assert {"slow", "late", "duplicate"} <= report.faults.keys()
 
 
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:

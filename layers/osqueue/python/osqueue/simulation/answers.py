@@ -23,7 +23,7 @@ from ..core.ops import (
     Outcome,
     Release,
 )
-from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, State
+from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, Event, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
 from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places
@@ -42,6 +42,7 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
     if error is None:
         assert call.answer is not None
         _answered(ledger, library, call, last, call.answer.outcomes)
+        _told(ledger, call, last, call.answer.events)
     elif isinstance(error, Throttled) or (
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
@@ -77,6 +78,23 @@ def _answered(
     at = ledger.commits[applied.index].at
     if not call.began <= at <= call.ended:
         raise Violation(f"{call.client} was answered with a commit from outside its call")
+
+
+def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) -> None:
+    """The transitions of a commit are told by the one who made it, and of no other commit.
+
+    Who finds another commit on top of the own one cannot tell them any more.
+    """
+    applied = ledger.applied.get(who)
+    commits = ledger.commits
+    made: tuple[Event, ...] = ()
+    if applied is not None:
+        batch = ledger.batches[commits[applied.index].state.commit]
+        if batch.requests[-1].identity == who:  # the last one is the writer's own
+            made = batch.reduction.events
+    covered = applied is None or applied.index + 1 < len(commits)
+    if events != made and (events or not covered):
+        raise Violation(f"{call.client} told {len(events)} transitions; its commit made {len(made)}")
 
 
 def _unwritten(

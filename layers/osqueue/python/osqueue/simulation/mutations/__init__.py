@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits, crowds
+from . import afterlife, announcing, bulks, commits, crowds
 from .control import Control
 
 CONTROLS: tuple[Control, ...] = (
     *commits.CONTROLS,
+    *announcing.CONTROLS,
     *crowds.CONTROLS,
     *afterlife.CONTROLS,
     *bulks.CONTROLS,
