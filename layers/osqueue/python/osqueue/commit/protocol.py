@@ -371,7 +371,7 @@ class _Commit:
                 return answer
             head = fresh
         reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
-        if reduction is None:
+        if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
             return None
         if request.identity not in reduction.outcomes:
             would_be = verdict(reduction.state, request)

@@ -35,6 +35,12 @@ STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
+def _apart(earlier: Moment, later: Moment) -> bool:
+    """Do a machine's two clocks disagree on how long it took? Then it was suspended, or one was set: trust neither."""
+    passed_ms = (later.monotonic - earlier.monotonic) * 1000
+    return abs(later.wall_ms - earlier.wall_ms - passed_ms) > CLOCKS_APART_MS_MAX
+
+
 OnHead = Callable[[State, str], None]  # told of every head that is newly read or written, and its version
 
 
@@ -199,11 +205,9 @@ class Writer:
         measured = self.measured
         if measured is None:
             return True
-        age_ms = (self.machine.monotonic() - measured.until.monotonic) * 1000
-        wall_ms = self.machine.now_ms() - measured.until.wall_ms
-        # The two clocks disagree after a suspension or a step of one of them: neither can be relied on then.
-        apart = abs(wall_ms - age_ms) > CLOCKS_APART_MS_MAX
-        return apart or age_ms > limits.CLOCK_AGE_MS_MAX
+        now = self.machine.moment()
+        age_ms = (now.monotonic - measured.until.monotonic) * 1000
+        return _apart(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
@@ -219,7 +223,7 @@ class Writer:
             return
         until = self.machine.moment()
         found = yield Get(self.root + CLOCK)
-        if isinstance(found, Found):
+        if isinstance(found, Found) and not _apart(since, self.machine.moment()):
             mine = found.version == written.version
             self.measured = Measured(found.modified_ms, since, until if mine else self.machine.moment())
 
