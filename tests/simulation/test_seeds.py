@@ -29,6 +29,9 @@ SEEDS = [
     ("loads", 2),
     ("caps", 0),
     ("pages", 0),
+    ("clocks", 0),
+    ("clocks", 1),
+    ("clocks", 2),
 ]
 
 
@@ -65,6 +68,12 @@ def test_a_run_of_small_pages_lists_and_deletes_in_several_goes() -> None:
     report = simulate(0, PROFILES["pages"])
     assert report.violation == ""
     assert {"slow", "late", "duplicate"} <= report.faults.keys()
+
+
+def test_a_run_of_wrong_clocks_suspends_machines_and_sets_their_clocks() -> None:
+    report = simulate(0, PROFILES["clocks"])
+    assert report.violation == ""
+    assert {"suspend", "suspend unnoticed", "step", "slow"} <= report.faults.keys()
 
 
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .. import limits
 from ..core.ops import (
     Abort,
     Cancel,
@@ -24,11 +25,12 @@ from ..core.ops import (
     Release,
 )
 from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, Event, State
-from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places
 
 _NOT_SENT = "It was not sent"
+CLOCK_ERROR_MS = 25_000  # that a head's time may be late: a slow answer, when a writer asked for the time
 
 
 def judge(ledger: Ledger, library: Library, call: Call) -> None:
@@ -47,10 +49,27 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
         _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Unknown):
+        _silent(ledger, call, last)
     elif isinstance(error, Damaged):
         raise Violation(f"{call.client} was told: {error.message}")
     elif not isinstance(error, Timeout | Unavailable | NewerFormat):
         raise Violation(f"{call.client} was told {type(error).__name__}: {error}")
+
+
+def _silent(ledger: Ledger, call: Call, who: Identity) -> None:
+    """Nobody could tell what became of a request: its writer had been silent for longer than it may be.
+
+    Or it was copied, or stood still with both of its clocks, and could not know.
+    """
+    allowed_ms = limits.SESSION_IDLE_MS_MIN - limits.BORN_AGE_MAX_MS - CLOCK_ERROR_MS
+    silent_ms = (call.ended - call.began) * 1000
+    machine = ledger.machines.get(who[0])
+    excused = who[0] in ledger.copied or (machine is not None and machine.blind)
+    if silent_ms < allowed_ms and not excused:
+        raise Violation(
+            f"{call.client} was told after {silent_ms:.0f} ms that nobody knows what became of its request"
+        )
 
 
 def _forbid(ledger: Ledger, who: Identity, why: str) -> None:

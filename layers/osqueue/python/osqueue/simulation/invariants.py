@@ -49,6 +49,7 @@ from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
 from . import order, shelves
+from .leases import Leases
 from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
 from .progress import Progress
@@ -102,9 +103,11 @@ class Invariants:
         self.shard = shard
         self.on_bulk = on_bulk  # told of the jobs of every ``AttachAll`` that joined
         self.truth = truth
+        ledger.clock = truth.seconds
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
+        self.leases = Leases(ledger.machines, truth.clock_ms)
         self.library = Library(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
         self.leaves: list[Leaf] = []  # the tables of the newest head
@@ -190,6 +193,7 @@ class Invariants:
         ledger.commits.append(Commit(self.truth_now(), state))
         self._requests(batch)
         self.progress.commit(state, batch)
+        self.leases.commit(before, state, batch, self.truth_now())
         if before is not None:
             self._monotone(before, state)
             if self.rows:

@@ -52,7 +52,7 @@ class Network:
         self.requests[type(request).__name__] += 1
         there, back = self._ways(request)
         there += self._seconds(getattr(request, "body", b""))
-        if isinstance(request, Get | List) and world.happens("slow", faults.slow):
+        if isinstance(request, Get | List | Put) and world.happens("slow", faults.slow):
             back += world.chance.uniform(0.0, faults.slow_seconds_max)
 
         def answer(reply: Reply) -> None:

@@ -38,10 +38,15 @@ class Faults(Struct, frozen=True):
     duplicate: float = 0.0  # a write takes effect again, perhaps much later
     freeze: float = 0.0  # the client stands still between two steps
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
-    slow: float = 0.0  # the answer of a read takes very long
+    suspend: float = 0.0  # the client's machine stands still, and so does its monotonic clock
+    step: float = 0.0  # the client's wall clock is set
+    slow: float = 0.0  # the answer of a read, or of a plain write, takes very long
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
+    suspend_seconds_max: float = 7200.0
+    stops_wall: float = 0.2  # of suspensions: the wall clock stands still as well
+    step_ms_max: int = 24 * 3_600_000  # forth or back
     slow_seconds_max: float = 20.0  # of a slow answer
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
@@ -64,6 +69,7 @@ class Clients(Struct, frozen=True):
     pause_seconds: float = 2.0  # mean pause between a client's calls
     skew_ms_max: int = 2 * 3_600_000
     drift_max: float = 0.0002
+    store_ahead_ms: int = 0  # the store's clock
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
 
@@ -226,6 +232,21 @@ PROFILES = {
             faults=replace(ROUGH, slow=0.01),
             clients=Clients(producers=10, workers=10, bulk=0, pause_seconds=0.3, rounds=12),
             latency=SLOW_BYTES,
+        ),
+        Profile(
+            "clocks",  # machines stand still, are days early or late, are set right and wrong; reads take long
+            limits=TIGHT | {"SESSION_IDLE_MS_MIN": 120_000, "SESSIONS_BYTES_MAX": 1_200},
+            faults=Faults(
+                lost=0.01,
+                late=0.003,
+                duplicate=0.01,
+                crash=0.004,
+                suspend=0.012,
+                step=0.01,
+                slow=0.03,
+                delay_seconds_max=60,
+            ),
+            clients=Clients(skew_ms_max=5 * 24 * 3_600_000, store_ahead_ms=24 * 3_600_000, pause_seconds=4.0),
         ),
     )
 }

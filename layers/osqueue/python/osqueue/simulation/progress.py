@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import limits
 from ..commit.protocol import BARGE_MS
-from ..core.intents import announced, intent_body, parse_intent_key, public
+from ..core.intents import announced, intent_body, parse_intent_key, read_intent
 from ..core.ops import Request
 from ..core.reduce import applicable
 from ..core.state import State
@@ -28,13 +28,14 @@ class Progress:
     def __init__(self, root: str, ordered: bool) -> None:
         self.place = announced(root)
         self.ordered = ordered  # nothing fails in this run: every combiner finds what is announced
-        self.waiting: dict[Request, Waiting] = {}  # by what everybody may know of a request
+        self.waiting: dict[Request, Waiting] = {}
 
     def landed(self, key: str, body: bytes, state: State | None) -> None:
         """A request was announced under this key, or announced again."""
         name = parse_intent_key(key.removeprefix(self.place))
-        if name is not None and state is not None and applicable(state, name.request):
-            self.waiting.setdefault(name.request, Waiting(state.now_ms, len(body)))
+        request = read_intent(name, body) if name is not None else None
+        if request is not None and state is not None and applicable(state, request):
+            self.waiting.setdefault(request, Waiting(state.now_ms, len(body)))
 
     def commit(self, state: State, batch: Batch) -> None:
         """A commit was made."""
@@ -53,8 +54,8 @@ class Progress:
         late = any(not applicable(batch.base, each) for each in batch.requests)
         if not self.ordered or batch.reduction.crowded or late:
             return
-        others = [public(each) for each in batch.requests[:-1]]  # the last one is the writer's own
-        taken = sum(len(intent_body(each)) for each in batch.requests[:-1])
+        others = batch.requests[:-1]  # the last one is the writer's own
+        taken = sum(len(intent_body(each)) for each in others)
         youngest = max(map(order, others), default=(0, "", 0))
         full = len(others) >= limits.INTENTS_PER_COMMIT_MAX
         for request, waiting in sorted(self.waiting.items(), key=lambda each: order(each[0])):

@@ -101,7 +101,7 @@ class Run:
             profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter()
         )
         self.world = World(f"{profile.name}/{seed}", profile.faults)
-        self.truth = Truth(self.world)
+        self.truth = Truth(self.world, profile.clients.store_ahead_ms)
         self.network = Network(self.world, self.truth, profile.latency)
         self.world.now = profile.begin_seconds
         self.loads = Loads(self.truth)
@@ -158,6 +158,7 @@ class Run:
             self.world,
             self.network.send,
             self._program(client, role, newer),
+            machine=client.machine,
             stage=self._release(newer),
             died=died,
         )

@@ -39,8 +39,9 @@ def version_of(body: bytes) -> str:
 class Truth:
     """Strongly consistent, as S3 is: a reply describes the one moment at which the request took effect."""
 
-    def __init__(self, world: HasTime) -> None:
+    def __init__(self, world: HasTime, ahead_ms: int = 0) -> None:
         self._world = world
+        self._ahead_ms = ahead_ms  # of its clock
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
         self.watchers: list[Watcher] = []
@@ -94,7 +95,7 @@ class Truth:
 
     def clock_ms(self) -> int:
         """The store's own time."""
-        return EPOCH_MS + int(self._world.now * 1000)
+        return EPOCH_MS + self._ahead_ms + int(self._world.now * 1000)
 
     def _get(self, request: Get, found: Found | None) -> Reply:
         if found is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import afterlife, announcing, bulks, commits, crowds
+from . import afterlife, announcing, bulks, clocks, commits, crowds
 from .control import Control
 
 CONTROLS: tuple[Control, ...] = (
     *commits.CONTROLS,
     *announcing.CONTROLS,
     *crowds.CONTROLS,
+    *clocks.CONTROLS,
     *afterlife.CONTROLS,
     *bulks.CONTROLS,
 )
