@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from osqueue import LeaseLost, Queue, Unknown
 from osqueue import doctor as checks
+from osqueue.clock import Moment
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.wire import decode_head
 from osqueue.probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
@@ -116,7 +117,7 @@ def test_after_a_restore_every_job_of_the_backup_runs_once_or_is_archived(ward: 
         epoch, enqueued = ward.head().epoch, ward.head().counters.enqueued
         writer = stalled._writers[0]
         writer.head = replace(
-            writer.head, seen=ward.clock.monotonic() + 60
+            writer.head, seen=Moment(ward.clock.monotonic() + 60, ward.clock.now_ms() + 60_000)
         )  # it thinks it has only just looked
         with pytest.raises(Unknown):
             stalled.enqueue("by a writer of the old life")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Conflict, NotFound, Queue, Rejected, Throttled, Timeout, Unavailable
+from osqueue.backup import is_purge
 from osqueue.core.audit import imbalances
 from osqueue.core.wire import decode_head
 from osqueue.stores.base import Found, Get, List, Reply, Request
@@ -36,9 +37,8 @@ def contents(store: Any) -> dict[str, bytes]:
 
 def imbalanced(store: Any) -> list[str]:
     """What heads, and their backups, say of themselves and is not so."""
-    heads = [
-        data for key, data in contents(store).items() if key.endswith("/head") or key.startswith("backup/")
-    ]
+    copies = [key for key in contents(store) if key.startswith("backup/") and not is_purge(key)]
+    heads = [data for key, data in contents(store).items() if key.endswith("/head") or key in copies]
     return [each for data in heads for each in imbalances(decode_head(data))]
 
 

@@ -50,7 +50,7 @@ def test_a_second_call_under_an_id_is_a_duplicate_in_every_live_state(q: Any, cl
         assert (done.status, done.state, done.job_id) == ("duplicate", state, first.job_id)
 
     again("scheduled")
-    clock.shift_ms += 600_000
+    clock.shift_ms += 603_000
     q.reap()
     again("queued")
     (lease,) = q.claim()
@@ -74,7 +74,7 @@ def test_a_completed_job_answers_for_its_id_and_the_next_one_begins_when_it_expi
             {"n": 1},
         )
         q.reap()
-    clock.shift_ms += 300_000
+    clock.shift_ms += 301_000
     done = q.enqueue("anew", id="a")
     assert (done.status, done.job_id != job_id) == ("queued", True)
     assert [lease.payload for lease in q.claim(5)] == ["anew"]

@@ -228,6 +228,8 @@ def test_a_missing_bucket_is_an_error_that_says_so(stub: S3Stub, perform: Perfor
         (401, "", True),
         (400, "ExpiredToken", True),
         (400, "AuthorizationHeaderMalformed", True),
+        (501, "NotImplemented", True),
+        (501, "", True),
         (500, "InternalError", False),
         (503, "SlowDown", False),
         (409, "OperationAborted", False),

@@ -23,7 +23,7 @@ def dead(q: Any, *errors: str, kind: str | None = None, **options: Any) -> list[
 def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     done = q.enqueue({"to": "ada"}, id="order-7", kind="welcome", priority=2, delay=60)
     assert "waiting for its time until" in q.why("order-7")
-    clock.shift_ms += 61_000
+    clock.shift_ms += 63_000
     q.enqueue("first", kind="welcome", priority=1)
     q.claim(kinds=["other"])  # nothing; but time passes
     q.reap()
@@ -37,7 +37,7 @@ def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     assert story.now.startswith("leased by w1 until")
     assert second.fail(ValueError("no 17"), retry_in=600) == "failing"
     assert "waiting for retry until" in q.why("order-7")
-    clock.shift_ms += 601_000
+    clock.shift_ms += 603_000
     first.complete() if first.seconds_left > 0 else None
     lease = next(each for each in q.claim(2, worker="w2") if each.job_id == done.job_id)
     lease.complete("sent")
@@ -74,9 +74,9 @@ def test_the_archive_joins_the_endings_of_a_job_that_was_redriven(q: Any, clock:
 def test_a_stalled_attempt_tells_the_last_sign_of_life(q: Any, clock: Any) -> None:
     done = q.enqueue(1)
     (lease,) = q.claim(worker="w", lease=600)
-    clock.shift_ms += 10_000
+    clock.shift_ms += 11_000
     lease.heartbeat()
-    clock.shift_ms += 601_000
+    clock.shift_ms += 603_000
     assert "ended" in q.story(done.job_id).now
     q.reap()
     (attempt,) = q.status(done.job_id).attempts

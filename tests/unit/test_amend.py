@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from osqueue import Queue
 from osqueue.core.draft import Context
-from osqueue.core.ops import Amend, Code, Enqueue, New, Request, Sweep
+from osqueue.core.ops import Amend, Code, Complete, Completion, Enqueue, New, Request, Sweep
 from osqueue.core.reduce import reduce
 from osqueue.core.state import State, Table
 from osqueue.lookup import Sighting, seek
@@ -47,6 +47,18 @@ def test_an_older_row_is_refused_once_a_younger_one_has_come_and_gone(machine: A
     assert apply(later, amend, later.now_ms)[1] == Code.RETRY
     fresh = replace(amend, seen=later.seq)
     assert apply(later, fresh, later.now_ms)[1] == Code.OK
+
+
+def test_a_changed_row_stays_in_the_head_for_the_commit_that_changes_it(shard: Any) -> None:
+    """A table outlives a lost swap, and a restore believes it."""
+    (key,) = shard.enqueue()
+    (lease,) = shard.claim()
+    shard.apply(Complete((Completion(key, lease.token),)))
+    shard.apply(Amend(key, HOUR_MS), Sweep(flush=True))
+    assert [row.expires_ms for row in shard.state.finished] == [shard.now + HOUR_MS]
+    assert shard.state.tables == ()
+    shard.apply(Sweep(flush=True))
+    assert [row.expires_ms for row in shard.rows(shard.state.tables[0])] == [shard.now + HOUR_MS]
 
 
 def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> None:

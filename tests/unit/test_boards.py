@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from osqueue import AsyncQueue, Queue, WaitTimeout, waiting
+from osqueue.core.ops import Fail, Failure
 from osqueue.core.state import COMPLETED, ECHO, FAILED, Backlog, Finished, Job, State, Table
 from osqueue.shards import root_of
 from osqueue.stores.memory import MemoryStore
@@ -110,6 +111,19 @@ def test_between_heads_in_a_row_nothing_has_to_be_read() -> None:
         assert names_to_read(board, waiter) == ""
         board.see(head(1, tables="g", epoch=2), "new")
         assert names_to_read(board, waiter) == "g"
+
+
+def test_a_job_that_fails_with_hundreds_is_looked_for_among_the_dead(shard: Any) -> None:
+    keys = shard.enqueue(300)
+    leases = shard.claim(300)
+    board = Board()
+    with board.joined(keys[150], LATER) as waiter:
+        board.see(shard.state, "v1")
+        assert names_to_read(board, waiter) == ""
+        shard.apply(Fail(tuple(Failure(each.job.key, each.token, "x" * 300, final=True) for each in leases)))
+        board.see(shard.state, "v2")
+        assert len(shard.state.dead.spans) == 1
+        assert names_to_read(board, waiter) == shard.state.dead.spans[0].name
 
 
 def test_what_was_missed_stays_to_be_read_whatever_follows() -> None:

@@ -80,9 +80,9 @@ class Watched(FileStore):
         self.last = threading.get_ident()
         return super().get(request)
 
-    def _put_if_match(self, request: PutIfMatch, patient: bool) -> Any:
+    def _put_if_match(self, request: PutIfMatch, patience: Any) -> Any:
         self.last = threading.get_ident()
-        return super()._put_if_match(request, patient)
+        return super()._put_if_match(request, patience)
 
 
 def performed_here(store: Watched, request: Any) -> tuple[Any, bool]:

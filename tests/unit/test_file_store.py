@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.clock import Machine
-from osqueue.errors import OsqueueError, Rejected, Timeout, Unavailable
+from osqueue.errors import OsqueueError, Rejected, Unavailable
 from osqueue.stores import file, file_swap
 from osqueue.stores.base import (
     KEY_BYTES_MAX,
@@ -280,25 +279,6 @@ def test_versions_never_repeat_though_the_clock_stands_and_inodes_return(tmp_pat
     assert len(times) > 1
     if len(inodes) == len(seen):
         pytest.skip("this file system gave every file a new inode number: nothing was shown")
-
-
-def test_a_frozen_lock_holder_is_a_timeout_and_not_a_hang(tmp_path: Path) -> None:
-    store = FileStore(tmp_path, machine=StoppedClock())
-    version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
-    version = version_of(store.perform(PutIfMatch("q/head", b"two", version)))
-    holders = [os.open(lock, os.O_RDONLY) for lock in Path(tmp_path, ".osqueue/locks").iterdir()]
-    for holder in holders:
-        fcntl.flock(holder, fcntl.LOCK_EX)
-    error = error_of(store.perform(PutIfMatch("q/head", b"three", version)))
-    assert isinstance(error, Timeout)
-    assert "locked" in error.message
-    # Who needs no lock goes on.
-    assert isinstance(store.perform(Get("q/head")), Found)
-    version_of(store.perform(PutIfAbsent("q/segment", b"x")))
-    version_of(store.perform(Put("q/intents/1", b"x", durable=False)))
-    for holder in holders:
-        os.close(holder)
-    version_of(store.perform(PutIfMatch("q/head", b"three", version)))
 
 
 def test_locks_neither_show_nor_pile_up(store: FileStore) -> None:

@@ -35,7 +35,7 @@ from osqueue.stores.base import (
     Reply,
 )
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import STRIPES
+from osqueue.stores.file_locks import STRIPES, Patience
 from tests.replies import error_of, version_of
 
 KEYS = tuple(f"8a05/mail/{shard}/head" for shard in range(8))
@@ -143,7 +143,7 @@ def test_errors_about_a_folder_whose_name_is_not_utf_8_can_be_sent(tmp_path: Pat
     version_of(store.perform(PutIfAbsent("a/b", b"x")))
     rejected = error_of(store.perform(PutIfAbsent("a", b"x")))
     assert isinstance(rejected, Rejected)
-    with store._locked(f"{store.root}/a/b"):
+    with store._locked(f"{store.root}/a/b", Patience(0, store._machine)):
         late = error_of(store.perform(Put("a/b", b"x")))
     assert isinstance(late, Timeout)
     for error in (rejected, late):

@@ -237,7 +237,9 @@ def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
     assert shard.state.sessions_bytes <= limits.SESSIONS_BYTES_MAX
 
 
-def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_do_not_grow_the_head(shard: Any) -> None:
+def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_grow_the_head_for_one_commit_at_most(
+    shard: Any,
+) -> None:
     shard.apply(Enqueue(tuple(shard.new(max_attempts=1) for _ in range(1_000))))
     leases = shard.claim(1_000)
     trace = "t" * limits.TRACE_CHARS_MAX
@@ -247,6 +249,10 @@ def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_do_not_grow_the_h
     )
     shard.apply(Fail(items))
     assert len(leases) > 900
-    assert shard.head_bytes < HEAD_BYTES_MAX
+    assert (
+        shard.head_bytes < 1.5 * HEAD_BYTES_MAX
+    )  # what the archive is to be told of, none of it committed yet
+    shard.enqueue()
+    assert shard.head_bytes < HEAD_BYTES_MAX / 3
     shard.apply(Sweep(flush=True))
     assert sum(table.count for table in shard.state.tables) == len(leases)  # the archive hears of all of them

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.commit import group
+from osqueue.commit import group, writer
+from osqueue.core import wire
 from osqueue.stores.base import PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 
@@ -92,6 +93,27 @@ def interrupted_at(line: int, work: Callable[[], Any], function: str = "") -> bo
     return left < 0
 
 
+def interrupted_inside(line: int, work: Callable[[], Any]) -> bool:
+    """The same inside the protocol, in what a writer remembers."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if event == "line" and frame.f_code.co_filename in (writer.__file__, wire.__file__):
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt):
+            work()
+    finally:
+        sys.settrace(None)
+    return left < 0
+
+
 @pytest.mark.parametrize("call", ["enqueue", "claim"])
 def test_an_interruption_at_any_line_leaves_the_queue_usable(machine: Any, call: str) -> None:
     """And nobody keeps a lease that nobody heard of."""
@@ -104,6 +126,23 @@ def test_an_interruption_at_any_line_leaves_the_queue_usable(machine: Any, call:
         # One call flies on with what was interrupted, another one carries what has to be given back.
         assert [q.enqueue("next").status for _ in range(2)] == ["queued"] * 2
         assert q.stats()["processing"] == 0, line
+    assert line > 30
+
+
+def test_an_interruption_at_any_line_leaves_nothing_half_remembered(machine: Any) -> None:
+    """What a writer keeps from one commit to the next stays true, so the next head can be read."""
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine, timeout=1)
+    line, there = 0, True
+    while there:
+        q.enqueue("x")
+        (lease,) = q.claim()
+        there = interrupted_inside(line, lease.complete)
+        line += 1
+        q.enqueue("next")
+        for each in q.claim(5):
+            each.complete()
+        known: Queue[Any] = Queue(q.store, "mail", machine=machine)
+        assert known.stats()["counters"] == q.stats()["counters"], line
     assert line > 30
 
 

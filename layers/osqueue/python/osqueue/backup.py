@@ -2,6 +2,7 @@
 
     backup/<queue>/<shard>/<YYYY-MM-DDTHH>      the head's bytes as they were in that hour
     backup/<queue>/<shard>/damaged-<time>       a head that a restore replaced; kept until somebody deletes it
+    backup/<queue>/<shard>/purged-<hour>-<…>    keys of jobs that were purged, for as long as a restore could find them
 
 A head is small and everything it names is immutable, so a copy of it is a consistent copy of its shard. Collection
 spares what the copies of the last day name, except tables that were merged since: their rows lie in those they became,
@@ -10,19 +11,26 @@ which a restore reads as well (``osqueue doctor --restore``).
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from . import limits
-from .commit.effects import All
+from .commit.effects import All, Flow
 from .commit.writer import HEAD
 from .core.state import State
 from .core.wire import decode_head
 from .errors import Damaged, NewerFormat
 from .shards import QueueFlow, root_of, unavailable
-from .stores.base import Delete, Found, Get, List, Listed, Missing, PutIfAbsent, Refused, Written
+from .stores.base import Delete, Found, Get, List, Listed, Missing, Put, PutIfAbsent, Refused, Written
 
 FOLDER = "backup/"
 REPLACED = "damaged-"  # begins the name of a head that a restore replaced
+PURGED = "purged-"  # begins the name of a list of purged jobs
+PURGED_KEPT_MS = (
+    limits.BACKUPS_KEPT_MS + limits.GC_HORIZON_MS
+)  # the oldest copy, and what lay about when it was made
+KEY_BYTES = 16
 SPARED_MS = limits.DAY_MS  # what backups younger than this name is not collected
 
 
@@ -33,12 +41,21 @@ def folder_of(queue: str, shard: int) -> str:
 
 def name_of(queue: str, shard: int, ms: int) -> str:
     """The copy of one hour."""
-    return folder_of(queue, shard) + datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+    return folder_of(queue, shard) + _hour(ms)
 
 
-def is_replaced(name: str) -> bool:
-    """Is this the copy of a head that a restore replaced, and none of an hour?"""
-    return name.rpartition("/")[2].startswith(REPLACED)
+def _hour(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+
+
+def is_hourly(name: str) -> bool:
+    """Is this the copy of an hour?"""
+    return not name.rpartition("/")[2].startswith((REPLACED, PURGED))
+
+
+def is_purge(name: str) -> bool:
+    """Is this a list of purged jobs?"""
+    return name.rpartition("/")[2].startswith(PURGED)
 
 
 def save(queue: str, shard: int, now_ms: int) -> QueueFlow[bool]:
@@ -54,24 +71,26 @@ def save(queue: str, shard: int, now_ms: int) -> QueueFlow[bool]:
     if not isinstance(written, Written | Refused):
         raise unavailable(written, "room for a backup of the head")
     kept = name_of(queue, shard, now_ms - limits.BACKUPS_KEPT_MS)
-    old = tuple(each for each in (yield from saved(queue, shard)) if each < kept)
+    known = f"{folder_of(queue, shard)}{PURGED}{_hour(now_ms - PURGED_KEPT_MS)}"
+    found = yield from saved(queue, shard)
+    old = tuple(each for each in found if each < (known if is_purge(each) else kept))
     if old:
         yield Delete(old)
     return isinstance(written, Written)
 
 
 def saved(queue: str, shard: int) -> QueueFlow[list[str]]:
-    """The names of a shard's copies, the oldest first, and then those of replaced heads."""
+    """The names of a shard's copies, the oldest first, then those of replaced heads, then lists of purged jobs."""
     reply = yield List(folder_of(queue, shard))
     if not isinstance(reply, Listed):
         raise unavailable(reply, "the list of backups")
-    return list(reply.keys)  # a week of hours is one page
+    return list(reply.keys)  # the copies of a week fit into one page, whatever stands behind them
 
 
 def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
     """The copies of the last day that can be read."""
     states: list[State] = []
-    hourly = [each for each in (yield from saved(queue, shard)) if not is_replaced(each)]
+    hourly = [each for each in (yield from saved(queue, shard)) if is_hourly(each)]
     young = hourly[-(SPARED_MS // limits.HOUR_MS) :]
     for found in (yield All(tuple(map(Get, young)))) if young else ():
         if isinstance(found, Found):
@@ -82,3 +101,23 @@ def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
         elif not isinstance(found, Missing):
             raise unavailable(found, "a backup of the head")
     return states
+
+
+# ── Purged jobs ──────────────────────────────────────────────────────────────
+def note_of(queue: str, shard: int, now_ms: int, keys: Collection[bytes]) -> Put:
+    """The list that lets every restore leave these jobs out, whatever an object still tells of them."""
+    body = b"".join(sorted(keys))
+    digest = hashlib.sha256(body).hexdigest()[:12]  # whoever repeats a purge writes the same list
+    return Put(f"{folder_of(queue, shard)}{PURGED}{_hour(now_ms)}-{digest}", body)
+
+
+def purged(names: Collection[str]) -> Flow[frozenset[bytes]]:
+    """The keys in lists of purged jobs. Raises Unavailable."""
+    found: set[bytes] = set()
+    for name in names:
+        reply = yield Get(name)
+        if isinstance(reply, Found):
+            found.update(reply.body[at : at + KEY_BYTES] for at in range(0, len(reply.body), KEY_BYTES))
+        elif not isinstance(reply, Missing):
+            raise unavailable(reply, name)
+    return frozenset(found)

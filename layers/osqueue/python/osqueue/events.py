@@ -7,7 +7,6 @@ undone when a sink fails, and nothing is sent again later: whoever needs all of 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from . import forks
 from .clock import MACHINE, Machine
 from .core import state as stored
 from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
@@ -297,7 +297,7 @@ class EventOutlet:
                     field="sinks",
                 )
         self._sinks = tuple((str(sink.name), sink) for sink in given)
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         counted = {} if before is None else before.deliveries
         self._deliveries = {name: counted.get(name, Delivery()) for name, _ in self._sinks}
         self._failing: set[str] = set()

@@ -1,9 +1,17 @@
 """Collecting what nobody refers to: segments, bodies and tables of commits that were lost or have moved on.
 
-Safe against any writer, however long it stalls: first ``gc_floor`` is committed, which makes the reducer refuse
-every reference to an object born before it, and only then are objects below it deleted that neither the head nor
-a recent backup of it names. Where something cannot be read that might name objects of a folder, nothing of that
-folder is deleted.
+    list      names of objects older than the horizon, ``NAMES_MAX`` of them at most
+    raise     ``gc_floor`` is committed: from now on the reducer refuses every new reference to an object so old
+    spare     whatever the head as it is now, or a recent backup of it, refers to, directly or not
+    delete    the rest
+
+Safe against any writer, however long it stalls: of the names that were listed none can come to be referred to once the
+floor is committed, so what a head that was read after that does not refer to is garbage for good. Where something
+cannot be read that might refer to objects of a folder, nothing of that folder is deleted.
+
+An hour's work begins when the floor can rise. What one pass does not come to is left to the next: the commit that
+raises the floor says behind which name (``gc_after``). That name decides the order and nothing else. So what one pass
+holds in memory is bounded by ``NAMES_MAX`` names and a few footers, however many objects there are.
 """
 
 from __future__ import annotations
@@ -20,12 +28,14 @@ from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .segments import footer
 from .shards import QueueFlow, Submit, read_state, root_of, unavailable
-from .stores.base import Delete, Deleted, List, Listed
+from .stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
 
+NAMES_MAX = 50_000  # that one pass looks at, some 10 MB
 DELETES_PER_REQUEST = 1_000
+READS_AT_ONCE = 8  # pointers followed together: a footer may name 100,000 bodies
 LOOKS_MAX = 5  # at a head that moves on while what it names is looked up
 SEGMENTS, BODIES, FINISHED = "segments/", "bodies/", f"{TABLES}/"
-FOLDERS = (SEGMENTS, BODIES, FINISHED)
+FOLDERS = (BODIES, FINISHED, SEGMENTS)  # in the order in which they are listed
 
 
 def collect(queue: str, shard: int, before: State) -> QueueFlow[int]:
@@ -33,31 +43,14 @@ def collect(queue: str, shard: int, before: State) -> QueueFlow[int]:
 
     Raises, in the end, what kept it from looking into an object.
     """
-    floor = _old_seq(before)
-    if floor <= before.gc_floor:
+    floor = max(_old_seq(before), before.gc_floor)
+    if floor == before.gc_floor and not before.gc_after:
         return 0
-    yield Submit(shard, (RaiseGcFloor(floor),))
     root = root_of(queue, shard)
-    named = Named(root)
-    backups = yield from recent(queue, shard)
-    state = yield from read_state(queue, shard)
-    trouble: OsqueueError | None = None
-    for _ in range(LOOKS_MAX):
-        if state is None:
-            return 0
-        trouble = yield from named.add(state, *backups)
-        if not isinstance(trouble, NotFound):
-            break
-        before, state = state, (yield from read_state(queue, shard))
-        if state is not None and state.commit == before.commit:
-            trouble = segments.lost(trouble, queue)
-            break
-    if state is None:
-        return 0
-    count = 0
-    for folder in FOLDERS:
-        if folder not in named.unknown:
-            count += yield from _collect(root, folder, state.gc_floor, named.names)
+    names, after = yield from _listed(root, before.gc_after, floor)
+    yield Submit(shard, (RaiseGcFloor(floor, after),))
+    trouble = (yield from _spare(queue, shard, names)) if names else None
+    count = yield from delete([root + name for name in sorted(names)])
     if trouble is not None:
         raise trouble
     return count
@@ -69,20 +62,27 @@ def _old_seq(state: State) -> int:
     return max(old, default=0)
 
 
-def _collect(root: str, folder: str, floor: int, named: set[str]) -> QueueFlow[int]:
-    count = 0
-    after = ""
-    while True:
-        listed = yield List(root + folder, after=after)
+def _listed(root: str, after: str, floor: int) -> Flow[tuple[set[str], str]]:
+    """Names of objects born before ``floor``, and the name behind which to go on; "" when that was all."""
+    names: set[str] = set()
+    at = after or FOLDERS[0]
+    left = NAMES_MAX
+    while left > 0:
+        folder = at[: at.index("/") + 1]
+        listed = yield List(root + folder, after=root + at, limit=min(left, LIST_KEYS_MAX))
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of staged objects")
         found = [key[len(root) :] for key in listed.keys]
+        left -= len(found)
+        names.update(name for name in found if 0 <= born_of(name) < floor)
         # Names sort by birth: from the first that is too young on, all are.
-        old = [name for name in found if 0 <= born_of(name) < floor]
-        count += yield from delete([root + name for name in old if name not in named])
-        if not listed.more or any(born_of(name) >= floor for name in found):
-            return count
-        after = listed.keys[-1]
+        if listed.more and not any(born_of(name) >= floor for name in found):
+            at = found[-1]
+        elif folder == FOLDERS[-1]:
+            return names, ""
+        else:
+            at = FOLDERS[FOLDERS.index(folder) + 1]
+    return names, at
 
 
 def delete(keys: Sequence[str]) -> QueueFlow[int]:
@@ -95,55 +95,82 @@ def delete(keys: Sequence[str]) -> QueueFlow[int]:
     return count
 
 
-class Named:
-    """The names of all objects that some states refer to, directly or not. Each object is looked into once."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.names: set[str] = set()
-        self.unknown: set[str] = set()  # folders of which not all names could be found out
-        self._seen: set[str] = set()  # pointers that were followed
-
-    def add(self, state: State, *older: State) -> Flow[OsqueueError | None]:
-        """Add what a state names, and states before it, whose objects may be gone. Answers the first trouble."""
-        self.unknown.clear()
-        current = _pointers(state)
-        for each in (state, *older):
-            self.names |= _in_memory(each)
-        known = {pointer.name for pointer in current}
-        past = {pointer.name: pointer for each in older for pointer in _pointers(each)}
-        wanted = [*current, *(pointer for name, pointer in past.items() if name not in known)]
-        errors = yield from together([self._follow(pointer) for pointer in wanted])
-        trouble: OsqueueError | None = None
-        for pointer, error in zip(wanted, errors, strict=True):
-            if error is not None and (pointer.name in known or not isinstance(error, NotFound)):
-                self.unknown |= _folders(pointer)
-                trouble = trouble or error
-        return trouble
-
-    def _follow(self, pointer: Span | Table) -> Flow[OsqueueError | None]:
-        """Add what is at or below a pointer; what keeps it from that."""
-        if pointer.name in self._seen:
+# ── What is referred to ──────────────────────────────────────────────────────
+def _spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | None]:
+    """Take out of ``names`` what the shard refers to, and what it may refer to; the first trouble."""
+    state = yield from read_state(queue, shard)
+    backups = yield from recent(queue, shard)
+    walk = _Walk(root_of(queue, shard), names)
+    troubles: list[OsqueueError] = []
+    for _ in range(LOOKS_MAX):
+        if state is None:  # nobody can tell what the shard refers to
+            names.clear()
             return None
-        self.names.add(pointer.name)
+        walk.unread.clear()
+        yield from walk.spare(state, backups)
+        troubles = [*walk.unread.values()]
+        gone = [error for error in troubles if isinstance(error, NotFound)]
+        if not gone:
+            break
+        before, state = state, (yield from read_state(queue, shard))
+        if state is not None and state.commit == before.commit:
+            troubles = [segments.lost(error, queue) if error in gone else error for error in troubles]
+            break
+    names -= {name for name in names if name.startswith(tuple(walk.unread))}
+    return next((error for error in troubles if not isinstance(error, NotFound)), None)
+
+
+class _Walk:
+    """Follows pointers, some at a time, for as long as names are left that may be spared."""
+
+    def __init__(self, root: str, names: set[str]) -> None:
+        self.root = root
+        self.names = names
+        self.folders = {name[: name.index("/") + 1] for name in names}
+        self.unread: dict[
+            str, OsqueueError
+        ] = {}  # folders of which not all is known that is referred to, and why
+
+    def spare(self, state: State, older: Sequence[State]) -> Flow[None]:
+        """Spare what a state refers to, and states before it, whose objects may be gone."""
+        for each in (state, *older):
+            self.names -= _in_memory(each)
+        met: set[str] = set()
+        yield from self._follow(_pointers(state), met, missed=True)
+        yield from self._follow([pointer for each in older for pointer in _pointers(each)], met, missed=False)
+
+    def _follow(self, pending: list[Span | Table], met: set[str], *, missed: bool) -> Flow[None]:
+        """Spare what is at or below pointers that were not ``met`` yet. ``missed``: all of it must be there."""
+        while pending and self.names:
+            group = {each.name: each for each in pending[-READS_AT_ONCE:] if each.name not in met}
+            del pending[-READS_AT_ONCE:]
+            met.update(group)
+            self.names.difference_update(group)
+            found = yield from together([self._below(each) for each in group.values()])
+            for pointer, below in zip(group.values(), found, strict=True):
+                if not isinstance(below, OsqueueError):
+                    pending.extend(below)
+                elif missed or not isinstance(below, NotFound):
+                    for folder in _folders(pointer):
+                        self.unread.setdefault(folder, below)
+
+    def _below(self, pointer: Span | Table) -> Flow[Sequence[Span | Table] | OsqueueError]:
+        """The pointers below one; bodies that it names are spared."""
+        if self.folders.isdisjoint(_folders(pointer)):
+            return ()
         try:
-            below: Sequence[Span | Table] = ()
             if isinstance(pointer, Table):
                 if pointer.level:
-                    below = yield from finished.children(self.root, pointer)
-                elif pointer.bodies:
-                    self.names.update((yield from finished.bodies_of(self.root, pointer)))
+                    return (yield from finished.children(self.root, pointer))
+                if pointer.bodies:
+                    self.names.difference_update((yield from finished.bodies_of(self.root, pointer)))
             elif pointer.level:
-                below = yield from segments.children(self.root, pointer)
+                return (yield from segments.children(self.root, pointer))
             elif pointer.bodies:
-                self.names.update((yield from footer(self.root, pointer)).bodies)
+                self.names.difference_update((yield from footer(self.root, pointer)).bodies)
         except (Damaged, NewerFormat, NotFound) as error:
             return error
-        errors = [each for each in (yield from together([self._follow(child) for child in below])) if each]
-        if not errors:
-            self._seen.add(pointer.name)
-            return None
-        return next((each for each in errors if not isinstance(each, NotFound)), errors[0])
+        return ()
 
 
 def _pointers(state: State) -> list[Span | Table]:
@@ -157,7 +184,7 @@ def _in_memory(state: State) -> set[str]:
 
 
 def _folders(pointer: Span | Table) -> set[str]:
-    """Where that may lie what is below a pointer."""
+    """Where what is below a pointer may lie."""
     found = {BODIES} if pointer.bodies else set[str]()
     if pointer.level:
         found.add(FINISHED if isinstance(pointer, Table) else SEGMENTS)

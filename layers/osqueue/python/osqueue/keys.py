@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
 
+from . import forks
 from .clock import Machine
 from .core.state import key_text
 from .errors import Rejected, shown
@@ -28,7 +28,7 @@ class KeySource:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._next = 0  # the earliest moment that is free: milliseconds, then the counter
 
     def draw(self, shard: int, count: int = 1) -> list[bytes]:

@@ -15,39 +15,86 @@ batches that are known no longer (``batches``).
 
 Every step is a committed fact or repeats harmlessly, so passes may run at once, overlap, and die anywhere. What goes
 wrong in one step keeps no other from being done; the first trouble is raised when the pass is over.
+
+A pass over many shards of a slow store may be cut short by whoever runs it. So one that lasts notes, every few seconds,
+behind which shard the next pass begins: each has its turn, also after one that takes a whole pass for itself. The note
+decides the order and nothing else, so it may be lost, late or wrong.
+
+    <root of the first shard>turn       the number of a shard, in digits
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import backup, batches, garbage, orphans, segments
+from .clock import Machine
 from .core.intents import announced
 from .core.ops import Code, Sweep
 from .core.state import State
 from .errors import NotFound, OsqueueError, Unavailable
-from .shards import QueueFlow, Submit, read_state, root_of, unavailable
-from .shelving import STEPS_MAX, Report, Shelving
-from .stores.base import List, Listed
+from .shards import QueueEffect, QueueFlow, Submit, read_state, root_of, unavailable
+from .shelving import STEPS_MAX, Clock, Report, Shelving, Staging
+from .stores.base import Found, Get, List, Listed, Put
 
 __all__ = ["STEPS_MAX", "Reaper", "Report"]
 
 SWEEPS_MAX = 25  # commits of one pass that let go of dead letters, some seconds; the next pass goes on
+NOTE_SECONDS = 10.0  # of a pass, between its notes of where the next one begins
+NOTE_BYTES_MAX = 8
 
 T = TypeVar("T")
 
 
+def place_of_turn(queue: str) -> str:
+    """The key of the note that says where the next pass begins."""
+    return f"{root_of(queue, 0)}turn"
+
+
 class Reaper(Shelving):
-    """Passes over one queue."""
+    """One pass over one queue."""
+
+    def __init__(self, queue: str, machine: Machine, clock: Clock, stage: Staging) -> None:
+        super().__init__(queue, clock, stage)
+        self.machine = machine
+        self._noted = machine.monotonic()  # when the latest note was written, or the pass began
 
     def run(self, shards: int) -> QueueFlow[Report]:
-        """One pass over every shard. Raises the first trouble once all is done that can be."""
+        """Look after every shard. Raises the first trouble once all is done that can be."""
         total = Report()
-        for shard in range(shards):
-            total += yield from self._try(self._shard(shard), Report())
+        first = (yield from self._try(self._turn(), 0)) if shards > 1 else 0
+        for at in range(first, first + shards):
+            step = self._shard(at % shards)
+            if shards > 1:
+                step = self._noting((at + 1) % shards, step)
+            total += yield from self._try(step, Report())
         if self.troubles:
             raise self.troubles[0]
         return total
+
+    def _turn(self) -> QueueFlow[int]:
+        """Where a pass that lasted wished the next one to begin."""
+        note = yield Get(place_of_turn(self.queue), start=0, length=NOTE_BYTES_MAX)
+        return int(note.body) if isinstance(note, Found) and note.body.isdigit() else 0
+
+    def _noting(self, following: int, step: QueueFlow[T]) -> QueueFlow[T]:
+        """Take a step; if the pass lasts, note that the next one begins behind it."""
+        reply: Any = None
+        go_on: Callable[[Any], QueueEffect] = step.send
+        while True:
+            try:
+                effect = go_on(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            go_on = step.send
+            try:
+                if self.machine.monotonic() - self._noted >= NOTE_SECONDS:
+                    self._noted = self.machine.monotonic()
+                    yield Put(place_of_turn(self.queue), b"%d" % following)
+                reply = yield effect
+            except OsqueueError as error:
+                go_on, reply = step.throw, error
 
     def _try(self, step: QueueFlow[T], otherwise: T) -> QueueFlow[T]:
         """Take a step, and keep its trouble for the end."""

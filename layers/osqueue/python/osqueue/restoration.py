@@ -27,6 +27,7 @@ from .core.history import Record, wants_record
 from .core.restore import Ending, Evidence, Life, Loss, Sieve, Told, names_in_head, restore, seq_after, told
 from .core.state import FAILED, Attempt, Finished, Job, Span, State, Table, jobs_in_memory
 from .core.tables import FOLDER as TABLES
+from .core.tables import encode_table
 from .core.wire import born_of, decode_head, encode_head, encode_segment
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
 from .keys import key_of
@@ -65,6 +66,8 @@ class _Since(Struct):
     met: set[Told]  # finished in the backup itself, or met in another table
     rows: list[Finished]  # finished since, in tables with others: the archive has to get these alone
     tables: list[Table]
+    purged: frozenset[bytes]  # jobs of which nothing may be left
+    rests: dict[str, list[Finished]] = {}  # of tables with purged jobs: the other rows, by the table's name
     recovered: int = 0  # finished since, and not in the archive
     born: int = 0  # the highest number in an archive part's name
 
@@ -78,7 +81,7 @@ class _Since(Struct):
 def hourly(queue: str, shard: int) -> Flow[list[str]]:
     """The names of a shard's backups, the oldest first."""
     found = yield from inventory.keys(backup.folder_of(queue, shard))
-    return [name for name in found if not backup.is_replaced(name)]
+    return [name for name in found if backup.is_hourly(name)]
 
 
 class Restorer:
@@ -111,7 +114,8 @@ class Restorer:
             name, old = yield from self._choose(wished)
         names = yield from inventory.names(self.root)
         intents = yield from inventory.announcements(self.root)
-        since = yield from self._since(old, replaced, set(names))
+        purged = yield from self._purged()
+        since = yield from self._since(old, replaced, set(names), purged)
         marks = yield from self._marks()
         seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
         seq = seq_after([*seen, *map(inventory.born_in, (*names, *intents))])
@@ -123,11 +127,16 @@ class Restorer:
             now_ms=self.now_ms,
         )
         gone = yield from self._gone(old, set(names))
+        stage = Stage(self.root, seq - 1, self.machine)
         evidence = Evidence(
-            since.endings, frozenset(since.archived), gone, tuple(since.rows), tuple(since.tables)
+            endings=since.endings,
+            archived=frozenset(since.archived),
+            gone=gone,
+            purged=purged,
+            rows=tuple(since.rows),
+            tables=(yield from self._without_purged(since, stage)),
         )
         sieve = Sieve(evidence, seq)
-        stage = Stage(self.root, seq - 1, self.machine)
         spans = yield from self._copy(old, sieve, stage)
         made = restore(old, life, evidence, sieve, spans)
         yield from stage.write([(item.name, item.body) for item in made.objects])
@@ -169,7 +178,7 @@ class Restorer:
                     " lists those there are."
                 )
             return name, (yield from self._backup(name))
-        for name in reversed([name for name in found if not backup.is_replaced(name)]):
+        for name in reversed([name for name in found if backup.is_hourly(name)]):
             try:
                 return name, (yield from self._backup(name))
             except Damaged:
@@ -186,12 +195,19 @@ class Restorer:
         return decode_head(reply.body)
 
     # ── Looking ──────────────────────────────────────────────────────────────
-    def _since(self, old: State, replaced: State | None, names: set[str]) -> Flow[_Since]:
-        since = _Since({}, set(), set(map(told, old.finished)), [], [])
+    def _purged(self) -> Flow[frozenset[bytes]]:
+        names = yield from inventory.keys(backup.folder_of(self.queue, self.shard) + backup.PURGED)
+        return (yield from backup.purged(names))
+
+    def _since(
+        self, old: State, replaced: State | None, names: set[str], purged: frozenset[bytes]
+    ) -> Flow[_Since]:
+        since = _Since({}, set(), set(map(told, old.finished)), [], [], purged)
         yield from self._read_archive(old, since)
         yield from self._read_tables(old, names, since)
         if replaced is not None:
-            fresh = [row for row in replaced.finished if self._fresh(row, old, since)]
+            left = [row for row in replaced.finished if row.key not in purged]
+            fresh = [row for row in left if self._fresh(row, old, since)]
             since.rows += fresh
             since.recovered += len(fresh)
         return since
@@ -218,33 +234,53 @@ class Restorer:
         """Every table that is there tells only of what was committed, whether or not any head still names it."""
         known = {table.name: table for table in (yield from self._tables_below(old.tables))}
         for name in sorted(each for each in names if each.startswith(f"{TABLES}/") and born_of(each) >= 0):
-            if name in known:
-                since.tables.append(known[name])
-                continue
-            if born_of(name) < old.gc_floor:
+            pointer = known.get(name)
+            if pointer is None and born_of(name) < old.gc_floor:
                 continue  # garbage by the time of the backup, perhaps about to be collected
+            if pointer is not None and pointer.archived and not _covers(pointer, since.purged):
+                since.tables.append(pointer)
+                continue
             reply = yield Get(self.root + name)
             if isinstance(reply, Failed):
                 raise unavailable(reply, name)
             if not isinstance(reply, Found):
                 continue
             try:
-                rows = inventory.rows_of(reply.body, name)
+                found = inventory.rows_of(reply.body, name)
             except Damaged:
+                if pointer is not None:
+                    since.tables.append(pointer)  # the doctor tells of it
                 continue  # an index, whose tables are all here, or an object that tells nothing
-            pointer = inventory.pointer_to(rows, reply.body, name)
-            wanted = [row for row in rows if wants_record(row)]
-            fresh = [row for row in rows if self._fresh(row, old, since)]
-            since.recovered += len(fresh)
-            if fresh and len(fresh) == len(wanted):  # the archive has none of it: the reaper will see to that
-                pointer = replace(pointer, archived=False)
+            rows = [row for row in found if row.key not in since.purged]
+            if not rows:
+                continue
+            if len(rows) < len(found):
+                since.rests[name] = rows
+            if pointer is None:
+                pointer = inventory.pointer_to(found, reply.body, name)
+                owed = [row for row in rows if self._fresh(row, old, since)]
+                since.recovered += len(owed)
             else:
-                since.rows += fresh
-            since.tables.append(pointer)
+                owed = [] if pointer.archived else [row for row in rows if self._owed(row, since)]
+            # Where the archive has none of it, the reaper will see to the table. Else to these rows alone.
+            whole = len(owed) > 0 and len(owed) == sum(map(wants_record, rows))
+            since.rows += () if whole else owed
+            since.tables.append(replace(pointer, archived=not whole))
         # A row that came back is right wherever its job has another one. By birth alone it need not be the younger: a
         # table that was written anew is born then.
         order = {name: at for at, name in enumerate(known)}
         since.tables.sort(key=lambda table: (table.recalled > 0, order.get(table.name, len(order))))
+
+    def _without_purged(self, since: _Since, stage: Stage) -> Flow[tuple[Table, ...]]:
+        """The tables, those with purged jobs written anew without them."""
+        tables: list[Table] = []
+        for table in since.tables:
+            if table.name in since.rests:
+                name = stage.name(TABLES)
+                data, table = encode_table(since.rests[table.name], table.archived, name)
+                yield from stage.write([(name, data)])
+            tables.append(table)
+        return tuple(tables)
 
     def _tables_below(self, pointers: Iterable[Table]) -> Flow[list[Table]]:
         found: list[Table] = []
@@ -265,6 +301,10 @@ class Restorer:
             return False
         job = row.job
         since.note(row.key, Ending(row.state, job.run, job.attempt, job.history))
+        return self._owed(row, since)
+
+    def _owed(self, row: Finished, since: _Since) -> bool:
+        """Has the archive still to get this row's record, and no other row tells of it?"""
         if not wants_record(row) or told(row) in since.archived or told(row) in since.met:
             return False
         since.met.add(told(row))
@@ -326,7 +366,7 @@ class Restorer:
         """What former restores began with, by the heads they replaced; and the newest backup that can be read."""
         names = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
         seen = [int(found[1], 16) for name in names if (found := _REPLACED.search(name))]
-        for name in reversed([name for name in names if not backup.is_replaced(name)]):
+        for name in reversed([name for name in names if backup.is_hourly(name)]):
             try:
                 return [*seen, (yield from self._backup(name)).seq]
             except (Damaged, NewerFormat):
@@ -368,6 +408,10 @@ class Restorer:
                     f"the store did not say whether the head was restored. Run 'osqueue doctor' to see. {_why(reply)}"
                 )
             yield Sleep(SWAP_PAUSE_SECONDS * tried)
+
+
+def _covers(table: Table, keys: Iterable[bytes]) -> bool:
+    return any(table.first <= key <= table.last for key in keys)
 
 
 def _why(reply: Reply) -> str:

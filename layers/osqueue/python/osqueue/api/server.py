@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from importlib import import_module
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from .. import limits
+from .. import forks, limits
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError
 from ..stores.address import open_store
@@ -104,7 +103,7 @@ class Api:
         self.routes = tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
         self._queues: OrderedDict[str, Warm] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def load(self) -> None:
         """Load what the routes need, which the first request for each would otherwise do."""

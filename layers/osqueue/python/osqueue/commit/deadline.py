@@ -69,8 +69,12 @@ class Deadline:
 
     def back_off(self, tries: int) -> Flow[None]:
         """Pause after so many tries in a row that failed, for half of what is left at most."""
-        left = (self.at - self.now()) / 2
-        yield from self.pause(min(patience.backoff(self.writer, tries), max(left, SLEEP_SECONDS_MIN)))
+        longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
+        yield from self.pause(min(patience.backoff(self.writer, tries), longest))
+
+    def left(self) -> float:
+        """Seconds until then."""
+        return self.at - self.now()
 
     def now(self) -> float:
         """Seconds on the monotonic clock."""

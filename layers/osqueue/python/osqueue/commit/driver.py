@@ -6,10 +6,10 @@ driver (``osqueue.simulation``) and the one for coroutines (``commit.asynchronou
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import forks
 from ..clock import Machine
 from .effects import All, Performer, Sleep
 
@@ -25,7 +25,7 @@ class _Threads:
     """The threads that carry simultaneous requests; made when first needed, and again in a fork's child."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._process = 0
         self._pool: ThreadPoolExecutor | None = None
 

@@ -451,12 +451,14 @@ class _Commit:
         put = (
             PutIfAbsent(writer.root + HEAD, body)
             if head.version is None
-            else PutIfMatch(writer.root + HEAD, body, head.version)
+            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2)
         )
-        if done:
-            # All of them: what is left would stand before younger announcements in the next listing.
-            runs = range(0, len(done), SETTLED_PER_DELETE_MAX)
-            reply, *_ = yield All((put, *(Delete(done[at : at + SETTLED_PER_DELETE_MAX]) for at in runs)))
+        if done:  # all of them, or they would stand before younger announcements in the next listing
+            runs = [
+                done[at : at + SETTLED_PER_DELETE_MAX] for at in range(0, len(done), SETTLED_PER_DELETE_MAX)
+            ]
+            # What another writer's lock keeps now, the next combiner finds again.
+            reply, *_ = yield All((put, *(Delete(keys, wait_seconds=0.0) for keys in runs)))
         else:
             reply = yield put
         if not isinstance(reply, Written):

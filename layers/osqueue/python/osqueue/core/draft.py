@@ -106,6 +106,7 @@ class Draft:
         "floor",
         "forgotten",
         "fresh_bytes",
+        "gc_after",
         "gc_floor",
         "lanes",
         "latest",
@@ -140,6 +141,7 @@ class Draft:
         self.turned_away: set[int] = set()  # nonces, in this commit
         self.floor = state.floor
         self.gc_floor = state.gc_floor
+        self.gc_after = state.gc_after
         self.lanes = {(lane.priority, lane.kind): Rope(lane.backlog) for lane in state.lanes}
         self.leases = dict(state.leases)
         self.leases_bytes = state.leases_bytes
@@ -149,7 +151,7 @@ class Draft:
         self.dead = Rope(state.dead)
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
-        self.committed = len(self.finished)  # the first ones: they were finished in the head that was read
+        self.committed = len(self.finished)  # the first ones: they stood like this in the head that was read
         self.fresh_bytes = 0  # the weight of the others
         self.tables = state.tables
         self.forgotten = state.forgotten
@@ -271,6 +273,10 @@ class Draft:
         assert rope is not None
         rope.push_front(job)
 
+    def after(self, wait_ms: int) -> int:
+        """When so much time is over for certain, whatever the clocks say."""
+        return self.latest + wait_ms if wait_ms else self.now
+
     def delay(self, job: Job) -> None:
         """Let a job wait until it is due."""
         insort(self.delayed, job, key=due_order)
@@ -363,7 +369,7 @@ class Draft:
         if history is None:
             history = job.history
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
-        expires = self.now if state == FAILED else self.latest + ttl
+        expires = self.now if state == FAILED else self.now + ttl
         row = Finished(
             replace(job, payload=b"", history=history),
             state,
@@ -391,6 +397,18 @@ class Draft:
         self.finished.append(row)
         self.finished_bytes += size
         self.fresh_bytes += size
+
+    def amend_finished(self, at: int, row: Finished) -> None:
+        """Change a row of a job that is over. From now on it is this batch's, and stays for its commit."""
+        old = self.finished.pop(at)
+        size = finished_weight(old)
+        self.finished_bytes -= size
+        if at < self.committed:
+            self.committed -= 1
+        else:
+            self.fresh_bytes -= size
+        self.add_finished(row)
+        self.changed = True
 
     # ── The end ──────────────────────────────────────────────────────────────
     def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
@@ -458,4 +476,5 @@ class Draft:
             forgotten=self.forgotten,
             result_ttls=self.result_ttls,
             seals=seals,
+            gc_after=self.gc_after,
         )

@@ -253,6 +253,7 @@ class RaiseGcFloor(Operation, frozen=True, tag="gc"):
     """Declare staged objects born before ``floor`` collectable, if they are still unreferenced."""
 
     floor: int
+    after: str = ""  # the name behind which the next pass goes on; "": all are looked at
 
 
 class Rewrite(Operation, frozen=True, tag="rewrite"):

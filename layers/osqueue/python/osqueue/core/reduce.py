@@ -169,7 +169,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
         new.codec,
         client_id=new.client_id,
     )
-    due = max(new.at_ms, draft.latest + new.delay_ms if new.delay_ms else 0)
+    due = max(new.at_ms, draft.after(new.delay_ms))
     if due > draft.now:
         if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
@@ -357,7 +357,7 @@ def _fail(draft: Draft, item: Failure) -> Code:
             backoff_ms(draft.settings.backoff_base_ms, draft.settings.backoff_cap_ms, job.attempt)
             * item.jitter
         )
-    draft.delay(replace(job, due_ms=draft.latest + wait))
+    draft.delay(replace(job, due_ms=draft.after(wait)))
     draft.count("retried")
     draft.event(job, PROCESSING, FAILING, "fail", lease.worker)
     return Code.FAILING
@@ -381,7 +381,7 @@ def _release(draft: Draft, held: Held, delay_ms: int) -> Code:
     job = replace(job, attempt=job.attempt - 1)
     draft.count("released")
     if delay_ms > 0:
-        draft.delay(replace(job, due_ms=draft.latest + delay_ms))
+        draft.delay(replace(job, due_ms=draft.after(delay_ms)))
         draft.event(job, PROCESSING, SCHEDULED, "release", lease.worker)
     else:
         draft.queue_front(job)

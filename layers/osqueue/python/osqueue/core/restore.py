@@ -9,9 +9,10 @@ A restored head begins a new *life* of its shard. Nothing of the old one may eve
 * Every job's ``run`` counts on from the new ``seq``. A shard grants fewer leases of one job than it makes commits,
   so no pair of job and run comes again, however often one backup is restored.
 
-What happened since the backup is known only in part: by the archive and by the tables of finished jobs, which are
-written before the commit that refers to them and only tell of what was committed. An ``Ending`` says what became
-of a job there; a ``Sieve`` keeps the jobs that have none.
+What happened since the backup is known only in part: by the archive and by the tables of finished jobs. A table is
+written before the commit that refers to it, and stays when that is lost. All the same it tells only of what was
+committed, for no batch moves rows of its own into one (``settle.shelve``). An ``Ending`` says what became of a job
+there; a ``Sieve`` keeps the jobs that have none.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Evidence(Struct, frozen=True):
     endings: Mapping[bytes, Ending] = {}  # by job key
     archived: frozenset[Told] = frozenset()  # what the archive has got since the backup
     gone: frozenset[str] = frozenset()  # objects that are missing or cannot be read
+    purged: frozenset[bytes] = frozenset()  # jobs of which nothing may be left, by key
     rows: tuple[Finished, ...] = ()  # finished since, unknown to the backup, and the archive lacks them
     tables: tuple[Table, ...] = ()  # of finished jobs, all that are there, oldest first
 
@@ -150,7 +152,7 @@ class Sieve:
         return job if job.run >= self.seq else replace(job, run=self.seq)
 
     def _ended(self, job: Job, *, leased: bool) -> bool:
-        if is_blank(job):  # whatever is told of it: as a dead letter it could be redriven
+        if is_blank(job) or job.key in self.evidence.purged:  # as a dead letter it could be redriven
             self.erased += 1
             return True
         ending = self.evidence.endings.get(job.key)
@@ -236,6 +238,7 @@ def _sifted(
         now_ms=min(backup.now_ms, life.now_ms),
         floor=life.seq,
         gc_floor=life.seq,
+        gc_after="",
         marks=(),
         hot=0,
         load=0,
@@ -274,6 +277,8 @@ def _finished(rows: Sequence[Finished], evidence: Evidence) -> list[Finished]:
     """The backup's finished jobs; of those the archive has got since, only what a lookup needs."""
     kept = []
     for row in rows:
+        if row.key in evidence.purged:
+            continue
         if told(row) not in evidence.archived or row.mark not in (ENDED, ECHO):
             kept.append(row)
         elif row.mark == ENDED:

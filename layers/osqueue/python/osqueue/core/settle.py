@@ -21,7 +21,6 @@ from .backlog import Need
 from .draft import Draft, Object, due_order
 from .ops import Request, outcomes_bytes_max
 from .state import (
-    ECHO,
     ENDED,
     FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
@@ -189,16 +188,12 @@ def _inline(content: Content) -> int:
 def shelve(draft: Draft) -> None:
     """Move finished jobs out of the head, into a table.
 
-    Only those that were finished in the head that was read: whoever finished one finds it in the head for at least
-    one commit, and so does whoever waits for it. Nobody looks for an echo, so when many jobs fail at once these go
-    at once.
+    Only rows as they stood in the head that was read: should this swap be lost, the table stays, and a restore
+    believes what it tells. Besides, whoever finished a job finds it in the head for at least one commit, and so does
+    whoever waits for it.
     """
     rows, rest = draft.finished[: draft.committed], draft.finished[draft.committed :]
     rest_bytes = draft.fresh_bytes if rest else 0
-    if rest_bytes > limits.FINISHED_BYTES_MAX and (echoes := [row for row in rest if row.mark == ECHO]):
-        rows += echoes
-        rest = [row for row in rest if row.mark != ECHO]
-        rest_bytes -= sum(map(finished_weight, echoes))
     if not rows:
         return
     draft.committed = 0

@@ -283,6 +283,7 @@ class State(Struct, frozen=True, omit_defaults=True):
         bytes, int
     ] = {}  # ms, asked for while a job is unfinished; its own stands in an immutable place
     seals: tuple[bytes, ...] = ()  # secrets of announced requests, the newest last: see ``intents``
+    gc_after: str = ""  # the name behind which collection goes on; "": it is done until ``gc_floor`` rises
 
 
 class Event(Struct, frozen=True):

@@ -114,13 +114,13 @@ def rewrite(draft: Draft, op: Rewrite) -> Outcome:
 # ── Finished jobs ────────────────────────────────────────────────────────────
 def amend(draft: Draft, op: Amend) -> Code:
     """Change how long a result lives."""
-    expires = draft.latest + op.ttl_ms
+    expires = draft.now + op.ttl_ms
     for at, row in enumerate(draft.finished):
         if row.key == op.key and row.mark != ECHO:
             if row.expires_ms <= draft.now:
                 return Code.EXPIRED
-            draft.finished[at] = replace(row, expires_ms=expires, kept_ms=max(row.kept_ms, row.expires_ms))
-            draft.changed = True
+            kept = max(row.kept_ms, row.expires_ms)
+            draft.amend_finished(at, replace(row, expires_ms=expires, kept_ms=kept))
             return Code.OK
     if op.row is not None:
         return _amend_table(draft, op, op.row, expires)
@@ -261,8 +261,8 @@ def upkeep(draft: Draft, op: Sweep) -> Outcome:
 
 
 def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
-    """Declare old staged objects collectable."""
-    if op.floor > draft.gc_floor:
-        draft.gc_floor = min(op.floor, draft.state.seq)
-        draft.changed = True
+    """Declare old staged objects collectable, and note how far the collector comes."""
+    floor = max(draft.gc_floor, op.floor)
+    draft.changed |= (floor, op.after) != (draft.gc_floor, draft.gc_after)
+    draft.gc_floor, draft.gc_after = floor, op.after
     return outcome([Code.OK])

@@ -125,26 +125,31 @@ class HeadEncoder:
         )
 
 
+class _Encoded(Struct, frozen=True):
+    """Rows, and what they are in bytes."""
+
+    rows: tuple[Row, ...] = ()
+    items: bytes = b""  # those, one after the other
+    field: tuple[()] | msgspec.Raw = ()  # and as they stand in the head
+
+
 class _Rows:
     """One field of rows that mostly grows at its end, as it was encoded last."""
 
     def __init__(self) -> None:
-        self._known: tuple[Row, ...] = ()
-        self._encoded = b""  # those, one after the other
-        self._field: tuple[()] | msgspec.Raw = ()  # and as they stand in the head
+        self._last = _Encoded()
 
     def encode(self, rows: tuple[Row, ...]) -> tuple[()] | msgspec.Raw:
         """These rows as they stand in the head; the empty field stays away, as in ``encode``."""
-        if rows is self._known:
-            return self._field
-        count = len(self._known)
-        if rows[:count] == self._known:
-            self._encoded += _bare(rows[count:])
-        else:
-            self._encoded = _bare(rows)
-        self._known = rows
-        self._field = msgspec.Raw(_array(len(rows), self._encoded)) if rows else ()
-        return self._field
+        last = self._last
+        if rows is last.rows:
+            return last.field
+        count = len(last.rows)
+        items = last.items + _bare(rows[count:]) if rows[:count] == last.rows else _bare(rows)
+        field = msgspec.Raw(_array(len(rows), items)) if rows else ()
+        # In one step: a thread may be interrupted anywhere, and half of this would be written as the next head.
+        self._last = _Encoded(rows, items, field)
+        return field
 
 
 def decode_head(data: bytes) -> State:

@@ -3,6 +3,7 @@
 In this order, so that whoever repeats a purge that died finds what is left of it:
 
     cancel     a job that waits; one that is being worked on is refused
+    note       its key, for restores: a copy that nobody refers to any more is found by them alone
     contents   payloads and results beside the head are overwritten with zeros, or deleted; the job's id is freed
     objects    segments and tables that hold the job are blanked, in the same number of bytes: they stay readable
     backups    so are the copies of heads
@@ -191,6 +192,10 @@ class _ShardPurge:
 
     def run(self, state: State | None) -> QueueFlow[Purged]:
         """Set out from this state of the shard."""
+        machine = self.flows.machine
+        now = machine.now_ms() if state is None else (yield from self.flows.moment(self.shard, state))
+        note = backup.note_of(self.queue, self.shard, now, self.keys)
+        yield from _ask(note, note.key)
         if state is not None:
             yield from self._rows(erase.rows_in(state, self.keys))
             yield from self._objects(state)
@@ -311,6 +316,8 @@ class _ShardPurge:
 
     def _backups(self) -> QueueFlow[None]:
         for name in (yield from backup.saved(self.queue, self.shard)):
+            if backup.is_purge(name):
+                continue
             for _ in range(TRIES):
                 if (yield from self._backup(name)):
                     break

@@ -22,7 +22,7 @@ class Steering(Purging, Telling):
         from ..reaper import Reaper
 
         count = (yield from self._settings()).shards
-        return (yield from Reaper(self.queue, self.moment, self.stage).run(count))
+        return (yield from Reaper(self.queue, self.machine, self.moment, self.stage).run(count))
 
     def history(self, since: datetime | float | None, until: datetime | float | None) -> FinishedJobs:
         """Goes through the archive, page by page."""

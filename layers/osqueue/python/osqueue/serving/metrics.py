@@ -6,10 +6,9 @@ and which leases had run out, tells the head itself.
 
 from __future__ import annotations
 
-import threading
-
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
+from .. import forks
 from ..api import metrics
 from ..api.metrics import Metric
 from ..clock import Machine
@@ -44,7 +43,7 @@ class Meter(CountingStore):
     def __init__(self, inner: Store, machine: Machine) -> None:
         super().__init__(inner)
         self._machine = machine
-        self._guard = threading.Lock()
+        self._guard = forks.lock()
         self._since: dict[str, int] = self.requests
         self._began: dict[str, float] = {}  # by head: when the commit under way first looked at it
         self._own: dict[str, str] = {}  # versions of heads written here, and not yet heard of

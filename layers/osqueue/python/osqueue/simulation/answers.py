@@ -7,7 +7,7 @@ that promises "not applied" forbids the request for all time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .. import limits
 from ..core.ops import (
@@ -26,7 +26,8 @@ from ..core.ops import (
 )
 from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, Event, State
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from .ledger import Call, Ledger, Violation
+from . import shares
+from .ledger import Applied, Call, Ledger, Violation
 from .places import Library, Place, places
 
 _NOT_SENT = "It was not sent"
@@ -44,7 +45,8 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
     if error is None:
         assert call.answer is not None
         _answered(ledger, library, call, last, call.answer.outcomes)
-        _told(ledger, call, last, call.answer.events)
+        if not call.shared:  # a crew's are told by its outbox
+            _told(ledger, call, last, call.answer.events)
     elif isinstance(error, Throttled) or (
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
@@ -85,6 +87,13 @@ def _answered(
     if applied is None:
         _unwritten(ledger, library, call, who, outcomes)
         return
+    (shares.check if call.shared else _whole)(call, applied, outcomes)
+    at = ledger.commits[applied.index].at
+    if not call.began <= at <= call.ended:
+        raise Violation(f"{call.client} was answered with a commit from outside its call")
+
+
+def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
     if applied.request.ops != call.ops:
         raise Violation(f"{call.client} was answered for another's operations")
     if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
@@ -94,9 +103,6 @@ def _answered(
     for told, true in zip(outcomes, applied.outcomes, strict=True):
         if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
             raise Violation(f"{call.client} was given a lease that it was not granted")
-    at = ledger.commits[applied.index].at
-    if not call.began <= at <= call.ended:
-        raise Violation(f"{call.client} was answered with a commit from outside its call")
 
 
 def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) -> None:

@@ -362,7 +362,7 @@ class Client:
     def passes(self, count: int) -> Flow[bool]:
         """Passes of the reaper; did each of them end well?"""
         for _ in range(count):
-            reaper = Reaper(self.writer.queue, self.flows.moment, self.flows.stage)
+            reaper = Reaper(self.writer.queue, self.writer.machine, self.flows.moment, self.flows.stage)
             try:
                 self.book.reaped += yield from self.run(_one_shard(reaper, self.shard))
             except OsqueueError as error:

@@ -28,7 +28,6 @@ from ..core.ops import (
 from ..core.state import (
     CANCELLED,
     COMPLETED,
-    ECHO,
     FAILED,
     FAILING,
     KEYSUM_MASK,
@@ -330,10 +329,10 @@ class Invariants:
         fresh = {item.name for item in batch.reduction.objects}
         leaves = list(self.shelves.leaves(state.tables))
         moved = [row for leaf in leaves if leaf.table.name in fresh for row in leaf.rows]
-        if hasty := [row for row in moved if tag(row) not in had and row.mark != ECHO]:
+        if hasty := [row for row in moved if tag(row) not in had]:
             raise Violation(f"{len(hasty)} jobs left the head in the commit that finished them")
-        for row in moved:  # echoes may go at once
-            self.finished.setdefault(record_of(row), row)
+        if any(not shelves.alike(row, had[tag(row)]) for row in moved):
+            raise Violation("a row left the head in the commit that changed it")
         now = {tag(row): row for row in (*state.finished, *moved)}
         amended = set(_amended(batch))
         for each, row in had.items():

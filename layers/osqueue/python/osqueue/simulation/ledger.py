@@ -56,6 +56,7 @@ class Call(Struct):
     identities: list[Identity] = []  # every identity the call spoke under; the last one is the answer's
     answer: protocol.Answer | None = None
     error: Exception | None = None
+    shared: bool = False  # its operations were committed together with those of others
 
 
 class Ledger:

@@ -42,6 +42,7 @@ class Faults(Struct, frozen=True):
     step: float = 0.0  # the client's wall clock is set
     slow: float = 0.0  # the answer of a read, or of a plain write, takes very long
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
+    leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     suspend_seconds_max: float = 7200.0
@@ -63,6 +64,8 @@ class Clients(Struct, frozen=True):
     callers: int = 0
     names: int = 4  # the ids that all callers share
     loaders: int = 0
+    crews: int = 0  # processes of several callers, every second one with an event loop
+    threads: int = 4  # callers of each
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -108,6 +111,7 @@ TIGHT = {
     "DELAYED_SPANS_MAX": 12,
     "SESSION_IDLE_MS_MIN": 20_000,
     "GC_HORIZON_MS": 6_000,
+    "NAMES_MAX": 20,
     "DEAD_TTL_MS_DEFAULT": 300_000,
     "BACKOFF_CAP_MS": 20_000,
     "LANES_MAX": 6,
@@ -247,6 +251,23 @@ PROFILES = {
                 delay_seconds_max=60,
             ),
             clients=Clients(skew_ms_max=5 * 24 * 3_600_000, store_ahead_ms=24 * 3_600_000, pause_seconds=4.0),
+        ),
+        Profile(
+            "shared",  # callers share a Queue object, and leave; nothing else fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
+            faults=Faults(leave=0.15),
+            clients=Clients(
+                producers=1,
+                workers=1,
+                cancellers=0,
+                operators=0,
+                bulk=0,
+                crews=4,
+                threads=5,
+                rounds=12,
+                pause_seconds=0.3,
+            ),
+            ordered=True,
         ),
     )
 }

@@ -19,6 +19,8 @@ from ..shards import root_of
 from . import answers
 from .callers import Caller
 from .clients import Book, Client, Outdated
+from .crews import Crew, SharedWriter, Tasks, Threads, watched_flights
+from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import Loader, grow
@@ -63,7 +65,7 @@ class Report(Struct):
 
 def simulate(seed: int, profile: Profile) -> Report:
     """One run. A violation ends it and stands in the report."""
-    with limited(profile.limits), _reads_newer():
+    with limited(profile.limits), _reads_newer(), virtual_threads(), watched_flights():
         run = Run(seed, profile)
         with watched_reductions(run.ledger):
             try:
@@ -72,6 +74,8 @@ def simulate(seed: int, profile: Profile) -> Report:
                 run.account()
             except Violation as violation:
                 run.report.violation = str(violation)
+            finally:
+                run.end()
         return run.finished()
 
 
@@ -113,6 +117,7 @@ class Run:
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = Book()
         self.processes: list[Process] = []
+        self.hosts: list[Host] = []
         self.clones = 0
         self.dice = source(seed, "run")
         self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
@@ -129,16 +134,20 @@ class Run:
         )
 
     # ── Clients ──────────────────────────────────────────────────────────────
-    def writer(self, name: str, shard: int) -> WatchedWriter:
+    def machine(self, name: str, kind: type[VirtualMachine] = VirtualMachine) -> VirtualMachine:
+        """A machine whose clocks are wrong."""
         clients = self.profile.clients
-        machine = VirtualMachine(
+        skew_ms = self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max)
+        return kind(
             self.world,
             name,
             self.world.seed,
-            self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max),
+            skew_ms,
             self.dice.uniform(-clients.drift_max, clients.drift_max),
         )
-        return WatchedWriter(root_of(QUEUE, shard), QUEUE, machine)
+
+    def writer(self, name: str, shard: int) -> WatchedWriter:
+        return WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
 
     def client(self, name: str, shard: int = 0) -> Client:
         """A client of one shard."""
@@ -214,7 +223,21 @@ class Run:
         if clients.shards > 1:
             growers = [self.client(f"grower.{shard}", shard) for shard in range(clients.shards)]
             self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
+        for at in range(clients.crews):
+            self.book.producing += 1
+            self.crew(f"crew{at}", Tasks if at % 2 else Threads).begin()
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
+
+    def crew(self, name: str, kind: type[Crew]) -> Crew:
+        """A process of several callers."""
+        host = Host(self.world, self.network.send)
+        writer = SharedWriter(root_of(QUEUE, 0), QUEUE, self.machine(name, ThreadedMachine))
+        return kind(self, name, self.profile.clients.rounds, writer, host)
+
+    def end(self) -> None:
+        """Nobody lives on."""
+        for host in self.hosts:
+            host.kill()
 
     def caller(self, client: Client) -> Caller:
         """Somebody who uses ids."""
@@ -229,6 +252,7 @@ class Run:
         self.world.faults = Faults()
         for process in self.processes:
             process.kill()
+        self.end()
         newer = self.profile.clients.upgrade
         for shard in range(len(self.shards)):
             self.start(self.client(f"drain.{shard}" if shard else "drain", shard), self._end, newer=newer)

@@ -110,7 +110,9 @@ class Actor:
 
     def reap(self) -> Flow[Any]:
         """A pass of the reaper."""
-        return self.client.run(Reaper(QUEUE, self.flows.moment, self.flows.stage).run(1))
+        return self.client.run(
+            Reaper(QUEUE, self.client.writer.machine, self.flows.moment, self.flows.stage).run(1)
+        )
 
     def sweep(self) -> Flow[None]:
         """The sweeps of a day over the entries of ids, one after the other."""

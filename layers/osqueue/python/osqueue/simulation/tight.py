@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import batches, bulk, limits, staging
+from .. import batches, bulk, garbage, limits, staging
 from ..commit import protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
 from . import truth
@@ -28,6 +28,7 @@ _MODULES = (
     batches,
     bulk,
     truth,
+    garbage,
 )
 
 

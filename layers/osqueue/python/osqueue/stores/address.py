@@ -3,8 +3,10 @@
 ====================================================  =====================================================
 ``memory://``                                          a new store in this process's memory
 ``memory://name``                                      the one of that name, the same for the whole process
-``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes
-``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment
+``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes, ``network=allow``
+                                                       takes one on a network file system
+``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment;
+                                                       ``etag=bare`` leaves the quotes of ETags away
 ====================================================  =====================================================
 
 Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
@@ -31,8 +33,8 @@ LATENCY_MS_MAX = 60_000.0
 FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
-    "file": ("fsync",),
-    "s3": ("endpoint", "region"),
+    "file": ("fsync", "network"),
+    "s3": ("endpoint", "region", "etag"),
 }
 _NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
@@ -97,7 +99,9 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
             raise Rejected(
                 "a file address names a folder: file:///var/lib/jobs or file://jobs", field="address"
             )
-        return FileStore(place, fsync=_switch(options, "fsync", default=True), machine=machine)
+        fsync = _choice(options, "fsync", "on", "off") == "on"
+        network = _choice(options, "network", "refuse", "allow") == "allow"
+        return FileStore(place, fsync, machine, network=network)
     from .s3 import S3Store
 
     bucket, _, prefix = place.partition("/")
@@ -105,7 +109,8 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
     endpoint = options.get("endpoint")
     if endpoint is not None:
         _check_endpoint(endpoint)
-    return S3Store(bucket, prefix.strip("/"), endpoint=endpoint, region=options.get("region"))
+    bare = _choice(options, "etag", "quoted", "bare") == "bare"
+    return S3Store(bucket, prefix.strip("/"), endpoint, options.get("region"), bare_etags=bare)
 
 
 def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
@@ -160,11 +165,11 @@ def _seed(options: dict[str, str]) -> int | None:
         raise Rejected("seed must be a whole number, such as 7", field="seed") from None
 
 
-def _switch(options: dict[str, str], name: str, default: bool) -> bool:
-    text = options.get(name)
-    if text not in (None, "on", "off"):
-        raise Rejected(f"{name} must be on or off", field=name)
-    return default if text is None else text == "on"
+def _choice(options: dict[str, str], name: str, default: str, other: str) -> str:
+    text = options.get(name, default)
+    if text not in (default, other):
+        raise Rejected(f"{name} must be {default} or {other}", field=name)
+    return text
 
 
 def _check_bucket(bucket: str) -> None:

@@ -59,6 +59,7 @@ class PutIfMatch(Struct, frozen=True):
     key: str
     body: bytes
     version: str
+    wait_seconds: float | None = None  # for others, in a store that locks; None: as long as the store likes
 
 
 class List(Struct, frozen=True):
@@ -73,6 +74,7 @@ class Delete(Struct, frozen=True):
     """Remove objects; a missing one is no error."""
 
     keys: tuple[str, ...]
+    wait_seconds: float | None = None  # as for a PutIfMatch, for all keys together
 
 
 class DeleteIfMatch(Struct, frozen=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Coroutine
 from typing import Any
 
+from .. import forks
 from .base import Delete, DeleteIfMatch, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request, Store
 from .wrapped import WrappedStore
 
@@ -26,7 +26,7 @@ class CountingStore(WrappedStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._counts = {"get": 0, "put": 0, "list": 0, "delete": 0}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     @property
     def requests(self) -> dict[str, int]:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import Timeout, Unavailable
 from .base import Failed, Reply, Request, Store
@@ -50,7 +50,7 @@ class Luck:
         self._error_rate = error_rate
         self._lost_reply_rate = lost_reply_rate
         self._uniform: Callable[[], float] = machine.uniform if seed is None else _SplitMix(seed).uniform
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def draw(self) -> tuple[bool, bool]:
         """Does the next request fail? Is its reply lost?"""

@@ -19,11 +19,11 @@ import errno
 import itertools
 import os
 import stat as modes
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError, Rejected
 from .base import (
@@ -48,9 +48,10 @@ from .base import (
     Unchanged,
     Written,
 )
-from .file_errors import FLUSH, explained, time_not_kept
-from .file_locks import Held, Stripes, time_after, version_of
+from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
+from .file_locks import Held, Patience, Stripes, time_after, version_of
 from .file_swap import drop, replace_unflushed
+from .file_system import network_type
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
@@ -63,15 +64,25 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 class FileStore(Store):
     """Objects as files under ``root``, safe among processes of one machine.
 
-    ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may.
+    ``fsync=False`` skips every flush: killed processes still lose nothing, a power cut may. ``network=True``
+    takes a folder on a network file system, which is refused otherwise.
     """
 
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
 
-    def __init__(self, root: str | os.PathLike[str], fsync: bool = True, machine: Machine = MACHINE) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        fsync: bool = True,
+        machine: Machine = MACHINE,
+        *,
+        network: bool = False,
+    ) -> None:
         self.root = os.path.abspath(root)  # a later chdir must not move the store
         self._given = os.fspath(root)
+        if not network and (kind := network_type(self.root)) is not None:
+            raise on_a_network(self._given, kind)
         self._fsync = self.flushes = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
@@ -81,7 +92,7 @@ class FileStore(Store):
         self._names = itertools.count()
         self._settled: set[str] = set()
         self._ready = False
-        self._ready_lock = threading.Lock()
+        self._ready_lock = forks.lock()
 
     @property
     def place(self) -> object:
@@ -122,9 +133,9 @@ class FileStore(Store):
             os.close(descriptor)
 
     def put(self, request: Put) -> Written:
-        return self._put(request, patient=True)
+        return self._put(request, Patience(None, self._machine))
 
-    def _put(self, request: Put, patient: bool) -> Written:
+    def _put(self, request: Put, patience: Patience) -> Written:
         path = self._path(request.key)
         durable = self._fsync and request.durable
         try:
@@ -133,7 +144,7 @@ class FileStore(Store):
                 if _stat(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
-                    written = self._overwrite(path, request.body, durable, patient)
+                    written = self._overwrite(path, request.body, durable, patience)
             if durable:
                 self._settle(os.path.dirname(path))
             return written
@@ -155,14 +166,14 @@ class FileStore(Store):
             self._fail("write", request.key, error)
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
-        return self._put_if_match(request, patient=True)
+        return self._put_if_match(request, Patience(request.wait_seconds, self._machine))
 
-    def _put_if_match(self, request: PutIfMatch, patient: bool) -> Written | Refused:
+    def _put_if_match(self, request: PutIfMatch, patience: Patience) -> Written | Refused:
         path = self._path(request.key)
         try:
             if self._fsync and not _matches(request.version, _stat(path)):
                 return Refused()  # without waiting for the winner's flush
-            with self._locked(path, patient) as lock:
+            with self._locked(path, patience) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -186,24 +197,35 @@ class FileStore(Store):
         stripe_of = self._stripes.stripe_of
         paths.sort(key=stripe_of)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
         path = self.root
+        patience = Patience(request.wait_seconds, self._machine)
+        held: Held | None = None
         try:
             for _, group in itertools.groupby(paths, key=stripe_of):
                 members = list(group)
-                with self._locked(members[0]) as lock:
-                    for path in members:
-                        current = _stat(path)
-                        if current is not None:
-                            self._stripes.end(lock, current)
-                            with contextlib.suppress(FileNotFoundError):
-                                os.unlink(path)
+                try:
+                    with self._locked(members[0], patience) as lock:
+                        for path in members:
+                            self._remove(path, lock)
+                except Held as error:
+                    held = error  # the other stripes are somebody else's, if anybody's
         except OSError as error:
             self._fail("delete", os.path.relpath(path, self.root), error)
+        if held is not None:
+            raise held
         return Deleted()
+
+    def _remove(self, path: str, lock: int) -> None:
+        """Remove a file, if it is there, under its stripe's lock."""
+        current = _stat(path)
+        if current is not None:
+            self._stripes.end(lock, current)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         path = self._path(request.key)
         try:
-            with self._locked(path) as lock:
+            with self._locked(path, Patience(None, self._machine)) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -230,10 +252,13 @@ class FileStore(Store):
 
     def _perform_at_once(self, request: Put | PutIfMatch) -> Reply:
         """Carry out a write without waiting for anybody. Raises Held when that cannot be."""
+        at_once = Patience(0.0, self._machine)
         try:
             if isinstance(request, Put):
-                return self._put(request, patient=False)
-            return self._put_if_match(request, patient=False)
+                return self._put(request, at_once)
+            return self._put_if_match(request, at_once)
+        except Held:
+            raise
         except OsqueueError as error:
             return Failed(error)
 
@@ -253,14 +278,16 @@ class FileStore(Store):
         except FileExistsError:
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+            if os.path.islink(path) and _stat(path) is None:
+                raise dangling(path) from None
             return None
         finally:
             drop(temporary)
         return Written(version)
 
-    def _overwrite(self, path: str, body: bytes, durable: bool, patient: bool) -> Written | None:
+    def _overwrite(self, path: str, body: bytes, durable: bool, patience: Patience) -> Written | None:
         """Replace what is there, whatever its version; None when there is nothing."""
-        with self._locked(path, patient) as lock:
+        with self._locked(path, patience) as lock:
             current = _stat(path)
             return None if current is None else self._replace(path, body, durable, lock, current)
 
@@ -350,9 +377,9 @@ class FileStore(Store):
         except OSError as error:
             raise explained(FLUSH, folder, error) from error
 
-    def _locked(self, path: str, patient: bool = True) -> AbstractContextManager[int]:
+    def _locked(self, path: str, patience: Patience) -> AbstractContextManager[int]:
         self._prepare()
-        return self._stripes.locked(path, patient)
+        return self._stripes.locked(path, patience)
 
     # ── Names ────────────────────────────────────────────────────────────────
 

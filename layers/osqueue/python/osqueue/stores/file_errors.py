@@ -42,6 +42,25 @@ def explained(verb: str, path: str, error: OSError) -> OsqueueError:
     )
 
 
+def dangling(path: str) -> Rejected:
+    """The error to raise when a link that leads nowhere stands where an object is to be made."""
+    return Rejected(
+        f"cannot write {path!r}: a symbolic link stands there that leads nowhere. Remove it, or restore what it leads "
+        "to.",
+        field="key",
+    )
+
+
+def on_a_network(folder: str, kind: str) -> Rejected:
+    """The error to raise for a folder that several machines may share."""
+    return Rejected(
+        f"{folder!r} lies on a network file system ({kind}), whose locks and versions do not keep writers apart: jobs "
+        "could be lost. Name a folder on a local disk, or use s3://. If one machine alone uses the folder and you know "
+        "that locks and hard links work there, add ?network=allow to the address.",
+        field="address",
+    )
+
+
 def time_not_kept(folder: str, set_ns: int, kept_ns: int) -> Rejected:
     """The error to raise when the file system made another time of one that was set."""
     return Rejected(

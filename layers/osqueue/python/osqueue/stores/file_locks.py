@@ -24,13 +24,15 @@ from ..clock import Machine
 from ..errors import Timeout
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
-LOCK_WAIT_S_MAX = 10.0  # a holder is in the middle of one flush; longer means that it is frozen
+LOCK_WAIT_S_MAX = (
+    10.0  # of one request. A holder is in the middle of one flush; longer means that it is frozen
+)
 LOCK_POLL_S_MIN = 0.000_2
 LOCK_POLL_S_MAX = 0.005
 
 
-class Held(Exception):
-    """Somebody else holds the lock."""
+class Held(Timeout):
+    """Somebody else held the lock for as long as there was patience."""
 
 
 def version_of(stat: os.stat_result) -> str:
@@ -46,6 +48,22 @@ def time_after(clock_ns: int, now_ms: int) -> int:
     return max(now_ms * 1_000_000, clock_ns + 1) | 1
 
 
+class Patience:
+    """How long one request waits for locks, all in all. Its time runs from the first lock that others hold."""
+
+    def __init__(self, seconds: float | None, machine: Machine) -> None:
+        self.seconds = LOCK_WAIT_S_MAX if seconds is None else min(seconds, LOCK_WAIT_S_MAX)
+        self._machine = machine
+        self._end: float | None = None  # on the monotonic clock
+
+    def left(self) -> float:
+        """Seconds that a request may still wait."""
+        now = self._machine.monotonic()
+        if self._end is None:
+            self._end = now + self.seconds
+        return self._end - now
+
+
 class Stripes:
     """The lock files of the store at ``root``, in ``folder``. Paths begin with the root as it is given here."""
 
@@ -59,17 +77,22 @@ class Stripes:
         return zlib.crc32(os.fsencode(path[self._key_starts :])) % STRIPES
 
     @contextlib.contextmanager
-    def locked(self, path: str, patient: bool = True) -> Iterator[int]:
-        """Hold the lock of the path's stripe; gives its descriptor. Raises Held instead of waiting unless ``patient``.
+    def locked(self, path: str, patience: Patience) -> Iterator[int]:
+        """Hold the lock of the path's stripe; gives its descriptor. Raises Held when patience is at its end.
 
         Opened anew each time: a kept descriptor would be shared by threads and by forked children,
         and a ``flock`` does not exclude those who share one.
         """
         lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        holder = os.getpid()
         try:
-            self._wait_for(lock, path, patient)
+            self._wait_for(lock, path, patience)
             yield lock
         finally:
+            # Closing is not enough: a child that was forked meanwhile has the descriptor too, and with it the lock.
+            # Should such a child come here, in a copy of this thread, the lock is still its parent's.
+            if os.getpid() == holder:
+                fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def clock_ns(self, path: str) -> int:
@@ -87,23 +110,19 @@ class Stripes:
             os.utime(lock, ns=(clock_ns, clock_ns))
         return clock_ns
 
-    def _wait_for(self, lock: int, path: str, patient: bool) -> None:
-        deadline: float | None = None
+    def _wait_for(self, lock: int, path: str, patience: Patience) -> None:
         pause = LOCK_POLL_S_MIN
         while True:  # polling, because a blocking flock knows no time-out
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not patient:
-                    raise Held from None
-                now = self._machine.monotonic()
-            deadline = now + LOCK_WAIT_S_MAX if deadline is None else deadline
-            if now >= deadline:
-                raise Timeout(
-                    f"{self._lock_path(path)!r} stayed locked for {LOCK_WAIT_S_MAX:.0f} s. "
+                left = patience.left()
+            if left <= 0:
+                raise Held(
+                    f"{self._lock_path(path)!r} stayed locked for {patience.seconds:.1f} s. "
                     "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
                 )
-            self._machine.sleep(pause)
+            self._machine.sleep(min(pause, left))
             pause = min(pause * 2, LOCK_POLL_S_MAX)
 
     def _lock_path(self, path: str) -> str:

@@ -5,11 +5,11 @@ One dict behind one lock, so every operation is one step for every thread. Nothi
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from .base import (
     LIST_KEYS_MAX,
@@ -45,7 +45,7 @@ class MemoryStore(Store):
 
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []  # sorted; code point order of str is the byte order of its UTF-8
         self._writes = 0
@@ -135,7 +135,7 @@ class MemoryStore(Store):
 
 
 _named: dict[str, MemoryStore] = {}
-_named_lock = threading.Lock()
+_named_lock = forks.lock()
 
 
 def named(name: str, machine: Machine = MACHINE) -> MemoryStore:

@@ -49,7 +49,7 @@ from .s3_faults import (
     explained,
     presentable,
 )
-from .s3_place import default_endpoint, endpoint_of, full_prefix, name_bytes_max
+from .s3_place import condition, default_endpoint, endpoint_of, full_prefix, name_bytes_max
 from .wrapped import PerformingStore
 
 if TYPE_CHECKING:
@@ -91,10 +91,19 @@ _Steps = Generator[_Call, Any, Reply]
 
 
 class S3Store(PerformingStore):
-    """Objects in a bucket, below a prefix. Credentials come from the environment, a role or a profile."""
+    """Objects in a bucket, below a prefix. Credentials come from the environment, a role or a profile.
+
+    ``bare_etags=True`` leaves the quotes of versions away in conditions, for servers that want it so.
+    """
 
     def __init__(
-        self, bucket: str, prefix: str = "", endpoint: str | None = None, region: str | None = None
+        self,
+        bucket: str,
+        prefix: str = "",
+        endpoint: str | None = None,
+        region: str | None = None,
+        *,
+        bare_etags: bool = False,
     ) -> None:
         if find_spec("obstore") is None:
             raise NotInstalled(
@@ -111,6 +120,7 @@ class S3Store(PerformingStore):
         self.prefix = full_prefix(prefix)
         self.endpoint = endpoint or default_endpoint()
         self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        self.bare_etags = bare_etags
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
         self.name_bytes_max = name_bytes_max(self.endpoint)
         self._client: obstore.store.S3Store | None = None
@@ -176,7 +186,8 @@ class S3Store(PerformingStore):
             case PutIfAbsent():
                 return self._put(request.key, request.body, "create")
             case PutIfMatch():
-                return self._put(request.key, request.body, {"e_tag": request.version})
+                e_tag = condition(request.version, self.bare_etags)
+                return self._put(request.key, request.body, {"e_tag": e_tag})
             case List():
                 return self._list(request)
             case Delete():
@@ -188,7 +199,7 @@ class S3Store(PerformingStore):
         path = self.prefix + request.key
         options: dict[str, Any] = {}
         if request.unless is not None:
-            options["if_none_match"] = request.unless
+            options["if_none_match"] = condition(request.unless, self.bare_etags)
         start = request.start or 0
         if request.length is not None:
             options["range"] = (start, start + request.length)
@@ -327,7 +338,9 @@ class S3Store(PerformingStore):
             from .s3_boto import BotoStore
 
             session = boto3.session.Session()
-            self._boto_store = BotoStore(session, self.bucket, self.prefix, self.endpoint, self.region)
+            self._boto_store = BotoStore(
+                session, self.bucket, self.prefix, self.endpoint, self.region, bare_etags=self.bare_etags
+            )
         return self._boto_store.perform(request)
 
 

@@ -7,10 +7,10 @@ included: the two may work on one bucket side by side.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from ..errors import Rejected, Unavailable
 from .base import (
     KEY_BYTES_MAX,
@@ -39,7 +39,7 @@ from .s3_faults import (
     explained,
     presentable,
 )
-from .s3_place import default_endpoint, full_prefix, name_bytes_max
+from .s3_place import condition, default_endpoint, full_prefix, name_bytes_max
 
 if TYPE_CHECKING:
     import botocore.config
@@ -74,7 +74,7 @@ class BotoStore(Store):
     """Objects in a bucket, below a prefix, through a boto3 session or S3 client.
 
     A client has to be made with ``client_config()``: one that retries by itself is refused, because a
-    repeated conditional PUT turns its own success into a 412.
+    repeated conditional PUT turns its own success into a 412. ``bare_etags`` is that of ``S3Store``.
     """
 
     def __init__(
@@ -84,6 +84,8 @@ class BotoStore(Store):
         prefix: str = "",
         endpoint: str | None = None,
         region: str | None = None,
+        *,
+        bare_etags: bool = False,
     ) -> None:
         self.bucket = bucket
         self.prefix = full_prefix(prefix)
@@ -92,12 +94,13 @@ class BotoStore(Store):
         self._client_now = session_or_client if self._session is None else None
         self._endpoint = endpoint  # with the region, for clients made from a session
         self._region = region
+        self._bare_etags = bare_etags
         known = endpoint or (
             default_endpoint() if self._client_now is None else session_or_client.meta.endpoint_url
         )
         self.name_bytes_max = name_bytes_max(known)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         if self._session is None:
             attempts = (session_or_client.meta.config.retries or {}).get("total_max_attempts")
             if attempts != 1:
@@ -112,7 +115,7 @@ class BotoStore(Store):
     def get(self, request: Get) -> Found | Missing | Unchanged:
         options: dict[str, str] = {}
         if request.unless is not None:
-            options["IfNoneMatch"] = request.unless
+            options["IfNoneMatch"] = condition(request.unless, self._bare_etags)
         start = request.start or 0
         if request.length is not None:
             options["Range"] = f"bytes={start}-{start + request.length - 1}"
@@ -143,8 +146,9 @@ class BotoStore(Store):
         return self._definite_or_refused(self._put(request.key, request.body, IfNoneMatch="*"))
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
+        version = condition(request.version, self._bare_etags)
         return self._definite_or_refused(
-            self._put(request.key, request.body, IfMatch=request.version), absent_too=True
+            self._put(request.key, request.body, IfMatch=version), absent_too=True
         )
 
     def list(self, request: List) -> Listed:
@@ -177,7 +181,8 @@ class BotoStore(Store):
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         try:
-            self._ask("delete_object", Key=self.prefix + request.key, IfMatch=request.version)
+            version = condition(request.version, self._bare_etags)
+            self._ask("delete_object", Key=self.prefix + request.key, IfMatch=version)
         except _Faulty as faulty:
             if faulty.fault.refused or faulty.fault.absent:
                 return Refused()

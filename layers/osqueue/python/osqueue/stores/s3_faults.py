@@ -49,6 +49,9 @@ NO_CREDENTIALS = (
     "or a profile with osqueue[boto3]"
 )
 _REGION = "name the bucket's region: ?region=… or AWS_REGION"
+_SERVER = (
+    "use a server that knows conditional writes (If-Match, If-None-Match), as `osqueue doctor` tries them"
+)
 _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the address",
     "AccessDenied": "allow s3:GetObject, s3:PutObject, s3:DeleteObject on the prefix and s3:ListBucket on "
@@ -61,11 +64,12 @@ _REMEDIES = {
     "AuthorizationHeaderMalformed": _REGION,
     "IllegalLocationConstraintException": _REGION,
     "PermanentRedirect": _REGION,
+    "NotImplemented": _SERVER,
     "SlowDown": "fewer requests a second; S3 gives a prefix more as its load lasts",
 }
 # Until somebody changes something, S3 will go on answering these.
 _PERMANENT_CODES = frozenset(_REMEDIES) - {"SlowDown"}
-_PERMANENT_STATUS = frozenset({301, 401, 403})
+_PERMANENT_STATUS = frozenset({301, 401, 403, 501})
 _BY_STATUS = {
     301: _REMEDIES["PermanentRedirect"],
     307: _REMEDIES["PermanentRedirect"],
@@ -74,6 +78,7 @@ _BY_STATUS = {
     404: _REMEDIES["NoSuchBucket"],
     409: "try again: another operation on the bucket was under way",
     429: _REMEDIES["SlowDown"],
+    501: _SERVER,
     503: _REMEDIES["SlowDown"],
 }
 

@@ -1,4 +1,4 @@
-"""Where S3 is reached, and which keys it takes there, whichever client asks."""
+"""Where S3 is reached, which keys it takes there and how it reads conditions, whichever client asks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def name_bytes_max(endpoint: str | None) -> int:
     host = urlsplit(endpoint).hostname or "" if endpoint else ""
     at_aws = not endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
     return KEY_BYTES_MAX if at_aws else FILE_NAME_BYTES_MAX
+
+
+def condition(version: str, bare: bool) -> str:
+    """How a version stands in a condition. Some servers compare what is sent with an ETag that has no quotes."""
+    return version[1:-1] if bare and version.startswith('"') else version
 
 
 def full_prefix(prefix: str) -> str:

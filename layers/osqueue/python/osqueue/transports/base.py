@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import re
-import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError, Unavailable
 
@@ -72,7 +72,7 @@ class Transport(ABC):
 
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._requests = {"get": 0, "post": 0, "patch": 0, "delete": 0}
         self._threads: tuple[int, ThreadPoolExecutor] | None = None  # with the process they belong to
 

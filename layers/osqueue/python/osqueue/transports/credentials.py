@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from typing import Any, Protocol
 
+from .. import forks
 from ..errors import NotInstalled, Rejected, Unavailable
 
 TOKEN_VARIABLE = "OSQUEUE_TOKEN"  # noqa: S105 - the name of the variable that holds it
@@ -63,7 +63,7 @@ class Signed(Credentials):
     def __init__(self, service: str, host: str, region: str | None) -> None:
         self._service = service
         self._region = region or region_in(host)
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._session: Any = None
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:

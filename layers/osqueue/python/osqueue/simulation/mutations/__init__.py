@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from . import afterlife, announcing, bulks, clocks, commits, crowds
+from . import (
+    afterlife,
+    announcing,
+    bulks,
+    clocks,
+    commits,
+    crowds,
+    shared,
+)
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (
-    *commits.CONTROLS,
-    *announcing.CONTROLS,
-    *crowds.CONTROLS,
-    *clocks.CONTROLS,
-    *afterlife.CONTROLS,
-    *bulks.CONTROLS,
+THEMES = (
+    afterlife,
+    announcing,
+    bulks,
+    clocks,
+    commits,
+    crowds,
+    shared,
 )
+CONTROLS: tuple[Control, ...] = tuple(control for theme in THEMES for control in theme.CONTROLS)

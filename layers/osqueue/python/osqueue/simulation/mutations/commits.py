@@ -25,7 +25,7 @@ Swap = Callable[..., Flow[protocol.Answer | None]]
 
 def no_etag() -> AbstractContextManager[None]:
     """The head is written whatever it has become."""
-    return patched((protocol, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((protocol, "PutIfMatch", lambda key, body, version, wait: Put(key, body)))
 
 
 def no_session_check() -> AbstractContextManager[None]:

@@ -1,0 +1,31 @@
+"""Processes whose callers share one Queue object: some leave in the middle of a call, and nobody else is worse off."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from osqueue.simulation.profile import PROFILES
+from osqueue.simulation.run import simulate
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_callers_who_leave_harm_nobody_and_keep_no_lease(seed: int) -> None:
+    report = simulate(seed, PROFILES["shared"])
+    assert report.violation == ""
+    assert report.jobs > 100
+
+
+def test_callers_leave_in_every_way() -> None:
+    reports = [simulate(seed, PROFILES["shared"]) for seed in range(5, 8)]
+    assert [each.violation for each in reports] == [""] * len(reports)
+    faults = sum((each.faults for each in reports), Counter[str]())
+    assert faults["left"] > 50
+    assert faults["flown on"] > 5
+    assert faults["torn"] > 0
+
+
+def test_the_same_seed_is_the_same_story_with_threads() -> None:
+    first, again = (simulate(11, PROFILES["shared"]) for _ in range(2))
+    assert first == again

@@ -1,0 +1,138 @@
+"""Forks while other threads are in the middle of something: neither parent nor child waits for the other for ever."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from osqueue import Queue, forks
+from osqueue.clock import Machine
+from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, Request
+from osqueue.stores.file import FileStore
+from osqueue.stores.file_locks import Held, Patience
+from tests.replies import version_of
+from tests.unit.test_architecture import MODULES, dotted, names_used
+
+HANG_S = 60
+# Those that make new locks themselves where they find themselves in another process, or are of no use in one.
+MAKE_THEIR_OWN = {
+    *("osqueue.commit.group", "osqueue.commit.outbox", "osqueue.election", "osqueue.waiting"),
+    *("osqueue.cli", "osqueue.local", "osqueue.testing", "osqueue.worker"),
+}
+
+
+class Hurried(Machine):
+    """A machine on which waiting takes no time."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def monotonic(self) -> float:
+        return self.slept
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+
+@contextlib.contextmanager
+def idle_child() -> Iterator[Callable[[], None]]:
+    """Gives what forks a child that does nothing until the end; it has all that was open when it was made."""
+    read, write = os.pipe()
+    children: list[int] = []
+
+    def fork() -> None:
+        if children:
+            return
+        child = os.fork()
+        if child == 0:
+            signal.alarm(HANG_S)
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+        children.append(child)
+
+    try:
+        yield fork
+    finally:
+        os.close(write)
+        os.close(read)
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0]
+
+
+@pytest.mark.parametrize(
+    ("call", "request_of"),
+    [
+        ("rename", lambda version: PutIfMatch("q/head", b"two", version)),
+        ("rename", lambda version: Put("q/head", b"two")),
+        ("unlink", lambda version: Delete(("q/head",))),
+        ("unlink", lambda version: DeleteIfMatch("q/head", version)),
+    ],
+    ids=["swap", "put", "delete", "conditional delete"],
+)
+def test_a_child_forked_in_the_middle_of_a_write_does_not_keep_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, request_of: Callable[[str], Request]
+) -> None:
+    store, stranger = FileStore(tmp_path), FileStore(tmp_path, machine=Hurried())
+    version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
+    real = getattr(os, call)
+    with idle_child() as fork:
+
+        def forking(*arguments: str) -> None:
+            fork()
+            real(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, forking)
+            done = store.perform(request_of(version))
+        if done == Deleted():
+            version_of(stranger.perform(PutIfAbsent("q/head", b"three")))
+        assert stranger.perform(Delete(("q/head",))) == Deleted()
+
+
+def test_a_child_that_leaves_a_write_of_its_parent_does_not_open_the_parents_lock(tmp_path: Path) -> None:
+    store, stranger = FileStore(tmp_path), FileStore(tmp_path, machine=Hurried())
+    store.perform(PutIfAbsent("q/head", b"one"))
+    path = f"{tmp_path}/q/head"
+    locks, others = store._stripes, stranger._stripes
+    with locks.locked(path, Patience(None, Hurried())):
+        child = os.fork()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            with pytest.raises(Held), others.locked(path, Patience(0.0, Hurried())):
+                pass
+    if not child:
+        os._exit(0)  # it has left
+    with others.locked(path, Patience(0.0, Hurried())):
+        pass
+
+
+def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tmp_path: Path) -> None:
+    q: Queue[int] = Queue(FileStore(tmp_path), "mail")
+    new: Queue[int] = Queue(FileStore(tmp_path), "mail")  # it has yet to make its folders
+    q.enqueue(1)
+    with contextlib.ExitStack() as held:
+        for lock in set(forks._LOCKS):
+            held.enter_context(lock)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(HANG_S)  # it hangs: the lock is that of a thread which is not here
+            try:
+                told = (q.enqueue(2).status, new.enqueue(3).status)
+                os._exit(0 if told == ("queued", "queued") else 1)
+            finally:
+                os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert q.stats()["queued"] == 3
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_a_lock_that_outlives_a_call_is_open_in_a_child(path: Path) -> None:
+    module = dotted(path)
+    if module != "osqueue.forks" and not any(f"{module}.".startswith(f"{own}.") for own in MAKE_THEIR_OWN):
+        assert "threading.Lock" not in names_used(ast.parse(path.read_text(encoding="utf-8")), path)

@@ -1,0 +1,113 @@
+"""What a restore believes of objects that no head names: tables of lost swaps, of purged jobs, and merged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osqueue import Queue
+from osqueue.backup import name_of
+from osqueue.core.ops import Sweep
+from osqueue.errors import Unavailable, Unknown
+from osqueue.shards import Submit
+from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
+from tests.unit.clinic import HEAD, HOUR, ROOT, Careless, Clinic, forbids
+
+
+@pytest.fixture
+def clinic(machine: Any) -> Clinic:
+    return Clinic(machine)
+
+
+def _submit(op: Any) -> Any:
+    yield Submit(0, (op,))
+
+
+def lose_the_swap(clinic: Clinic, work: Callable[[Queue[Any]], object]) -> None:
+    """Do something by a queue whose swap another wins, and which dies of that: all it has staged stays there."""
+    others = [clinic.queue()]
+
+    def first_comes_another(request: Request) -> Request | Reply:
+        if isinstance(request, PutIfMatch) and request.key == HEAD and others:
+            others.pop().enqueue("the winner's")
+            return request
+        return request if others else Failed(Unavailable("the process ended", permanent=True))
+
+    machine = clinic.machine
+    doomed: Queue[Any] = Queue(Careless(clinic.store, first_comes_another), "mail", machine=machine)
+    with pytest.raises((Unavailable, Unknown)):
+        work(doomed)
+    assert not others
+
+
+def test_what_a_lost_swap_would_have_made_dead_is_believed_by_no_restore(clinic: Clinic) -> None:
+    clinic.q.enqueue_many([{"payload": at, "max_attempts": 1} for at in range(300)])
+    leases = clinic.q.claim(300)
+    clinic.q.reap()
+    failed = [{"job_id": each.job_id, "token": each.token, "error": "x" * 300} for each in leases]
+    lose_the_swap(clinic, lambda doomed: doomed.fail_many(failed))
+    clinic.remove(HEAD)
+    done = clinic.restore()
+    fresh = clinic.queue()
+    assert (done.recovered, done.loss.buried) == (0, 0)
+    fresh.reap()
+    assert [job.state for job in fresh.history() if job.attempts[-1].outcome == "failed"] == []
+
+
+def test_a_purged_job_does_not_come_back_out_of_a_table_that_a_lost_swap_left(clinic: Clinic) -> None:
+    q = clinic.q
+    job = str(q.enqueue("ada@example.com", id="ada").job_id)
+    q.reap()
+    q.claim()[0].complete("ada@example.com")
+    lose_the_swap(clinic, lambda doomed: doomed.reap())
+    q.purge(job)
+    clinic.remove(HEAD)
+    assert clinic.restore().loss.erased == 1
+    fresh = clinic.queue()
+    assert fresh.status(job) is None
+    for _ in range(3):
+        fresh.reap()
+        clinic.machine.advance(25 * HOUR)
+        fresh.enqueue("x", delay=30 * 24 * HOUR)
+    fresh.reap()
+    assert [job.job_id for job in fresh.history()] == []
+    assert [name for name in clinic.names() if b"ada@" in clinic.read(name)] == []
+
+
+def test_what_a_restore_has_to_know_of_a_purge_is_kept_as_long_as_its_backups(clinic: Clinic) -> None:
+    q = clinic.q
+    q.purge(str(q.enqueue("x").job_id))
+    kept = 0
+    while any("purged-" in name for name in clinic.names("backup/")):
+        clinic.machine.advance(HOUR)
+        q.enqueue("x", delay=30 * 24 * HOUR)
+        q.reap()
+        kept += 1
+    assert 8 * 24 <= kept <= 8 * 24 + 2
+
+
+def test_tables_merged_by_a_reaper_that_died_before_it_deleted_them_are_archived_once(clinic: Clinic) -> None:
+    q = clinic.q
+    jobs = [str(q.enqueue(at, result_ttl=10 * 24 * HOUR).job_id) for at in range(4)]
+    for _ in range(2):
+        q.complete_many(q.claim(2))
+        q._run(_submit(Sweep(flush=True)))
+    name = name_of("mail", 0, clinic.machine.now_ms())
+    clinic.write(name, clinic.read(HEAD))  # between two steps of a pass
+
+    doomed: Queue[Any] = Queue(Careless(clinic.store, forbids(Delete)), "mail", machine=clinic.machine)
+    doomed.reap()
+    assert len(clinic.names(ROOT + "finished/")) == 3
+    for at in range(5):
+        clinic.machine.advance(HOUR)
+        q.enqueue(at)
+        q.claim()[0].complete()
+        q.reap()
+    clinic.restore(name, force=True)
+    fresh = clinic.queue()
+    fresh.reap()
+    told = [job.job_id for job in fresh.history()]
+    assert len(told) == len(set(told))
+    assert set(jobs) < set(told)
