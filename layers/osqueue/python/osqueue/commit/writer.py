@@ -32,6 +32,7 @@ CLOCK_DRIFT_MAX = (
     0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
 )
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
+MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -223,9 +224,14 @@ class Writer:
             return
         until = self.machine.moment()
         found = yield Get(self.root + CLOCK)
-        if isinstance(found, Found) and not _apart(since, self.machine.moment()):
-            mine = found.version == written.version
-            self.measured = Measured(found.modified_ms, since, until if mine else self.machine.moment())
+        if not isinstance(found, Found):
+            return
+        now = self.machine.moment()
+        if found.version != written.version:
+            until = now
+        # A client that stood still meanwhile knows too little, and asks again.
+        if not _apart(since, now) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
+            self.measured = Measured(found.modified_ms, since, until)
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""

@@ -47,7 +47,7 @@ from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encod
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
-from . import order, shelves
+from . import order, releases, shelves
 from .leases import Leases
 from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
@@ -195,6 +195,7 @@ class Invariants:
         self.leases.commit(before, state, batch, self.truth_now())
         if before is not None:
             self._monotone(before, state)
+            releases.check(before, state)
             if self.rows:
                 self._sessions(before, state)
         self._sums(state)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ..commit.writer import MEASURING_SECONDS_MAX
 from ..core.state import State
 from .ledger import Batch, Violation
 from .machine import VirtualMachine
 
 EARLY_MS_MAX = 250  # two clocks, each 200 ppm wrong, over the ten minutes that a measurement is used
-LONG_MS_MAX = 60_000  # how long it may take to ask a slow store for the time, twice
+LONG_MS_MAX = int(MEASURING_SECONDS_MAX * 1000) + 5_000  # and a second's width, and drift
 
 
 class Leases:

@@ -10,6 +10,7 @@ from . import (
     commits,
     crowds,
     shared,
+    upgrades,
 )
 from .control import Control
 
@@ -21,5 +22,6 @@ THEMES = (
     commits,
     crowds,
     shared,
+    upgrades,
 )
 CONTROLS: tuple[Control, ...] = tuple(control for theme in THEMES for control in theme.CONTROLS)

@@ -69,6 +69,11 @@ def answer_dated_by_its_end() -> AbstractContextManager[None]:
     return patched((writer, "Measured", measured))
 
 
+def slow_answers_believed() -> AbstractContextManager[None]:
+    """A client that stood still while it asked for the time makes do with what it was told."""
+    return patched((writer, "MEASURING_SECONDS_MAX", float("inf")))
+
+
 def age_by_one_clock() -> AbstractContextManager[None]:
     """How old a head is is told by a clock that may have stood still."""
 
@@ -88,5 +93,6 @@ CONTROLS = (
     Control("clocks that agree", clocks_that_disagree, (in_runs("clocks", "ms more"),)),
     Control("time asked for again", measured_once, (in_runs("clocks", "ms more"),)),
     Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early"),)),
+    Control("prompt answers", slow_answers_believed, (in_runs("upgrade", "ms more"),)),
     Control("age by both clocks", age_by_one_clock, (in_runs("clocks", "nobody knows what became"),)),
 )
