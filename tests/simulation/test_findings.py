@@ -12,16 +12,16 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.commit.writer import Writer
 from osqueue.core.draft import Context
-from osqueue.core.intents import within_bytes
+from osqueue.core.intents import announced, intent_body, intent_key, within_bytes
 from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Sweep
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums
-from osqueue.core.wire import encode_segment
+from osqueue.core.wire import decode_head, encode_segment
 from osqueue.errors import Timeout, Unavailable
 from osqueue.simulation.machine import EPOCH_MS, VirtualMachine
 from osqueue.simulation.tight import limited
 from osqueue.simulation.truth import Truth
-from osqueue.stores.base import Failed, List, Put
+from osqueue.stores.base import Failed, List, Put, PutIfMatch
 
 HOUR_MS = 3_600_000
 
@@ -194,3 +194,44 @@ def test_an_empty_claim_is_answered_and_nothing_is_written() -> None:
     answer = run(truth, writer, Claim(1, "w", HOUR_MS), 5.0)
     assert answer.outcomes[0].code == Code.EMPTY
     assert truth.read("q/head") == before
+
+
+def test_the_time_is_not_known_from_an_answer_during_which_the_wall_clock_was_set() -> None:
+    truth = Truth(Clock())
+    machine = VirtualMachine(truth._world, "a", 1)
+    writer = Writer("q/", "q", machine)
+    flow = writer.measure_clock()
+    written = perform(truth, next(flow))
+    machine.step(HOUR_MS)
+    with pytest.raises(StopIteration):
+        flow.send(perform(truth, flow.send(written)))
+    assert writer.clock_is_due()
+
+
+def test_an_older_request_whose_object_has_to_be_read_goes_before_younger_ones() -> None:
+    truth = Truth(Clock())
+    large, small, combiner = (
+        Writer("q/", "q", VirtualMachine(truth._world, name, 1), truth.clock_ms) for name in "abc"
+    )
+    run(truth, combiner, Enqueue((New(key(1), b""),)), 5.0)
+    for at, writer in enumerate((large, small)):
+        flow = writer.read_head()
+        with pytest.raises(StopIteration):
+            flow.send(perform(truth, next(flow)))
+        assert writer.head is not None
+        state = writer.head.state
+        one = writer.identify((Enqueue((New(key(7 + at), bytes((2_000, 0)[at])),)),), state)
+        place = announced("q/") + intent_key(one, writer.name_bytes_max, state.seals)
+        truth.perform(Put(place, intent_body(one)))
+        run(truth, combiner, Enqueue((New(key(2 + at), b""),)), 5.0)  # the next one is younger
+    with limited({"INTENTS_PER_COMMIT_MAX": 1}):
+        flow = commit(combiner, (Sweep(),), combiner.machine.monotonic() + 5.0, True)
+        effect: Any = next(flow)
+        while not isinstance(effect, PutIfMatch):
+            assert not isinstance(effect, All) or not any(
+                isinstance(each, PutIfMatch) for each in effect.requests
+            )
+            effect = flow.send(perform(truth, effect))
+    ready = decode_head(effect.body).lanes[0].backlog.ready
+    assert key(7) in [job.key for job in ready]
+    assert key(8) not in [job.key for job in ready]

@@ -37,3 +37,11 @@ def test_a_caller_that_dies_between_its_two_writes_blocks_nobody() -> None:
 
 def test_a_bulk_that_was_refused_is_so_for_all_who_found_it_and_the_next_run_begins_anew() -> None:
     assert play(SCENES["refused and resumed"]) == {"Throttled": 2, "attached": 1}
+
+
+def test_direct_commits_take_a_request_along_whose_writer_is_gone() -> None:
+    assert play(SCENES["announced and gone"])
+
+
+def test_who_comes_after_a_crowd_does_not_draw_lots_with_it_for_long() -> None:
+    assert play(SCENES["the crowd has gone"]) < 1.0

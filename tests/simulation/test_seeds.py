@@ -29,6 +29,11 @@ SEEDS = [
     ("loads", 2),
     ("large results", 0),
     ("large results", 1),
+    ("caps", 0),
+    ("pages", 0),
+    ("clocks", 0),
+    ("clocks", 1),
+    ("clocks", 2),
 ]
 
 
@@ -65,6 +70,18 @@ def test_workers_with_large_results_are_overtaken_by_the_collector_and_lose_none
     report = simulate(3, PROFILES["large results"])
     assert report.violation == ""
     assert {"Complete OK", "Complete STALE", "RaiseGcFloor OK"} <= report.codes.keys()
+
+
+def test_a_run_of_small_pages_lists_and_deletes_in_several_goes() -> None:
+    report = simulate(0, PROFILES["pages"])
+    assert report.violation == ""
+    assert {"slow", "late", "duplicate"} <= report.faults.keys()
+
+
+def test_a_run_of_wrong_clocks_suspends_machines_and_sets_their_clocks() -> None:
+    report = simulate(0, PROFILES["clocks"])
+    assert report.violation == ""
+    assert {"suspend", "suspend unnoticed", "step", "slow"} <= report.faults.keys()
 
 
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:

@@ -371,7 +371,7 @@ class _Commit:
                 return answer
             head = fresh
         reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
-        if reduction is None:
+        if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
             return None
         if request.identity not in reduction.outcomes:
             would_be = verdict(reduction.state, request)
@@ -387,10 +387,9 @@ class _Commit:
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
         writer, place, mine = self.writer, intents.announced(self.writer.root), intents.public(request)
-        live: list[str] = []
-        unread: list[intents.IntentName] = []
+        found: list[intents.IntentName] = []  # the oldest first, as their keys sort
         done: list[str] = []
-        after = ""
+        after, known = "", 0
         for _ in range(LISTS_PER_LOOK_MAX):
             if listed is None:
                 reply = yield List(place, after=after)
@@ -402,17 +401,16 @@ class _Commit:
                 name = intents.parse_intent_key(key[len(place) :])
                 if name is None or name.request == mine:
                     continue
-                if not applicable(head.state, name.request):
-                    done.append(key)
-                elif self.hears(name, head):
-                    live.append(name.key)
+                if applicable(head.state, name.request):
+                    found.append(name)
+                    known += self.hears(name, head)
                 else:
-                    unread.append(name)
-            if not listed.more or len(live) >= limits.INTENTS_PER_COMMIT_MAX:
+                    done.append(key)
+            if not listed.more or known >= limits.INTENTS_PER_COMMIT_MAX:
                 break
             after, listed = listed.keys[-1], None
-        del live[limits.INTENTS_PER_COMMIT_MAX :]
-        del unread[limits.INTENTS_PER_COMMIT_MAX - len(live) :]
+        unread = [name for name in found if name.key not in self.heard]
+        del unread[limits.INTENTS_PER_COMMIT_MAX :]  # some may never be readable: they keep no other one out
         if unread:
             began = writer.machine.moment()
             again = Get(writer.root + HEAD, unless=head.version)
@@ -421,9 +419,9 @@ class _Commit:
             for name, reply in zip(unread, replies[1:], strict=True):
                 if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
                     self.heard[name.key] = one
-                    live.append(name.key)
+        heard = [self.heard[name.key] for name in found if name.key in self.heard]
         # Runs of one batch share a request, and its keys differ with the seals of their time.
-        told = {self.heard[key].identity: self.heard[key] for key in live}
+        told = {each.identity: each for each in heard[: limits.INTENTS_PER_COMMIT_MAX]}
         return intents.within_bytes(list(told.values())), tuple(done), head
 
     def hears(self, name: intents.IntentName, head: Head) -> bool:
@@ -455,8 +453,12 @@ class _Commit:
             if head.version is None
             else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2)
         )
-        if done:  # what another writer's lock keeps now, the next combiner finds again
-            reply, _ = yield All((put, Delete(done[:SETTLED_PER_DELETE_MAX], wait_seconds=0.0)))
+        if done:  # all of them, or they would stand before younger announcements in the next listing
+            runs = [
+                done[at : at + SETTLED_PER_DELETE_MAX] for at in range(0, len(done), SETTLED_PER_DELETE_MAX)
+            ]
+            # What another writer's lock keeps now, the next combiner finds again.
+            reply, *_ = yield All((put, *(Delete(keys, wait_seconds=0.0) for keys in runs)))
         else:
             reply = yield put
         if not isinstance(reply, Written):

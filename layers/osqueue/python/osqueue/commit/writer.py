@@ -32,7 +32,14 @@ CLOCK_DRIFT_MAX = (
     0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
 )
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
+MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
+
+
+def _apart(earlier: Moment, later: Moment) -> bool:
+    """Do a machine's two clocks disagree on how long it took? Then it was suspended, or one was set: trust neither."""
+    passed_ms = (later.monotonic - earlier.monotonic) * 1000
+    return abs(later.wall_ms - earlier.wall_ms - passed_ms) > CLOCKS_APART_MS_MAX
 
 
 OnHead = Callable[[State, str], None]  # told of every head that is newly read or written, and its version
@@ -199,11 +206,9 @@ class Writer:
         measured = self.measured
         if measured is None:
             return True
-        age_ms = (self.machine.monotonic() - measured.until.monotonic) * 1000
-        wall_ms = self.machine.now_ms() - measured.until.wall_ms
-        # The two clocks disagree after a suspension or a step of one of them: neither can be relied on then.
-        apart = abs(wall_ms - age_ms) > CLOCKS_APART_MS_MAX
-        return apart or age_ms > limits.CLOCK_AGE_MS_MAX
+        now = self.machine.moment()
+        age_ms = (now.monotonic - measured.until.monotonic) * 1000
+        return _apart(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
@@ -219,9 +224,14 @@ class Writer:
             return
         until = self.machine.moment()
         found = yield Get(self.root + CLOCK)
-        if isinstance(found, Found):
-            mine = found.version == written.version
-            self.measured = Measured(found.modified_ms, since, until if mine else self.machine.moment())
+        if not isinstance(found, Found):
+            return
+        now = self.machine.moment()
+        if found.version != written.version:
+            until = now
+        # A client that stood still meanwhile knows too little, and asks again.
+        if not _apart(since, now) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
+            self.measured = Measured(found.modified_ms, since, until)
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""

@@ -6,6 +6,9 @@
     tight      limits made small, so that every mechanism is at work in a short run
     ledger     everything that was committed and everything a client was told
     invariants what must hold after every commit
+    leases     does each last as long as it should?
+    releases   two releases of the code, and what the newer one keeps
+    progress   is what was announced soon part of a commit?
     places     where every job of a head is
     shelves    what the tables of finished jobs hold, and what a commit may do to them
     stories    what became of every job and of every client's id, moment by moment

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .. import limits
 from ..core.ops import (
     Abort,
     Cancel,
@@ -33,15 +34,17 @@ from ..core.state import (
     SCHEDULED,
     Body,
     Content,
+    Event,
     State,
 )
 from ..core.wire import born_of
-from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from . import shares
 from .ledger import Applied, Call, Ledger, Violation
 from .places import Library, Place, places
 
 _NOT_SENT = "It was not sent"
+CLOCK_ERROR_MS = 25_000  # that a head's time may be late: a slow answer, when a writer asked for the time
 
 
 def judge(ledger: Ledger, library: Library, call: Call) -> None:
@@ -55,14 +58,33 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
     if error is None:
         assert call.answer is not None
         _answered(ledger, library, call, last, call.answer.outcomes)
+        if not call.shared:  # a crew's are told by its outbox
+            _told(ledger, call, last, call.answer.events)
     elif isinstance(error, Throttled) or (
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
         _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Unknown):
+        _silent(ledger, call, last)
     elif isinstance(error, Damaged):
         raise Violation(f"{call.client} was told: {error.message}")
     elif not isinstance(error, Timeout | Unavailable | NewerFormat):
         raise Violation(f"{call.client} was told {type(error).__name__}: {error}")
+
+
+def _silent(ledger: Ledger, call: Call, who: Identity) -> None:
+    """Nobody could tell what became of a request: its writer had been silent for longer than it may be.
+
+    Or it was copied, or stood still with both of its clocks, and could not know.
+    """
+    allowed_ms = limits.SESSION_IDLE_MS_MIN - limits.BORN_AGE_MAX_MS - CLOCK_ERROR_MS
+    silent_ms = (call.ended - call.began) * 1000
+    machine = ledger.machines.get(who[0])
+    excused = who[0] in ledger.copied or (machine is not None and machine.blind)
+    if silent_ms < allowed_ms and not excused:
+        raise Violation(
+            f"{call.client} was told after {silent_ms:.0f} ms that nobody knows what became of its request"
+        )
 
 
 def _forbid(ledger: Ledger, who: Identity, why: str) -> None:
@@ -94,6 +116,23 @@ def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
     for told, true in zip(outcomes, applied.outcomes, strict=True):
         if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
             raise Violation(f"{call.client} was given a lease that it was not granted")
+
+
+def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) -> None:
+    """The transitions of a commit are told by the one who made it, and of no other commit.
+
+    Who finds another commit on top of the own one cannot tell them any more.
+    """
+    applied = ledger.applied.get(who)
+    commits = ledger.commits
+    made: tuple[Event, ...] = ()
+    if applied is not None:
+        batch = ledger.batches[commits[applied.index].state.commit]
+        if batch.requests[-1].identity == who:  # the last one is the writer's own
+            made = batch.reduction.events
+    covered = applied is None or applied.index + 1 < len(commits)
+    if events != made and (events or not covered):
+        raise Violation(f"{call.client} told {len(events)} transitions; its commit made {len(made)}")
 
 
 def _unwritten(

@@ -98,6 +98,9 @@ class Client:
         self.book = book
         self.name = name
         self.writer = writer
+        assert isinstance(writer.machine, VirtualMachine)
+        self.machine = writer.machine
+        writer.spoken = ledger.machines
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
         self.copies = 0
@@ -113,10 +116,10 @@ class Client:
     def clone(self) -> Client:
         """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
         self.copies += 1
+        self.ledger.copied.add(self.writer.env)
         name = f"{self.name}~{self.copies}"
         writer = copy.copy(self.writer)
-        assert isinstance(writer.machine, VirtualMachine)
-        writer.machine = writer.machine.clone(name, self.world.seed)
+        writer.machine = self.machine.clone(name, self.world.seed)
         writer.blocks = dict(writer.blocks)
         writer.call = None
         return Client(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)

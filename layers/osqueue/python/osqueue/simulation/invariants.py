@@ -9,7 +9,6 @@ from uuid import UUID
 from .. import limits
 from ..archive import hour_of
 from ..core.history import decode_part
-from ..core.intents import announced, parse_intent_key
 from ..core.ops import (
     Abort,
     Amend,
@@ -26,7 +25,6 @@ from ..core.ops import (
     Release,
     Request,
 )
-from ..core.reduce import applicable
 from ..core.state import (
     CANCELLED,
     COMPLETED,
@@ -45,13 +43,15 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import Footer, decode_blocks, decode_footer, decode_head
+from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encode
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
-from . import order, shelves
+from . import order, releases, shelves
+from .leases import Leases
 from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
+from .progress import Progress
 from .shelves import Leaf, Record, Shelves, record_of
 from .stories import Stories
 from .truth import Truth
@@ -78,7 +78,6 @@ ARROWS = {
     (FAILED, QUEUED, "redrive"),
     (FAILED, FAILED, "expired"),
 }
-COMBINED_COMMITS_MAX = 2  # that may leave out an announced request
 TABLES_MAX = 8  # times FANOUT: the head points to no more, but for those that one pass has just archived
 SLACK_BYTES = 1_500  # one more row than the budget admits
 CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
@@ -103,9 +102,11 @@ class Invariants:
         self.shard = shard
         self.on_bulk = on_bulk  # told of the jobs of every ``AttachAll`` that joined
         self.truth = truth
+        ledger.clock = truth.seconds
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
-        self.ordered = ordered  # nothing fails in this run, so announced requests must make progress
+        self.progress = Progress(root, ordered)
+        self.leases = Leases(ledger.machines, truth.clock_ms)
         self.library = Library(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
         self.leaves: list[Leaf] = []  # the tables of the newest head
@@ -121,7 +122,6 @@ class Invariants:
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
         self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
-        self.waiting: dict[Request, int] = {}  # announced requests: combined commits that left them out
         truth.watchers.append(self.watch)
         truth.mourners.append(self.mourn)
 
@@ -143,11 +143,8 @@ class Invariants:
             self._part(key, body)
         elif key.startswith(self.root + "segments/"):
             self._segment(key.removeprefix(self.root), body)
-        elif key.startswith(announced(self.root)) and self.ordered:
-            name = parse_intent_key(key.removeprefix(announced(self.root)))
-            state = self.state
-            if name is not None and state is not None and applicable(state, name.request):
-                self.waiting.setdefault(name.request, 0)
+        elif key.startswith(self.progress.place):
+            self.progress.landed(key, body, self.state)
 
     def mourn(self, key: str) -> None:
         """An object was deleted."""
@@ -190,11 +187,15 @@ class Invariants:
             raise Violation("invariant 1: a head appeared that nobody reduced, or one came back")
         if batch.base.commit != (before.commit if before else b"\0" * 16):
             raise Violation("invariant 1: a commit was made on another head than the current one")
+        if not body.endswith(encode(batch.reduction.state)):
+            raise Violation("invariant 1: a head is not what was made under its commit's id")
         ledger.commits.append(Commit(self.truth_now(), state))
         self._requests(batch)
-        self._progress(state, batch)
+        self.progress.commit(state, batch)
+        self.leases.commit(before, state, batch, self.truth_now())
         if before is not None:
             self._monotone(before, state)
+            releases.check(before, state)
             if self.rows:
                 self._sessions(before, state)
         self._sums(state)
@@ -234,16 +235,6 @@ class Invariants:
                 if isinstance(op, AttachAll) and answer.code == Code.QUEUED:
                     names = [span.name for part in op.parts for span in part.spans]
                     self.on_bulk(self.shard, {key for name in names for key in self.attached[name]})
-
-    def _progress(self, state: State, batch: Batch) -> None:
-        """Invariant 9, where nothing fails. A listing may be a little older than its head: one commit of grace."""
-        for request in list(self.waiting):
-            if not applicable(state, request):  # it is in, or it never will be
-                del self.waiting[request]
-            elif batch.listed and not batch.reduction.crowded and len(batch.requests) < 1_000:
-                self.waiting[request] += 1
-                if self.waiting[request] > COMBINED_COMMITS_MAX:
-                    raise Violation(f"invariant 9: {describe(request)} was left out again and again")
 
     def _monotone(self, before: State, state: State) -> None:
         """Invariant 3."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..core.draft import Context
 from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, reduce
 from ..core.state import State
+from .machine import VirtualMachine
 
 
 class Violation(Exception):
@@ -27,6 +28,7 @@ class Batch(Struct, frozen=True):
     requests: tuple[Request, ...]
     reduction: Reduction
     listed: bool  # the announced requests were looked for
+    at: float = 0.0  # seconds of virtual time when it was made
 
 
 class Commit(Struct, frozen=True):
@@ -66,7 +68,9 @@ class Ledger:
         self.applied: dict[Identity, Applied] = {}
         self.never: dict[Identity, str] = {}  # identities that were given up as never applied, and why
         self.calls: list[Call] = []
-        self.latest: dict[str, Identity] = {}
+        self.clock: Callable[[], float] = lambda: 0.0  # seconds of virtual time
+        self.machines: dict[str, VirtualMachine] = {}  # of each writer that spoke
+        self.copied: set[str] = set()  # writers of whom there is a clone
 
     def current(self, since: float, until: float) -> Iterator[State]:
         """The heads that were current at some moment of an interval, the newest first."""
@@ -88,11 +92,14 @@ class WatchedWriter(Writer):
     """A writer that notes every identity it takes, call by call."""
 
     call: Call | None = None
+    spoken: dict[str, VirtualMachine] | None = None  # of all writers
 
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
         request = super().identify(ops, state)
         if self.call is not None:
             self.call.identities.append(request.identity)
+        if self.spoken is not None and isinstance(self.machine, VirtualMachine):
+            self.spoken[request.env] = self.machine
         return request
 
 
@@ -103,7 +110,7 @@ def watched_reductions(ledger: Ledger) -> Iterator[None]:
     def watched(state: State, requests: Sequence[Request], context: Context, **options: Any) -> Reduction:
         reduction = reduce(state, requests, context, **options)
         ledger.batches[context.commit] = Batch(
-            state, tuple(requests), reduction, options.get("listed", False)
+            state, tuple(requests), reduction, options.get("listed", False), ledger.clock()
         )
         return reduction
 

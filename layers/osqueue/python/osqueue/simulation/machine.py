@@ -31,12 +31,24 @@ class VirtualMachine(Machine):
         self.drift = drift  # and how much faster than time both clocks run (0.0001: 100 ppm)
         self._random = source(seed, "machine", name)
         self._up_seconds = self._random.random() * 1e6  # nobody's monotonic clock starts with another's
+        self.blind = False  # did both clocks ever stand still, which nothing on the machine can tell?
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.skew_ms + int(self.world.now * 1000 * (1 + self.drift))
 
     def monotonic(self) -> float:
         return self._up_seconds + self.world.now * (1 + self.drift)
+
+    def step(self, ms: int) -> None:
+        """Somebody sets the wall clock."""
+        self.skew_ms += ms
+
+    def suspend(self, seconds: float, *, wall: bool) -> None:
+        """Stand still for a while: the monotonic clock does not count it; ``wall``: nor does the wall clock."""
+        self._up_seconds -= seconds
+        if wall:
+            self.skew_ms -= int(seconds * 1000)
+            self.blind = True
 
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody blocks in the simulator: a flow yields Sleep")
@@ -54,4 +66,5 @@ class VirtualMachine(Machine):
         """The machine of a restored snapshot: the same clocks, other entropy."""
         twin = VirtualMachine(self.world, name, seed, self.skew_ms, self.drift)
         twin._up_seconds = self._up_seconds
+        twin.blind = self.blind
         return twin

@@ -15,6 +15,7 @@ from ..stores.base import (
     Delete,
     DeleteIfMatch,
     Failed,
+    Found,
     Get,
     List,
     Put,
@@ -50,9 +51,13 @@ class Network:
         world, faults = self.world, self.world.faults
         self.requests[type(request).__name__] += 1
         there, back = self._ways(request)
+        there += self._seconds(getattr(request, "body", b""))
+        if isinstance(request, Get | List | Put) and world.happens("slow", faults.slow):
+            back += world.chance.uniform(0.0, faults.slow_seconds_max)
 
         def answer(reply: Reply) -> None:
-            world.after(back, lambda: deliver(reply))
+            size = self._seconds(reply.body) if isinstance(reply, Found) else 0.0
+            world.after(back + size, lambda: deliver(reply))
 
         def lose(reply: Reply) -> None:
             world.after(faults.timeout_seconds, lambda: deliver(_LOST))
@@ -72,6 +77,11 @@ class Network:
         world.after(there, lambda: self._arrive(request, lose if reply_lost else answer))
         if not isinstance(request, Get | List) and world.happens("duplicate", faults.duplicate):
             world.after(there + world.long_while(), lambda: self._arrive(request, _ignore))
+
+    def _seconds(self, body: bytes) -> float:
+        """How long so many bytes take on their way."""
+        rate = self.latency.bytes_per_second
+        return len(body) / rate if rate else 0.0
 
     def _ways(self, request: Request) -> tuple[float, float]:
         """Seconds to the effect, and from there to the reply."""

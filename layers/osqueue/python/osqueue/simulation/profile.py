@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Latency(Struct, frozen=True):
@@ -16,6 +17,7 @@ class Latency(Struct, frozen=True):
     swap_high: float = 68.0  # … up to this
     swaps_per_second: float = 15.0  # and one key takes no more of them than this; 0: no such limit
     sigma: float = 0.25  # of the logarithm
+    bytes_per_second: float = 0.0  # of bodies, on top of all this; 0: they take no time
     parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
 
 
@@ -23,6 +25,7 @@ S3 = Latency()
 S3_EXPRESS = Latency(
     get=4.0, put=7.0, list=7.0, delete=7.0, swap_low=13.0, swap_high=15.0, swaps_per_second=70.0
 )
+SLOW_BYTES = Latency(bytes_per_second=50_000.0)
 
 
 class Faults(Struct, frozen=True):
@@ -35,10 +38,17 @@ class Faults(Struct, frozen=True):
     duplicate: float = 0.0  # a write takes effect again, perhaps much later
     freeze: float = 0.0  # the client stands still between two steps
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
+    suspend: float = 0.0  # the client's machine stands still, and so does its monotonic clock
+    step: float = 0.0  # the client's wall clock is set
+    slow: float = 0.0  # the answer of a read, or of a plain write, takes very long
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
+    suspend_seconds_max: float = 7200.0
+    stops_wall: float = 0.2  # of suspensions: the wall clock stands still as well
+    step_ms_max: int = 24 * 3_600_000  # forth or back
+    slow_seconds_max: float = 20.0  # of a slow answer
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 
@@ -63,6 +73,7 @@ class Clients(Struct, frozen=True):
     skew_ms_max: int = 2 * 3_600_000
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
+    store_ahead_ms: int = 0  # the store's clock
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
 
@@ -105,6 +116,15 @@ TIGHT = {
     "DEAD_TTL_MS_DEFAULT": 300_000,
     "BACKOFF_CAP_MS": 20_000,
     "LANES_MAX": 6,
+}
+
+CAPS = {
+    "INTENTS_PER_COMMIT_MAX": 6,
+    "INTENT_BYTES_PER_COMMIT_MAX": 1_500,
+    "LIST_KEYS_MAX": 5,
+    "LISTS_PER_LOOK_MAX": 4,
+    "SETTLED_PER_DELETE_MAX": 4,
+    "SESSIONS_BYTES_MAX": 4_000,
 }
 
 ROUGH = Faults(
@@ -204,6 +224,34 @@ PROFILES = {
             limits={"EXPIRED_KNOWN_MS": 60_000},
             faults=ROUGH,
             clients=Clients(producers=8, workers=8, pause_seconds=0.5),
+        ),
+        Profile(
+            "caps",  # more is announced than one commit takes, one listing tells and one deletion removes
+            limits=TIGHT | CAPS,
+            ordered=True,
+            clients=Clients(producers=14, workers=14, bulk=0, pause_seconds=0.2, rounds=8),
+        ),
+        Profile(
+            "pages",  # the same where everything fails, and large bodies and listings take long
+            limits=TIGHT | CAPS,
+            faults=replace(ROUGH, slow=0.01),
+            clients=Clients(producers=10, workers=10, bulk=0, pause_seconds=0.3, rounds=12),
+            latency=SLOW_BYTES,
+        ),
+        Profile(
+            "clocks",  # machines stand still, are days early or late, are set right and wrong; reads take long
+            limits=TIGHT | {"SESSION_IDLE_MS_MIN": 120_000, "SESSIONS_BYTES_MAX": 1_200},
+            faults=Faults(
+                lost=0.01,
+                late=0.003,
+                duplicate=0.01,
+                crash=0.004,
+                suspend=0.012,
+                step=0.01,
+                slow=0.03,
+                delay_seconds_max=60,
+            ),
+            clients=Clients(skew_ms_max=5 * 24 * 3_600_000, store_ahead_ms=24 * 3_600_000, pause_seconds=4.0),
         ),
         Profile(
             "shared",  # callers share a Queue object, and leave; nothing else fails

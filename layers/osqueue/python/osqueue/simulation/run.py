@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from uuid import UUID
 
 from msgspec import Struct
 
 from .. import archive, ids
 from ..commit.effects import Flow
-from ..core import wire
 from ..core.history import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
 from ..errors import OsqueueError
@@ -29,6 +28,7 @@ from .machine import VirtualMachine, source
 from .network import Network
 from .profile import Faults, Profile
 from .promises import Promises
+from .releases import Release, both_read
 from .shelves import Record
 from .tight import limited
 from .truth import Truth
@@ -65,7 +65,8 @@ class Report(Struct):
 
 def simulate(seed: int, profile: Profile) -> Report:
     """One run. A violation ends it and stands in the report."""
-    with limited(profile.limits), _reads_newer(), virtual_threads(), watched_flights():
+    releases = both_read() if profile.clients.upgrade else nullcontext()
+    with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
         with watched_reductions(run.ledger):
             try:
@@ -79,23 +80,6 @@ def simulate(seed: int, profile: Profile) -> Report:
         return run.finished()
 
 
-@contextmanager
-def _reads_newer() -> Iterator[None]:
-    """The checks read every format there is in a run."""
-    before = (wire.FORMATS_READ, wire.FORMAT)
-    _speak((1, 2), 1)
-    try:
-        yield
-    finally:
-        _speak(*before)
-
-
-def _speak(reads: tuple[int, ...], writes: int) -> None:
-    """Let the code be of a release that reads and writes these formats."""
-    for name, value in (("FORMATS_READ", reads), ("FORMAT", writes)):
-        setattr(wire, name, value)
-
-
 class Run:
     """Everything of one run."""
 
@@ -105,7 +89,7 @@ class Run:
             profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter()
         )
         self.world = World(f"{profile.name}/{seed}", profile.faults)
-        self.truth = Truth(self.world)
+        self.truth = Truth(self.world, profile.clients.store_ahead_ms)
         self.network = Network(self.world, self.truth, profile.latency)
         self.world.now = profile.begin_seconds
         self.loads = Loads(self.truth)
@@ -120,7 +104,7 @@ class Run:
         self.hosts: list[Host] = []
         self.clones = 0
         self.dice = source(seed, "run")
-        self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
+        self.switch_seconds = 60.0  # when the newer release of an upgrade writes its format
 
     def _watched(self, shard: int) -> Invariants:
         return Invariants(
@@ -167,7 +151,8 @@ class Run:
             self.world,
             self.network.send,
             self._program(client, role, newer),
-            stage=self._release(newer),
+            machine=client.machine,
+            stage=lambda: self._release(newer),
             died=died,
         )
         self.processes.append(process)
@@ -189,8 +174,10 @@ class Run:
                 self.world.injected["clone"] += 1
                 self.start(client.clone(), lambda twin: twin.work(1.0), newer=newer)
 
-    def _release(self, newer: bool) -> Callable[[], _Stage]:
-        return lambda: _Stage(newer, newer and self.world.now > self.switch_seconds)
+    def _release(self, newer: bool) -> AbstractContextManager[None]:
+        if not self.profile.clients.upgrade:
+            return nullcontext()
+        return Release(newer, newer and self.world.now > self.switch_seconds)
 
     # ── The course of a run ──────────────────────────────────────────────────
     def work(self) -> None:
@@ -376,17 +363,3 @@ class Run:
                 for code, count in outcome.runs:
                     report.codes[f"{type(op).__name__} {Code(code).name}"] += count
         return report
-
-
-class _Stage:
-    """While a client steps, the release it runs: what it can read, and what it writes."""
-
-    def __init__(self, newer: bool, switched: bool) -> None:
-        self._read = (1, 2) if newer else (1,)
-        self._write = 2 if switched else 1
-
-    def __enter__(self) -> None:
-        _speak(self._read, self._write)
-
-    def __exit__(self, *_: object) -> None:
-        _speak((1, 2), 1)

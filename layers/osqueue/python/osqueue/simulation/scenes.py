@@ -13,6 +13,8 @@ from .. import limits, orphans
 from ..archive import ROOT as ARCHIVE
 from ..batches import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, Sleep
+from ..commit.protocol import BARGE_MS
+from ..core.intents import announced
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
 from ..errors import OsqueueError
 from ..ids import FOLDER as IDS
@@ -22,7 +24,7 @@ from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMat
 from ..turns import SLICES
 from .clients import Book, Client
 from .invariants import Invariants
-from .ledger import Ledger, WatchedWriter, watched_reductions
+from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import Loader
 from .loads import Loads
 from .machine import VirtualMachine
@@ -35,6 +37,8 @@ from .world import World
 QUEUE = "scene"
 ROOT = root_of(QUEUE, 0)
 STEP_SECONDS = 0.01  # that every request takes
+CROWD = 100  # writers
+IN_LINE_SECONDS_MAX = 0.4  # for the turn of somebody who is alone
 FORGOTTEN_SECONDS = 400.0  # by then nobody remembers a job whose result lived for a second
 
 Wish = Callable[[Effect], bool]
@@ -194,6 +198,11 @@ def head_read(effect: Effect) -> bool:
     return isinstance(effect, Get) and effect.key == f"{ROOT}head" and effect.unless is None
 
 
+def intent_written(effect: Effect) -> bool:
+    """A request is about to be announced."""
+    return isinstance(effect, Put) and effect.key.startswith(announced(ROOT))
+
+
 def part_written(effect: Effect) -> bool:
     """A part of the archive is about to be written."""
     return isinstance(effect, Put) and effect.key.startswith(ARCHIVE)
@@ -326,6 +335,44 @@ def refused_and_resumed(stage: Play) -> Any:
     return other.run(other.load("b", "x", "y"))
 
 
+def announced_and_gone(stage: Play) -> Any:
+    """A writer announces its request and is gone; another one commits without a pause, and nobody else is there."""
+    slow, quick = map(stage.actor, ("slow", "quick"))
+    quick.run(quick.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.commit(Configure(paused=True)), head_swap)
+    quick.run(quick.commit(Configure(backoff_base_ms=8)))
+    slow.go_on(intent_written)
+    slow.go_on(lambda effect: True)
+    for turn in range(3 * BARGE_MS // int(STEP_SECONDS * 1000)):
+        quick.run(quick.commit(Configure(backoff_base_ms=10 + turn)))
+    state = stage.invariants.state
+    return state is not None and state.settings.paused
+
+
+def the_crowd_has_gone(stage: Play) -> Any:
+    """A crowd announces its requests and is gone once they are in; the next one draws lots with nobody."""
+    with limited({"SESSIONS_BYTES_MAX": limits.SESSIONS_BYTES_MAX + CROWD * 100}):
+        return _alone_after(stage)
+
+
+def _alone_after(stage: Play) -> Any:
+    last = stage.actor("last")
+    last.run(last.commit(Configure(backoff_base_ms=7)))
+    crowd = [stage.actor(f"one of {at}") for at in range(CROWD)]
+    for one in crowd:
+        one.stop_at(one.commit(Sweep(flush=True), Configure(backoff_base_ms=9)), head_swap)
+    last.run(last.commit(Configure(backoff_base_ms=8)))
+    for one in crowd:
+        one.go_on(intent_written)
+        one.go_on(lambda effect: True)
+    last.run(last.client.call(Configure(backoff_base_ms=10), look=True))
+    began = stage.world.now
+    last.run(last.commit(Configure(backoff_base_ms=11)))
+    if (seconds := stage.world.now - began) > IN_LINE_SECONDS_MAX:
+        raise Violation(f"invariant 9: a writer stood in line for {seconds:.1f} s, and nobody was before it")
+    return seconds
+
+
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -343,4 +390,6 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "died between its writes": died_between_its_writes,
     "swept while another helps": swept_while_another_helps,
     "refused and resumed": refused_and_resumed,
+    "announced and gone": announced_and_gone,
+    "the crowd has gone": the_crowd_has_gone,
 }

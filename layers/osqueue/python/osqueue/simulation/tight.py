@@ -9,6 +9,7 @@ from types import ModuleType
 from .. import batches, bulk, garbage, limits, staging
 from ..commit import protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
+from . import truth
 
 # `core.reduce` names a module and its function alike, so these are found where they are used.
 _MODULES = (
@@ -26,6 +27,7 @@ _MODULES = (
     staging,
     batches,
     bulk,
+    truth,
     garbage,
 )
 

@@ -1,10 +1,10 @@
-"""The store as it really is: objects whose versions never repeat, and a clock that tells whole seconds."""
+"""The store as it really is: objects whose versions are those of their bytes, and a clock that tells whole seconds."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
 from collections.abc import Callable
+from hashlib import blake2b
 
 from ..stores.base import (
     LIST_KEYS_MAX,
@@ -31,14 +31,19 @@ Mourner = Callable[[str], None]  # told of a deletion after it happened: key
 Watcher = Callable[[Request, str, bytes], None]  # told of a write after it happened: request, key, body
 
 
+def version_of(body: bytes) -> str:
+    """Equal for equal bytes, as the ETags of S3 are."""
+    return blake2b(body, digest_size=16).hexdigest()
+
+
 class Truth:
     """Strongly consistent, as S3 is: a reply describes the one moment at which the request took effect."""
 
-    def __init__(self, world: HasTime) -> None:
+    def __init__(self, world: HasTime, ahead_ms: int = 0) -> None:
         self._world = world
+        self._ahead_ms = ahead_ms  # of its clock
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
-        self._versions: Counter[str] = Counter()  # writes of each key, deletions do not start it again
         self.watchers: list[Watcher] = []
         self.mourners: list[Mourner] = []
 
@@ -82,7 +87,7 @@ class Truth:
 
     def fingerprint(self) -> int:
         """The whole content as one number, so that two moments can be told to be the same."""
-        return hash(tuple((key, self._objects[key].version, self._objects[key].body) for key in self._keys))
+        return hash(tuple((key, self._objects[key].version) for key in self._keys))
 
     def seconds(self) -> float:
         """Virtual time."""
@@ -90,7 +95,7 @@ class Truth:
 
     def clock_ms(self) -> int:
         """The store's own time."""
-        return EPOCH_MS + int(self._world.now * 1000)
+        return EPOCH_MS + self._ahead_ms + int(self._world.now * 1000)
 
     def _get(self, request: Get, found: Found | None) -> Reply:
         if found is None:
@@ -104,8 +109,7 @@ class Truth:
         return Found(found.body[start:end], found.version, found.modified_ms)
 
     def _write(self, request: Request, key: str, body: bytes) -> Reply:
-        self._versions[key] += 1
-        version = f"{key}#{self._versions[key]}"
+        version = version_of(body)
         if key not in self._objects:
             insort(self._keys, key)
         self._objects[key] = Found(body, version, self.clock_ms() // 1000 * 1000)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..commit.effects import All, Effect, Sleep
 from ..stores.base import Reply, Request
-from .machine import source
+from .machine import VirtualMachine, source
 from .profile import Faults
 
 EVENTS_MAX = 300_000  # five times what a run takes; one with more is not going anywhere
@@ -70,6 +70,10 @@ class World:
         """The same for a client that stands still."""
         return self._while(self.faults.freeze_seconds_max or self.faults.delay_seconds_max)
 
+    def suspend_while(self) -> float:
+        """The same for a machine."""
+        return self._while(self.faults.suspend_seconds_max)
+
     def _while(self, high: float) -> float:
         low = 0.1
         return float(low * (high / low) ** self.chance.random())
@@ -84,6 +88,7 @@ class Process:
         send: Callable[[Request, Deliver], None],
         program: Program,
         *,
+        machine: VirtualMachine | None = None,
         stage: Callable[[], AbstractContextManager[None]] = nullcontext,
         died: Callable[[], None] = lambda: None,
     ) -> None:
@@ -91,6 +96,7 @@ class Process:
         self.alive = True
         self._send = send
         self._program = program
+        self._machine = machine
         self._stage = stage  # entered for every step: which release this client runs
         self._died = died
 
@@ -111,10 +117,21 @@ class Process:
         except StopIteration:
             self.alive = False
             return
-        if self.world.happens("freeze", self.world.faults.freeze):
-            self.world.after(self.world.freeze_while(), lambda: self._perform(effect))
+        self._stand_still(lambda: self._perform(effect))
+
+    def _stand_still(self, action: Callable[[], None]) -> None:
+        """Go on, after whatever befalls the client and its machine meanwhile."""
+        world, faults, machine = self.world, self.world.faults, self._machine
+        if machine is not None and world.happens("step", faults.step):
+            machine.step(world.chance.randint(-faults.step_ms_max, faults.step_ms_max))
+        if machine is not None and world.happens("suspend", faults.suspend):
+            seconds = world.suspend_while()
+            machine.suspend(seconds, wall=world.happens("suspend unnoticed", faults.stops_wall))
+            world.after(seconds, action)
+        elif world.happens("freeze", faults.freeze):
+            world.after(world.freeze_while(), action)
         else:
-            self._perform(effect)
+            action()
 
     def _perform(self, effect: Effect) -> None:
         if not self.alive:
@@ -146,7 +163,4 @@ class Process:
             self._send(request, partial(arrive, position))
 
     def _resume(self, reply: Any) -> None:
-        if self.world.happens("freeze", self.world.faults.freeze):
-            self.world.after(self.world.freeze_while(), lambda: self._step(reply))
-        else:
-            self._step(reply)
+        self._stand_still(lambda: self._step(reply))

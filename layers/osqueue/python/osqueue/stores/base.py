@@ -1,7 +1,8 @@
 """The store port: seven small operations on named bytes, as data and as methods.
 
 Everything durable goes through this port. A store keeps *objects*: a key, a body, and a **version
-token** that is different after every write, even when the same bytes are written again.
+token** that changes whenever the bytes do. Equal bytes may have equal tokens, as on S3, so an object
+whose tokens must never repeat begins with something that never does.
 
 A request is a value (``Get``, ``PutIfMatch``, …) and so is its reply, because the commit protocol is a
 generator that yields requests and receives replies: a blocking driver, an async driver and the simulator

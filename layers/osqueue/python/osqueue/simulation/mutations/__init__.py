@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from . import (
     afterlife,
+    announcing,
     bulks,
+    clocks,
     commits,
     crowds,
     shared,
+    upgrades,
     upkeep,
 )
 from .control import Control
 
 THEMES = (
     afterlife,
+    announcing,
     bulks,
+    clocks,
     commits,
     crowds,
     shared,
+    upgrades,
     upkeep,
 )
 CONTROLS: tuple[Control, ...] = tuple(control for theme in THEMES for control in theme.CONTROLS)
