@@ -19,6 +19,7 @@ NAMES = (
     "writers",
     "contention",
     "depth",
+    "cancel",
     "bulk",
     "waiting",
     "archive",

@@ -14,7 +14,7 @@ from . import finished, limits, segments
 from .backup import recent
 from .commit.effects import Flow, together
 from .core.ops import RaiseGcFloor
-from .core.state import Body, Span, State, Table, jobs_in_memory
+from .core.state import Body, Span, State, Table, beside, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
@@ -112,6 +112,8 @@ class Named:
             self.names |= _in_memory(each)
         known = {pointer.name for pointer in current}
         past = {pointer.name: pointer for each in older for pointer in _pointers(each)}
+        for each in older:
+            self.names.update(*map(beside, _pointers(each)))
         wanted = [*current, *(pointer for name, pointer in past.items() if name not in known)]
         errors = yield from together([self._follow(pointer) for pointer in wanted])
         trouble: OsqueueError | None = None
@@ -123,6 +125,7 @@ class Named:
 
     def _follow(self, pointer: Span | Table) -> Flow[OsqueueError | None]:
         """Add what is at or below a pointer; what keeps it from that."""
+        self.names |= beside(pointer)  # under one name there may be several, each with another vector
         if pointer.name in self._seen:
             return None
         self.names.add(pointer.name)

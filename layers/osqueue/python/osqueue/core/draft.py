@@ -268,6 +268,10 @@ class Draft:
         insort(self.delayed, job, key=due_order)
         self.delayed_bytes += weight(job)
 
+    def exchange_delayed(self, at: int, replacement: Span | None) -> None:
+        """Put another span, or none, in the place of one of delayed jobs."""
+        self.delayed_spans[at : at + 1] = [] if replacement is None else [replacement]
+
     def undelay(self, key: bytes) -> Job | None:
         """Take a delayed job out of the window."""
         for at, job in enumerate(self.delayed):

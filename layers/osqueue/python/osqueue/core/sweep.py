@@ -13,7 +13,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from .. import limits
-from .backlog import need_of
+from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
 from .state import (
     CANCELLED,
@@ -108,11 +108,10 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
     It is now, unless a block that has not been read, or the limit of one commit, stands in the way.
     """
     spans: list[Span | None] = list(draft.delayed_spans)
-    unreadable = draft.context.unreadable  # these wait until they are restored; the others go on
     fronts = [
         (span.due_ms, at)
         for at, span in enumerate(draft.delayed_spans)
-        if span.due_ms <= draft.now and (span.name, span.offset) not in unreadable
+        if span.due_ms <= draft.now and not _is_unreadable(draft, span)
     ]
     heapify(fronts)
     due: list[Job] = []
@@ -121,11 +120,11 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
         first, at = fronts[0]
         span = spans[at]
         assert span is not None
-        block = draft.blocks.get((span.name, span.offset))
-        if (span.name, span.offset) in unreadable:
+        block, deleted = draft.blocks.get((span.name, span.offset)), deleted_from(span, draft.blocks)
+        if _is_unreadable(draft, span):
             heappop(fronts)
             continue
-        if not isinstance(block, Block):
+        if not isinstance(block, Block) or deleted is None:
             until = first - 1
             for _, other in fronts:
                 _need_front(draft, spans[other])
@@ -135,31 +134,39 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
             break
         heappop(fronts)
         limit = fronts[0][0] if fronts else draft.now
-        taken = list(takewhile(lambda job: job.due_ms <= limit, block.jobs[span.skip :]))  # noqa: B023 - used up here
+        passed = sum(1 for _ in takewhile(lambda job: job.due_ms <= limit, block.jobs[span.skip :]))  # noqa: B023 - used up here
+        taken = deleted.keep(span.offset, block, span.skip, span.skip + passed)
         due.extend(job for job in taken if job.key not in draft.tombstones)
         draft.tombstones.difference_update(job.key for job in taken)
-        draft.changed |= bool(taken)
-        rest = spans[at] = _after(span, block, len(taken))
+        draft.changed |= bool(passed)
+        rest = spans[at] = _after(span, block, passed, taken)
         if rest is not None and rest.due_ms <= draft.now:
             heappush(fronts, (rest.due_ms, at))
     draft.delayed_spans = [span for span in spans if span is not None]
     return due, until
 
 
+def _is_unreadable(draft: Draft, span: Span) -> bool:
+    """Such a span waits until it is restored; the others go on."""
+    return any(need.place in draft.context.unreadable for need in needs_of(span))
+
+
 def _need_front(draft: Draft, span: Span | None) -> None:
-    if span is not None and (span.name, span.offset) not in draft.blocks:
-        draft.need(need_of(span))
+    for need in () if span is None else needs_of(span):
+        if need.place not in draft.blocks:
+            draft.need(need)
 
 
-def _after(span: Span, block: Block, taken: int) -> Span | None:
-    """A delayed span once ``taken`` more jobs of its next block are gone."""
-    gone = block.jobs[span.skip : span.skip + taken]
+def _after(span: Span, block: Block, passed: int, taken: Sequence[Job]) -> Span | None:
+    """A delayed span once ``passed`` more jobs of its next block lie behind; ``taken`` were still to come."""
+    if len(taken) == span.count:
+        return None
     left = replace(
         span,
-        count=span.count - taken,
-        keysum=(span.keysum - keysums(gone)) & KEYSUM_MASK,
-        failing=span.failing - sum(delayed_state(job) == FAILING for job in gone),
-        skip=span.skip + taken,
+        count=span.count - len(taken),
+        keysum=(span.keysum - keysums(taken)) & KEYSUM_MASK,
+        failing=span.failing - sum(delayed_state(job) == FAILING for job in taken),
+        skip=span.skip + passed,
     )
     if left.skip < len(block.jobs):
         return replace(left, due_ms=block.jobs[left.skip].due_ms)
