@@ -20,6 +20,7 @@ NAMES = (
     "contention",
     "depth",
     "cancel",
+    "due",
     "bulk",
     "waiting",
     "archive",
