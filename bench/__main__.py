@@ -19,6 +19,8 @@ NAMES = (
     "writers",
     "contention",
     "depth",
+    "cancel",
+    "due",
     "bulk",
     "waiting",
     "archive",

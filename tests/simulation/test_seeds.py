@@ -87,7 +87,7 @@ def test_a_run_of_wrong_clocks_suspends_machines_and_sets_their_clocks() -> None
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:
     report = simulate(10, PROFILES["names"])
     assert report.violation == ""
-    assert report.ids > 30
+    assert report.ids > 20
     assert report.freed > 3
     assert report.passes > 30
     assert {

@@ -11,6 +11,7 @@ import pytest
 from osqueue import limits
 from osqueue.clock import Machine
 from osqueue.commit.reader import decode_need
+from osqueue.core.deletions import NONE, decode_vector
 from osqueue.core.draft import Context
 from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
@@ -42,13 +43,13 @@ from osqueue.core.tables import decode_index as decode_tables
 from osqueue.core.tables import decode_rows
 from osqueue.core.wire import (
     Footer,
-    decode_blocks,
     decode_footer,
     decode_head,
     decode_index,
     encode_head,
 )
 from osqueue.errors import Damaged
+from osqueue.segments import remaining
 
 NOON_MS = 1_800_000_000_000
 
@@ -224,8 +225,9 @@ class Shard:
         if span.level:
             jobs = [job for child in decode_index(data, span.name) for job in self.inside(child)]
         else:
-            blocks = decode_blocks(data[span.offset :], span.length, span.name)
-            jobs = [job for _, block in blocks for job in block.jobs][span.skip :]
+            vector = span.vector
+            deleted = NONE if vector is None else decode_vector(self.objects[vector.name], vector.name)
+            jobs = remaining(span, data[span.offset :], deleted)
         assert len(jobs) == span.count
         assert keysums(jobs) == span.keysum
         assert all(span.first <= job.key <= span.last for job in jobs)

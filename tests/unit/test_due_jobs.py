@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import random
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from osqueue import Queue, limits
+from osqueue.core.draft import Object
 from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
 from osqueue.core.state import Span
 from osqueue.core.sweep import LANE_WAIT_MS
+from osqueue.core.wire import Footer, decode_blocks, decode_footer
 from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -116,6 +123,101 @@ def test_neither_their_segments_nor_the_head_grow_while_they_wait(shard: Any) ->
         assert shard.head_bytes_most < 5_000
         assert sum(span.count for span in shard.state.delayed.spans) + len(shard.state.delayed.jobs) == 600
         shard.check()
+
+
+# ── More of them than the head holds ─────────────────────────────────────────
+TIGHT = {
+    "READY_BYTES_MAX": 1_600,
+    "TAIL_BYTES_MAX": 1_200,
+    "DELAYED_BYTES_MAX": 600,
+    "BLOCK_BYTES_MAX": 400,
+    "FINISHED_BYTES_MAX": 4_000,
+}
+
+
+@pytest.fixture
+def tight() -> Iterator[None]:
+    with limited(TIGHT):
+        yield
+
+
+def crowded(shard: Any) -> list[bytes]:
+    """A shard whose head is full of jobs that became due, and more of them are; all of them, by due time."""
+    keys = [key for at in range(20) for key in shard.enqueue(10, delay_ms=60_000 + at)]
+    shard.now += 120_000
+    sweep(shard, 4)
+    assert shard.state.lanes[0].backlog.tail
+    assert shard.state.delayed.spans
+    return keys
+
+
+def test_all_who_try_one_commit_spill_the_same_for_due_jobs(tight: None, shard: Any) -> None:
+    crowded(shard)
+    spilled = False
+    for _ in range(12):
+        others = [copy.deepcopy(shard) for _ in range(3)]
+        for at, other in enumerate(others):
+            other.chance = random.Random(at)
+            other.now += 7 * at
+        for turn in others, [shard]:
+            for at, each in enumerate(turn):
+                each.apply(Enqueue((each.new(bytes(at)),)), env=f"w{at}")
+        written = [{item.name for item in each.last.objects} for each in (shard, *others)]
+        assert written == [written[0]] * len(written)
+        spilled |= bool(written[0])
+        if not shard.state.delayed.spans:
+            break
+    assert spilled
+
+
+def test_no_commit_spills_what_it_has_promoted(tight: None, shard: Any) -> None:
+    crowded(shard)
+    promoted = 0
+    while shard.state.delayed.spans:
+        told = len(shard.events)
+        sweep(shard)
+        due = {event.key for event in shard.events[told:] if event.cause == "due"}
+        promoted += len(due)
+        spilled = {
+            job.key
+            for item in shard.last.objects
+            for _, block in decode_blocks(item.body, _first(item), item.name)
+            for job in block.jobs
+        }
+        assert due
+        assert not due & spilled
+    assert promoted > 50
+
+
+def _first(item: Object) -> int:
+    footer = decode_footer(item.body, item.name)
+    assert isinstance(footer, Footer)
+    return footer.blocks[0].length
+
+
+def test_more_due_jobs_than_the_head_holds_come_in_the_order_of_their_due_times(
+    tight: None, shard: Any
+) -> None:
+    keys = [shard.enqueue(1, delay_ms=60_000 + 3 * at)[0] for at in range(150)]
+    shard.now += 120_000
+    got: list[bytes] = []
+    while leases := shard.claim(7):
+        got += [lease.job.key for lease in leases]
+        shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
+    assert got == keys
+
+
+def test_due_jobs_of_a_lane_that_nobody_works_for_keep_no_others_waiting(tight: None, shard: Any) -> None:
+    idle = [key for at in range(20) for key in shard.enqueue(10, kind="idle", delay_ms=60_000 + at)]
+    urgent = shard.enqueue(5, kind="busy", priority=0, delay_ms=60_100)
+    shard.now += 120_000
+    claims = 0
+    got: list[bytes] = []
+    while len(got) < len(urgent):
+        claims += 1
+        got += [lease.job.key for lease in shard.claim(5, kinds=("busy",))]
+        assert claims <= len(idle) * 90 // (TIGHT["TAIL_BYTES_MAX"] // 4)
+    assert got == urgent
 
 
 class Counted(WrappedStore):

@@ -22,7 +22,7 @@ from . import finished, limits, segments
 from .backup import recent
 from .commit.effects import Flow, together
 from .core.ops import RaiseGcFloor
-from .core.state import Body, Span, State, Table, jobs_in_memory
+from .core.state import Body, Span, State, Table, beside, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
@@ -142,8 +142,12 @@ class _Walk:
     def _follow(self, pending: list[Span | Table], met: set[str], *, missed: bool) -> Flow[None]:
         """Spare what is at or below pointers that were not ``met`` yet. ``missed``: all of it must be there."""
         while pending and self.names:
-            group = {each.name: each for each in pending[-READS_AT_ONCE:] if each.name not in met}
+            chunk = pending[-READS_AT_ONCE:]
             del pending[-READS_AT_ONCE:]
+            self.names.difference_update(
+                *map(beside, chunk)
+            )  # several of one name may each have another vector
+            group = {each.name: each for each in chunk if each.name not in met}
             met.update(group)
             self.names.difference_update(group)
             found = yield from together([self._below(each) for each in group.values()])

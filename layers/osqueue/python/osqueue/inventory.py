@@ -16,7 +16,7 @@ from .commit.effects import Flow
 from .core.audit import spans_of
 from .core.intents import announced
 from .core.restore import names_in_head
-from .core.state import Finished, Span, State, Table
+from .core.state import Finished, Span, State, Table, beside
 from .core.tables import FOLDER as TABLES
 from .core.tables import decode_rows, encode_table
 from .core.wire import Footer, decode_footer
@@ -97,11 +97,13 @@ def walk(root: str, state: State, deep: bool) -> Flow[Walk]:
 
 def _span(root: str, span: Span, deep: bool, met: Walk) -> Flow[None]:
     met.names.add(span.name)
+    met.names |= beside(span)
     try:
         if span.level:
             below = yield from segments.children(root, span)
         else:
             below = ()
+            yield from segments.deleted_from(root, span)
             met.names.update((yield from segments.footer(root, span)).bodies)
             if deep:
                 yield from segments.whole(root, span)

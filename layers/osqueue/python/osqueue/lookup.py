@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from . import finished
-from .commit.effects import Flow, Sleep
+from .commit.effects import Flow, Sleep, together
 from .core import state as stored
 from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
 from .errors import NotFound, Unavailable
@@ -55,9 +55,9 @@ def look_many(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[byt
     found = _in_head(state, keys)
     gone = set(state.tombstones)
     for spans, place_of in _sections(state):
-        for span in spans:
-            left = [key for key in keys if key not in found and key not in gone]
-            for key, place in (yield from find_many(root, span, left)).items():
+        left = [key for key in keys if key not in found and key not in gone]
+        for places in (yield from together([find_many(root, span, left) for span in spans])):
+            for key, place in places.items():
                 found[key] = Sighting(place_of(place.job), place.job, place=place)
     over = yield from finished.find_many(root, state.tables, [key for key in keys if key not in found])
     for key, kept in over.items():

@@ -5,19 +5,23 @@ Everything here reads immutable objects named by a committed head, so what is re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 from zlib import crc32
 
 from msgspec import Struct
 
-from .commit.effects import All, Flow, Sleep
+from .commit.effects import All, Flow, Sleep, together
+from .core.deletions import NONE, Deleted, decode_vector
+from .core.directory import blocks_of, page_of
 from .core.state import Body, Content, Job, Span
-from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index
+from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index, unframe
 from .errors import Damaged, NotFound, OsqueueError, Unavailable
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, Missing
 
 FOOTER_BYTES_GUESS = 16 * 1024
+FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where a directory tells of keys
 READS_AT_ONCE = 32
 READ_TRIES = 3  # of a payload, or of what lies behind a head, before it is told as unavailable
 READ_PAUSE_SECONDS = 0.1
@@ -97,7 +101,7 @@ def children(root: str, span: Span) -> Flow[tuple[Span, ...]]:
 
 def footer(root: str, span: Span) -> Flow[Footer]:
     """A segment's footer."""
-    guess = min(FOOTER_BYTES_GUESS, span.size)
+    guess = min(FOOTER_DELAYED_BYTES_GUESS if span.due_ms else FOOTER_BYTES_GUESS, span.size)
     while True:
         data = yield from read_range(root, span.name, span.size - guess, guess)
         found = decode_footer(data, span.name)
@@ -116,11 +120,20 @@ def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
     raise Damaged(f"{span.name} is shorter than its footer says. See docs/operations.md.")
 
 
+def deleted_from(root: str, span: Span) -> Flow[Deleted]:
+    """Which jobs of a segment are not to come although they lie in it."""
+    if span.vector is None:
+        return NONE
+    name = span.vector.name
+    return decode_vector((yield from read_range(root, name, 0, span.vector.size)), name)
+
+
 def front(root: str, span: Span) -> Flow[None]:
     """Read what the next jobs of a span are taken from. Raises as ``block`` and ``children`` do."""
     if span.level:
         yield from children(root, span)
     else:
+        yield from deleted_from(root, span)
         yield from block(root, span, BlockInfo(span.offset, span.length, 0, span.first, span.last))
 
 
@@ -137,11 +150,20 @@ def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
 
 def whole(root: str, span: Span) -> Flow[list[Job]]:
     """Every job still to come in one segment, in order."""
+    deleted = yield from deleted_from(root, span)
     data = yield from read_range(root, span.name, span.offset, span.size - span.offset)
-    jobs = [job for _, each in decode_blocks(data, span.length, span.name) for job in each.jobs]
-    if len(jobs) - span.skip != span.count:
+    jobs = remaining(span, data, deleted)
+    if len(jobs) != span.count:
         raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
-    return jobs[span.skip :]
+    return jobs
+
+
+def remaining(span: Span, data: bytes, deleted: Deleted) -> list[Job]:
+    """Every job still to come in a segment; ``data`` is what of it begins with the next block."""
+    jobs: list[Job] = []
+    for at, each in decode_blocks(data, span.length, span.name):
+        jobs.extend(deleted.keep(span.offset + at, each, 0 if at else span.skip))
+    return jobs
 
 
 def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[Place | None]:
@@ -168,33 +190,55 @@ def _find(root: str, path: tuple[Span, ...], keys: Iterable[bytes]) -> Flow[dict
         for child in (yield from children(root, span)):
             found.update((yield from _find(root, (*path, child), left - found.keys())))
         return found
-    for info in (yield from footer(root, span)).blocks:
-        wanted = {key for key in left - found.keys() if info.first <= key <= info.last}
-        if info.offset >= span.offset and wanted:
-            for index, job in _enumerate(span, info, (yield from block(root, span, info))):
-                if job.key in wanted:
-                    found[job.key] = Place(job, path[0], path, info.offset, index)
+    end = yield from footer(root, span)
+    infos = (yield from _by_pages(root, span, end, left)) if end.pages else _by_ranges(end, left)
+    infos = [info for info in infos if info.offset >= span.offset]
+    blocks = yield from together([block(root, span, info) for info in infos])
+    for info, each in zip(infos, blocks, strict=True):
+        for index, job in enumerate(each.jobs):
+            if job.key in left and (info.offset, index) >= (span.offset, span.skip):
+                found[job.key] = Place(job, path[0], path, info.offset, index)
+    if found:
+        deleted = yield from deleted_from(root, span)
+        return {key: place for key, place in found.items() if not deleted.has(place.offset, place.index)}
     return found
 
 
-def _enumerate(span: Span, info: BlockInfo, found: Block) -> Iterator[tuple[int, Job]]:
-    """The jobs of a block that have not been taken, with their index."""
-    first = span.skip if info.offset == span.offset else 0
-    for index in range(first, len(found.jobs)):
-        yield index, found.jobs[index]
+def _by_ranges(end: Footer, keys: Collection[bytes]) -> list[BlockInfo]:
+    """The blocks that may hold some keys, by the first and the last key of each."""
+    return [info for info in end.blocks if any(info.first <= key <= info.last for key in keys)]
+
+
+def _by_pages(root: str, span: Span, end: Footer, keys: Iterable[bytes]) -> Flow[list[BlockInfo]]:
+    """The same by a segment's directory."""
+    last = end.blocks[-1]
+    begins = list(accumulate(end.pages, initial=last.offset + last.length))
+    wanted: dict[int, list[bytes]] = {}
+    for key in keys:
+        wanted.setdefault(page_of(key, len(end.pages)), []).append(key)
+    pages = yield from together(
+        [read_range(root, span.name, begins[number], end.pages[number]) for number in wanted]
+    )
+    found: set[int] = set()
+    for some, data in zip(wanted.values(), pages, strict=True):
+        rest = unframe(b"OSQK", data, span.name)
+        found.update(*(blocks_of(key, rest) for key in some))
+    return [end.blocks[number] for number in sorted(found)]
 
 
 def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
     """``limit`` jobs of a segment after the first ``skip`` that are still to come."""
     jobs: list[Job] = []
+    deleted = yield from deleted_from(root, span)
     for info in (yield from footer(root, span)).blocks:
         if info.offset < span.offset or len(jobs) >= limit:
             continue
-        left = info.count - (span.skip if info.offset == span.offset else 0)
+        first = span.skip if info.offset == span.offset else 0
+        left = info.count - first - deleted.count(info.offset, first)
         if skip >= left:
             skip -= left
             continue
-        rest = [job for _, job in _enumerate(span, info, (yield from block(root, span, info)))]
+        rest = deleted.keep(info.offset, (yield from block(root, span, info)), first)
         jobs.extend(rest[skip:])
         skip = 0
     return jobs[:limit]

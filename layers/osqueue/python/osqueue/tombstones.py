@@ -1,78 +1,115 @@
-"""Cancelled jobs that lie in segments: rewriting the segments without them.
+"""Cancelled jobs that lie in segments: from tombstones in the head to deletion vectors beside the segments.
 
-A segment is immutable, so a job cancelled in it leaves only a tombstone in the head. When the head holds as many
-as it may, whoever cancels next rewrites the segments concerned, and the indexes above them, and swaps the new
-spans in by ``Rewrite`` operations. Each is refused when its span has moved on meanwhile, which settles nothing
-and loses nothing.
+A segment is immutable, so a job cancelled in it leaves a tombstone in the head, which every reader of segments
+respects. The head holds few of them. When there are many, whoever cancels next settles some in the same commit: it
+writes a *deletion vector* for each segment concerned, anew the indexes above it, and swaps them in by ``Rewrite``
+operations. Each is refused when what it takes the place of has changed meanwhile, which settles nothing and loses
+nothing. What one cancel reads and writes is bounded, however much waits: ``SETTLED_AT_ONCE`` blocks, vectors and
+paths of indexes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from itertools import islice
+
+from . import limits
+from .commit.effects import Flow
+from .core.deletions import encode_vector, thinned
 from .core.ops import Op, Rewrite
-from .core.state import Span, State
-from .core.wire import encode_index, encode_segment
+from .core.state import FAILING, Span, State, delayed_state
+from .core.wire import encode_index
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans
-from .segments import children, lost, whole
-from .shards import QueueFlow
+from .segments import children, deleted_from, find_many, lost
 from .staging import Stage
 
+SETTLED_AT_ONCE = 4  # tombstones that one cancel settles
 
-def rewrite(root: str, state: State, stage: Stage) -> QueueFlow[tuple[Op, ...]]:
-    """Write the replacements of every span that holds a tombstone; answers the operations that swap them in.
+Leaf = Callable[[Span, Collection[bytes]], Flow[tuple[Span | None, Collection[bytes]]]]
 
-    One that cannot be read keeps its tombstones; that is raised where there is nothing else to be rewritten.
+
+def are_many(state: State) -> bool:
+    """Is it time to settle some? There is room for some more, should others cancel meanwhile."""
+    return len(state.tombstones) >= limits.TOMBSTONES_MAX * 3 // 4
+
+
+def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
+    """Write what settles some tombstones; answers the operations that swap it in.
+
+    The youngest go first: the front reaches the oldest ones by itself. Those in a segment that cannot be read stay;
+    that is raised where nothing else is to be settled, and there is no room for another one.
     """
-    stage.born = max(stage.born, state.seq)  # they must not seem older than what they tell of
-    dead = set(state.tombstones)
-    ops: list[Op] = []
+    stage.born = max(stage.born, state.seq)  # what is written must not seem older than what it tells of
+    youngest = iter(sorted(state.tombstones, reverse=True))
     trouble: OsqueueError | None = None
-    for span in waiting_spans(state):
-        dropped: set[bytes] = set()
-        try:
-            replacement = yield from without(root, span, dead, dropped, stage)
-        except NotFound as error:
-            trouble = trouble or lost(error, root.split("/")[1])
-            continue
-        except (Damaged, NewerFormat) as error:
-            trouble = trouble or error
-            continue
-        if dropped:
-            ops.append(Rewrite(span, replacement, tuple(sorted(dropped))))
-    if trouble is not None and not ops:
+    while group := tuple(islice(youngest, SETTLED_AT_ONCE)):
+        ops: list[Op] = []
+        left = set(group)
+        for span in waiting_spans(state):
+            try:
+                fresh, dropped = yield from without(root, span, left, stage, _marked(root, stage))
+            except NotFound as error:
+                trouble = trouble or lost(error, root.split("/")[1])
+                continue
+            except (Damaged, NewerFormat) as error:
+                trouble = trouble or error
+                continue
+            if dropped:
+                left.difference_update(dropped)
+                ops.append(Rewrite(span, fresh, tuple(sorted(dropped))))
+        if ops:
+            return tuple(ops)
+    if trouble is not None and len(state.tombstones) >= limits.TOMBSTONES_MAX:
         raise trouble
-    return tuple(ops)
+    return ()
 
 
 def without(
-    root: str, span: Span, dead: set[bytes], dropped: set[bytes], stage: Stage
-) -> QueueFlow[Span | None]:
-    """The span without the dead jobs: the same one when it holds none, None when nothing is left."""
-    if not any(span.first <= key <= span.last for key in dead):
-        return span
-    if span.level > 0:
-        before = yield from children(root, span)
-        after = []
-        for child in before:
-            kept = yield from without(root, child, dead, dropped, stage)
-            if kept is not None:
-                after.append(kept)
-        if tuple(after) == before:
-            return span
-        if not after:
-            return None
-        name = stage.name("segments")
-        data, fresh = encode_index(after, name)
-    else:
-        jobs = yield from whole(root, span)
-        found = {job.key for job in jobs if job.key in dead}
-        if not found:
-            return span
-        dropped |= found
-        rest = [job for job in jobs if job.key not in found]
-        if not rest:
-            return None
-        name = stage.name("segments")
-        data, fresh = encode_segment(rest, name)
+    root: str, span: Span, keys: Collection[bytes], stage: Stage, leaf: Leaf
+) -> Flow[tuple[Span | None, Collection[bytes]]]:
+    """The span without some jobs (None: nothing is left), and those of them that were in it.
+
+    ``leaf`` does it to a segment; the indexes above are written anew.
+    """
+    within = [key for key in keys if span.first <= key <= span.last]
+    if not within:
+        return span, ()
+    if span.level == 0:
+        return (yield from leaf(span, within))
+    after: list[Span] = []
+    dropped: set[bytes] = set()
+    for child in (yield from children(root, span)):
+        kept, gone = yield from without(root, child, [k for k in within if k not in dropped], stage, leaf)
+        dropped.update(gone)
+        if kept is not None:
+            after.append(kept)
+    if not dropped:
+        return span, ()
+    if not after:
+        return None, dropped
+    name = stage.name("segments")
+    data, fresh = encode_index(after, name)
     yield from stage.write([(name, data)])
-    return fresh
+    return fresh, dropped
+
+
+def _marked(root: str, stage: Stage) -> Leaf:
+    """Takes jobs out of a segment by its deletion vector."""
+
+    def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:
+        found = yield from find_many(root, span, keys)
+        if not found:
+            return span, ()
+        deleted = (yield from deleted_from(root, span)).more(
+            (place.offset, place.index) for place in found.values()
+        )
+        name = stage.name("segments")
+        data, vector = encode_vector(deleted, name)
+        failing = sum(delayed_state(place.job) == FAILING for place in found.values()) if span.due_ms else 0
+        fresh = thinned(span, found.keys(), failing, vector)
+        if fresh is not None:
+            yield from stage.write([(name, data)])
+        return fresh, found.keys()
+
+    return leaf

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from ..core.backlog import Loaded, Need
+from ..core.backlog import VECTOR, Loaded, Need
+from ..core.deletions import decode_vector
 from ..core.passed import tells
 from ..core.wire import decode_blocks, decode_index
 from ..errors import Damaged, NewerFormat
@@ -69,6 +70,8 @@ def decode_need(need: Need, data: bytes) -> Iterator[tuple[tuple[str, int], Load
     """What the bytes of a need hold, each with its place. Raises Damaged or NewerFormat where that ends."""
     if need.whole:
         yield need.place, tells(data, need.name)
+    elif need.level == VECTOR:
+        yield need.place, decode_vector(data, need.name)
     elif need.level:
         yield need.place, decode_index(data, need.name)
     else:

@@ -25,7 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..limits import FANOUT
-from .state import KEYSUM_MASK, Backlog, Job, Span, Table, keysums, weight
+from .deletions import NONE, Deleted, coming
+from .state import KEYSUM_MASK, Backlog, Job, Span, Table, Vector, keysums, weight
 from .wire import Block, encode_index, encode_segment
 
 
@@ -35,7 +36,7 @@ class Need(Struct, frozen=True):
     name: str
     start: int
     length: int
-    level: int  # 0: blocks; above: an index
+    level: int  # 0: blocks; above: an index; VECTOR
     block: int  # bytes of the first block in it
     whole: bool = False  # not its content is wanted, but which keys are in it: see ``passed``
 
@@ -45,14 +46,29 @@ class Need(Struct, frozen=True):
         return (self.name, -1 if self.whole else self.start)
 
 
-Loaded = Block | tuple[Span, ...] | tuple[Table, ...] | frozenset[bytes]
+VECTOR = -1  # the level of a deletion vector
+Loaded = Block | Deleted | tuple[Span, ...] | tuple[Table, ...] | frozenset[bytes]
 Blocks = Mapping[tuple[str, int], Loaded]
 Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
 
 
-def need_of(span: Span) -> Need:
+def needs_of(span: Span) -> list[Need]:
     """What has to be read to take the next jobs from a span."""
-    return Need(span.name, span.offset, span.length, span.level, span.length)
+    front = Need(span.name, span.offset, span.length, span.level, span.length)
+    return [front] if span.vector is None else [front, need_of(span.vector)]
+
+
+def need_of(vector: Vector) -> Need:
+    """A deletion vector."""
+    return Need(vector.name, 0, vector.size, VECTOR, 0)
+
+
+def deleted_from(span: Span, blocks: Blocks) -> Deleted | None:
+    """Which jobs of a segment are not to come; None when that has not been read."""
+    if span.vector is None:
+        return NONE
+    found = blocks.get((span.vector.name, 0))
+    return found if isinstance(found, Deleted) else None
 
 
 READ_AHEAD_BYTES_MAX = 1024 * 1024  # of one segment, for one reduction
@@ -64,23 +80,25 @@ def needs_for(spans: Sequence[Span], wanted: int) -> Iterator[Need]:
         if wanted <= 0:
             return
         if span.level > 0:
-            yield need_of(span)
+            yield from needs_of(span)
             return
         left = span.size - span.offset
         each = max(1, left // max(1, span.count))
         length = min(left, max(span.length, min(each * wanted, READ_AHEAD_BYTES_MAX)))
         yield Need(span.name, span.offset, length, 0, span.length)
+        if span.vector is not None:
+            yield need_of(span.vector)
         wanted -= length // each
 
 
-def advance(span: Span, block: Block) -> Span | None:
-    """The span once its next block was taken; None when that was the last."""
-    if not block.next_length:
+def advance(span: Span, block: Block, taken: Sequence[Job]) -> Span | None:
+    """The span once these jobs, all that were to come in its next block, were taken; None when those were the last."""
+    if not block.next_length or len(taken) == span.count:
         return None
     return replace(
         span,
-        count=span.count - len(block.jobs),
-        keysum=(span.keysum - keysums(block.jobs)) & KEYSUM_MASK,
+        count=span.count - len(taken),
+        keysum=(span.keysum - keysums(taken)) & KEYSUM_MASK,
         offset=span.offset + span.length,
         length=block.next_length,
     )
@@ -140,11 +158,10 @@ class Rope:
         self._changed = True
         self.spans.extend(spans)
 
-    def exchange(self, at: int, replacement: Span | None) -> bool:
-        """Put another span, or none, in a span's place; always True."""
+    def exchange(self, at: int, replacement: Span | None) -> None:
+        """Put another span, or none, in a span's place."""
         self._changed = True
         self.spans[at : at + 1] = [] if replacement is None else [replacement]
-        return True
 
     def pop(self) -> Job:
         """Take the first job; ready must not be empty."""
@@ -202,14 +219,16 @@ class Rope:
                     self.tail, self.tail_bytes = [], 0
                 return None
             span = self.spans[0]
-            loaded = blocks.get((span.name, span.offset))
-            if loaded is None:
-                return need_of(span)
+            for need in needs_of(span):
+                if need.place not in blocks:
+                    return need
+            loaded, deleted = blocks[span.name, span.offset], deleted_from(span, blocks)
             self._changed = True
             if isinstance(loaded, Block):
-                rest = advance(span, loaded)
+                jobs = coming(span, loaded, deleted or NONE)
+                rest = advance(span, loaded, jobs)
                 self.spans[:1] = [rest] if rest else []
-                for job in loaded.jobs:
+                for job in jobs:
                     if job.key in dead:
                         dead.discard(job.key)
                     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,7 @@ from .state import (
     Session,
     Span,
     State,
+    Table,
     content_bytes,
     finished_weight,
     jobs_in_memory,
@@ -56,7 +58,7 @@ from .state import (
 )
 from .wire import decode_blocks, staged_name
 
-Pointer = TypeVar("Pointer")
+Pointer = TypeVar("Pointer", Span, Table)
 
 
 class Context(Struct, frozen=True):
@@ -203,11 +205,15 @@ class Draft:
             self.needs[need.place] = need
 
     def spill(self, folder: str, encode: Callable[[str], tuple[bytes, Pointer]]) -> Pointer:
-        """Name, encode and keep an object to be written before the commit."""
-        name = staged_name(folder, self.state.seq, self.context.chance, len(self.spills))
-        body, span = encode(name)
+        """Name, encode and keep an object to be written before the commit.
+
+        It is named by what it holds: attempts at one commit that spill the same write the same object, whoever wins.
+        """
+        body, pointer = encode("")
+        chance = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
+        name = staged_name(folder, self.state.seq, chance)
         self.spills.append(Object(name, body))
-        return span
+        return replace(pointer, name=name)
 
     def keep(self, span: Span) -> None:
         """Let this very reduction read the segment it spilled last: nobody can, before it is written."""
@@ -281,6 +287,10 @@ class Draft:
         """Let a job wait until it is due."""
         insort(self.delayed, job, key=due_order)
         self.delayed_bytes += weight(job)
+
+    def exchange_delayed(self, at: int, replacement: Span | None) -> None:
+        """Put another span, or none, in the place of one of delayed jobs."""
+        self.delayed_spans[at : at + 1] = [] if replacement is None else [replacement]
 
     def undelay(self, key: bytes) -> Job | None:
         """Take a delayed job out of the window."""

@@ -257,9 +257,12 @@ class RaiseGcFloor(Operation, frozen=True, tag="gc"):
 
 
 class Rewrite(Operation, frozen=True, tag="rewrite"):
-    """Replace a span by one that lacks the cancelled jobs it held."""
+    """Replace a span by one that lacks cancelled jobs it held: a segment's by itself with another deletion vector.
 
-    span: Span  # as it stands in the head
+    A segment may have moved on meanwhile, but for its vector; an index must be as it was.
+    """
+
+    span: Span  # as it stood in the head
     replacement: Span | None  # None when nothing is left
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 

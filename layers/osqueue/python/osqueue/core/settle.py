@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import tables
-from .backlog import Need
+from .backlog import Need, deleted_from, need_of
 from .draft import Draft, Object, due_order
 from .ops import Request, outcomes_bytes_max
 from .state import (
@@ -96,7 +96,13 @@ def _settle_delayed(draft: Draft) -> None:
 def _merge_delayed(draft: Draft) -> None:
     fresh = {item.name for item in draft.spills}  # cannot have been read yet
     lost = {name for name, _ in draft.context.unreadable}
-    known = [span for span in draft.delayed_spans if span.name not in fresh and span.name not in lost]
+    known = [
+        span
+        for span in draft.delayed_spans
+        if span.name not in fresh
+        and span.name not in lost
+        and (span.vector is None or span.vector.name not in lost)
+    ]
     read = {span.name: _remaining(draft, span) for span in _to_merge(known)}
     runs = [jobs for jobs in read.values() if jobs is not None]
     if not runs or len(runs) < len(read):
@@ -137,12 +143,17 @@ def _remaining(draft: Draft, span: Span) -> list[Job] | None:
     """Every job still in a delayed segment, or None (and a need) when it has not been read whole."""
     jobs: list[Job] = []
     offset, skip, length = span.offset, span.skip, span.length
+    deleted = deleted_from(span, draft.blocks)
+    if deleted is None and span.vector is not None:
+        draft.need(need_of(span.vector))
     while length:
         block = draft.blocks.get((span.name, offset))
         if not isinstance(block, Block):
             draft.need(Need(span.name, offset, span.size - offset, 0, length))
             return None
-        jobs.extend(block.jobs[skip:])
+        if deleted is None:
+            return None
+        jobs.extend(deleted.keep(offset, block, skip))
         offset, length, skip = offset + length, block.next_length, 0
     return jobs
 

@@ -160,6 +160,13 @@ class Table(Row, frozen=True):
     below: int = 0  # of an index: the bytes of the tables below it
 
 
+class Vector(Row, frozen=True):
+    """A pointer to a deletion vector: see ``deletions``."""
+
+    name: str  # the object's key below the shard's prefix
+    size: int  # the object's bytes
+
+
 class Span(Row, frozen=True):
     """A pointer to a run of jobs in order: a segment (level 0), or an index of spans (level > 0)."""
 
@@ -176,6 +183,13 @@ class Span(Row, frozen=True):
     due_ms: int = 0  # delayed only: nothing in it is due before
     skip: int = 0  # delayed only: jobs of the next block that were already taken
     failing: int = 0  # delayed only: how many wait for a retry
+    vector: Vector | None = None  # level 0: tells which jobs are not to come although they lie in the segment
+
+
+def beside(pointer: Span | Table) -> set[str]:
+    """The objects that a pointer names besides its own."""
+    vector = pointer.vector if isinstance(pointer, Span) else None
+    return set() if vector is None else {vector.name}
 
 
 class Backlog(Row, frozen=True):

@@ -6,12 +6,15 @@ rewritten segments, merged tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from .. import limits
 from . import settle, sweep
+from .deletions import thinned
 from .draft import Draft
 from .erase import is_blank
 from .ops import (
@@ -32,6 +35,7 @@ from .state import (
     COMPLETED,
     ECHO,
     FAILED,
+    FAILING,
     QUEUED,
     RECALLED,
     Finished,
@@ -90,25 +94,50 @@ def _still_holds(span: Span, op: Cancel | Amend) -> bool:
 
 
 def rewrite(draft: Draft, op: Rewrite) -> Outcome:
-    """Exchange a span for one without cancelled jobs."""
-    if op.replacement is not None and born_of(op.replacement.name) < draft.gc_floor:
+    """Exchange a span for one without cancelled jobs.
+
+    A tombstone stands for as long as its job is still to come, so the tombstones tell that none of these was passed.
+    """
+    fresh = op.replacement
+    staged = fresh and (fresh.vector if fresh.level == 0 else fresh)
+    if staged is not None and born_of(staged.name) < draft.gc_floor:
         return outcome([Code.STALE])
     if not draft.tombstones.issuperset(op.dropped):
         return outcome([Code.RETRY])
-    exchanged = any(
-        rope.exchange(rope.spans.index(op.span), op.replacement)
-        for rope in draft.lanes.values()
-        if op.span in rope.spans
-    )
-    if op.span in draft.delayed_spans:
-        at = draft.delayed_spans.index(op.span)
-        draft.delayed_spans[at : at + 1] = [] if op.replacement is None else [op.replacement]
-        exchanged = True
-    if not exchanged:
+    found = _find(draft, op.span.name)
+    if found is None:
         return outcome([Code.RETRY])
+    span, exchange = found
+    failing = sum(draft.delayed_tombstones.get(key) == FAILING for key in op.dropped)
+    left = thinned(span, op.dropped, failing, None if fresh is None else fresh.vector)
+    if not _takes_the_place(op, span, left):
+        return outcome([Code.RETRY])
+    exchange(fresh if span.level else left)
     draft.tombstones.difference_update(op.dropped)
     draft.changed = True
     return outcome([Code.OK])
+
+
+def _takes_the_place(op: Rewrite, span: Span, left: Span | None) -> bool:
+    """Is the replacement still one of this span? ``left``: what has to be left of it."""
+    fresh = op.replacement
+    if span.level == 0:
+        return span.vector == op.span.vector and (left is None or fresh is not None)
+    if fresh is None or left is None:
+        return span == op.span and fresh is left
+    return span == op.span and (fresh.count, fresh.keysum) == (left.count, left.keysum)
+
+
+def _find(draft: Draft, name: str) -> tuple[Span, Callable[[Span | None], None]] | None:
+    """A span of waiting jobs, and what puts another in its place."""
+    for rope in draft.lanes.values():
+        for at, span in enumerate(rope.spans):
+            if span.name == name:
+                return span, partial(rope.exchange, at)
+    for at, span in enumerate(draft.delayed_spans):
+        if span.name == name:
+            return span, partial(draft.exchange_delayed, at)
+    return None
 
 
 # ── Finished jobs ────────────────────────────────────────────────────────────

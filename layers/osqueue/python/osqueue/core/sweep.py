@@ -13,7 +13,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from .. import limits
-from .backlog import need_of
+from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
 from .state import (
     CANCELLED,
@@ -79,12 +79,16 @@ def _stall(draft: Draft, lease: Lease) -> None:
 
 
 def _promote(draft: Draft) -> None:
-    """Move due jobs to their lanes, the longest due first; one whose lane would be too many waits on.
+    """Move due jobs to their lanes, the longest due first, as many as the head has room for.
+
+    Most commits are lost where many try. So what is spilled for due jobs is what was in the head before, the same in
+    every attempt, and a commit does not spill what it has promoted itself: see ``Draft.spill``.
+    One whose lane would be too many waits on.
 
     Those from segments make way: if they were due as before, each commit would take the same ones out and find no
     room for them, and those behind them would never have their turn.
     """
-    due, until = _take_from_segments(draft)
+    due, until = _take_from_segments(draft, _make_room(draft))
     at = bisect_right(draft.delayed, until, key=lambda job: job.due_ms)
     window = draft.delayed[:at]
     del draft.delayed[:at]
@@ -102,17 +106,33 @@ def _queue_due(draft: Draft, job: Job) -> bool:
     return True
 
 
-def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
-    """Due jobs out of delayed segments, and the due time up to which that is all of them.
+def _make_room(draft: Draft) -> int:
+    """Spill tails where due jobs would overfill them. Answers the bytes that are left for those in segments."""
+    window = sum(weight(job) for job in takewhile(lambda job: job.due_ms <= draft.now, draft.delayed))
+    more = any(span.due_ms <= draft.now and not _is_unreadable(draft, span) for span in draft.delayed_spans)
+    most = limits.TAIL_BYTES_MAX * 3 // 4  # the rest is for what the requests bring
+    wanted = max(window, most // 3 if more else 0)
+    ropes = list(draft.lanes.values())
+    tails = sum(rope.tail_bytes for rope in ropes)
+    while tails and tails + wanted > most:
+        fullest = max(ropes, key=lambda rope: rope.tail_bytes)
+        tails -= fullest.tail_bytes
+        draft.keep(fullest.spill_tail(draft.spill))
+    ready = sum(rope.ready_bytes for rope in ropes)
+    at_once = not any(rope.spans or rope.tail for rope in ropes)  # then they need no place in a tail
+    return most - tails - window + (max(0, limits.READY_BYTES_MAX - ready) if at_once else 0)
 
-    It is now, unless a block that has not been read, or the limit of one commit, stands in the way.
+
+def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:
+    """Due jobs out of delayed segments, one at least, and the due time up to which that is all of them.
+
+    It is now, unless a block that has not been read, the room there is, or the limit of one commit stands in the way.
     """
     spans: list[Span | None] = list(draft.delayed_spans)
-    unreadable = draft.context.unreadable  # these wait until they are restored; the others go on
     fronts = [
         (span.due_ms, at)
         for at, span in enumerate(draft.delayed_spans)
-        if span.due_ms <= draft.now and (span.name, span.offset) not in unreadable
+        if span.due_ms <= draft.now and not _is_unreadable(draft, span)
     ]
     heapify(fronts)
     due: list[Job] = []
@@ -121,11 +141,11 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
         first, at = fronts[0]
         span = spans[at]
         assert span is not None
-        block = draft.blocks.get((span.name, span.offset))
-        if (span.name, span.offset) in unreadable:
+        block, deleted = draft.blocks.get((span.name, span.offset)), deleted_from(span, draft.blocks)
+        if _is_unreadable(draft, span):
             heappop(fronts)
             continue
-        if not isinstance(block, Block):
+        if not isinstance(block, Block) or deleted is None:
             until = first - 1
             for _, other in fronts:
                 _need_front(draft, spans[other])
@@ -135,31 +155,55 @@ def _take_from_segments(draft: Draft) -> tuple[list[Job], int]:
             break
         heappop(fronts)
         limit = fronts[0][0] if fronts else draft.now
-        taken = list(takewhile(lambda job: job.due_ms <= limit, block.jobs[span.skip :]))  # noqa: B023 - used up here
-        due.extend(job for job in taken if job.key not in draft.tombstones)
-        draft.tombstones.difference_update(job.key for job in taken)
-        draft.changed |= bool(taken)
-        rest = spans[at] = _after(span, block, len(taken))
+        full = False
+        taken: list[Job] = []
+        passed = 0
+        for index in range(span.skip, len(block.jobs)):
+            job = block.jobs[index]
+            if job.due_ms > limit:
+                break
+            if not deleted.has(span.offset, index):
+                if job.key in draft.tombstones:
+                    draft.tombstones.discard(job.key)
+                elif due and weight(job) > room:
+                    full, until = True, job.due_ms - 1
+                    break
+                else:
+                    due.append(job)
+                    room -= weight(job)
+                taken.append(job)
+            passed += 1
+        draft.changed |= bool(passed)
+        rest = spans[at] = _after(span, block, passed, taken)
+        if full:
+            break
         if rest is not None and rest.due_ms <= draft.now:
             heappush(fronts, (rest.due_ms, at))
     draft.delayed_spans = [span for span in spans if span is not None]
     return due, until
 
 
+def _is_unreadable(draft: Draft, span: Span) -> bool:
+    """Such a span waits until it is restored; the others go on."""
+    return any(need.place in draft.context.unreadable for need in needs_of(span))
+
+
 def _need_front(draft: Draft, span: Span | None) -> None:
-    if span is not None and (span.name, span.offset) not in draft.blocks:
-        draft.need(need_of(span))
+    for need in () if span is None else needs_of(span):
+        if need.place not in draft.blocks:
+            draft.need(need)
 
 
-def _after(span: Span, block: Block, taken: int) -> Span | None:
-    """A delayed span once ``taken`` more jobs of its next block are gone."""
-    gone = block.jobs[span.skip : span.skip + taken]
+def _after(span: Span, block: Block, passed: int, taken: Sequence[Job]) -> Span | None:
+    """A delayed span once ``passed`` more jobs of its next block lie behind; ``taken`` were still to come."""
+    if len(taken) == span.count:
+        return None
     left = replace(
         span,
-        count=span.count - taken,
-        keysum=(span.keysum - keysums(gone)) & KEYSUM_MASK,
-        failing=span.failing - sum(delayed_state(job) == FAILING for job in gone),
-        skip=span.skip + taken,
+        count=span.count - len(taken),
+        keysum=(span.keysum - keysums(taken)) & KEYSUM_MASK,
+        failing=span.failing - sum(delayed_state(job) == FAILING for job in taken),
+        skip=span.skip + passed,
     )
     if left.skip < len(block.jobs):
         return replace(left, due_ms=block.jobs[left.skip].due_ms)

@@ -5,7 +5,9 @@ a newer one and neither is ever mistaken for state.
 
     head      commit (16 bytes) | frame "OSQH" | MessagePack of State
     block     frame "OSQB" | length of the next block (4 bytes, 0 after the last) | MessagePack of jobs
-    segment   block … block | frame "OSQF" of the footer | length of the footer frame (4 bytes)
+    segment   block … block | frame "OSQK" of a page … | frame "OSQF" of the footer | its length (4 bytes)
+    page      see ``directory``; a segment in the order of its keys has none
+    vector    see ``deletions``
     table     the same, of finished jobs: see ``tables``
     index     frame "OSQX" | MessagePack of spans
     intent    frame "OSQI" | MessagePack of a Request: see ``intents``
@@ -25,6 +27,7 @@ from msgspec.structs import replace
 
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
+from .directory import encode_pages, wants_pages
 from .state import FAILING, KEYSUM_MASK, Body, Job, Row, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
@@ -57,7 +60,7 @@ class BlockInfo(Struct, frozen=True, array_like=True):
     offset: int
     length: int
     count: int
-    first: bytes
+    first: bytes  # no key in it is smaller; empty where the directory tells
     last: bytes
 
 
@@ -66,6 +69,7 @@ class Footer(Struct, frozen=True, array_like=True):
 
     blocks: tuple[BlockInfo, ...]
     bodies: tuple[str, ...]  # objects that its jobs keep payloads in
+    pages: tuple[int, ...] = ()  # bytes of each page of its directory, which begins behind the blocks
 
 
 _decode_footer = msgspec.msgpack.Decoder(Footer).decode
@@ -167,15 +171,23 @@ def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
     """A segment of these jobs, in this order, and the span that points to it."""
     runs = list(cut_rows(jobs))
     lengths = [_HEADER.size + _LENGTH.size + len(body) for _, body in runs] + [0]
-    out, infos, offset = [], [], 0
+    out: list[bytes] = []
+    infos: list[BlockInfo] = []
+    keys: list[list[bytes]] = []
+    offset = 0
     for index, (run, body) in enumerate(runs):
         out.append(frame(b"OSQB", _LENGTH.pack(lengths[index + 1]) + body))
-        keys = [job.key for job in run]
-        infos.append(BlockInfo(offset, lengths[index], len(run), min(keys), max(keys)))
+        keys.append([job.key for job in run])
+        infos.append(BlockInfo(offset, lengths[index], len(run), min(keys[-1]), max(keys[-1])))
         offset += lengths[index]
+    first, last = min(info.first for info in infos), max(info.last for info in infos)
+    pages: list[bytes] = []
+    if wants_pages([(info.first, info.last) for info in infos]):
+        pages = [frame(b"OSQK", page) for page in encode_pages(keys)]
+        infos = [replace(info, first=b"", last=b"") for info in infos]
     names = sorted({job.payload.name for job in jobs if isinstance(job.payload, Body)})
-    footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names))))
-    out.extend((footer, _LENGTH.pack(len(footer))))
+    footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names), tuple(map(len, pages)))))
+    out.extend((*pages, footer, _LENGTH.pack(len(footer))))
     data = b"".join(out)
     span = Span(
         name=name,
@@ -185,8 +197,8 @@ def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
         offset=0,
         length=lengths[0],
         size=len(data),
-        first=min(info.first for info in infos),
-        last=max(info.last for info in infos),
+        first=first,
+        last=last,
         bodies=bool(names),
         due_ms=jobs[0].due_ms,
         failing=sum(delayed_state(job) == FAILING for job in jobs) if jobs[0].due_ms else 0,

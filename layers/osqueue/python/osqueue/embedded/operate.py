@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .. import limits, listing, validation
-from ..core.ops import Cancel, Code, Configure, Outcome, Redrive
+from .. import limits, listing, tombstones, validation
+from ..core.ops import Cancel, Code, Configure, Op, Outcome, Redrive
 from ..core.state import FAILED, Settings
 from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..job import Job
 from ..keys import shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of
-from ..tombstones import rewrite
 from .asking import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
@@ -34,15 +33,14 @@ class Operating(Asking):
             if at.row is not None or at.state == FAILED:
                 return "not_found"
             op = Cancel(found.key)
+            settled: tuple[Op, ...] = ()
             if at.place is not None:
-                if len(found.state.tombstones) >= limits.TOMBSTONES_MAX:
+                if tombstones.are_many(found.state):
                     stage = yield from self.stage(shard)
-                    settle = yield from rewrite(root_of(self.queue, shard), found.state, stage)
-                    yield Submit(shard, settle)
-                    continue
+                    settled = yield from tombstones.settle(root_of(self.queue, shard), found.state, stage)
                 place = at.place  # the reducer cannot see it there: this is the evidence
                 op = Cancel(found.key, place.job, place.top.name, place.offset, place.index)
-            answer = yield Submit(shard, (op,))
+            answer = yield Submit(shard, (op, *settled))
             code = answer.outcomes[0].code
             if code not in (Code.NOT_FOUND, Code.RETRY):
                 return str(code.name.lower())

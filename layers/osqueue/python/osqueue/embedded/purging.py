@@ -13,20 +13,20 @@ In this order, so that whoever repeats a purge that died finds what is left of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from .. import archive, backup, finished, ids, limits, segments, validation
-from ..commit.effects import Sleep
+from ..commit.effects import Flow, Sleep
 from ..core import erase
 from ..core.ops import Code, Erase, Merge, Op, Swap
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finished, Job, Span, State, Table
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
-from ..core.wire import decode_head, encode_head
+from ..core.wire import decode_head, encode_head, encode_segment
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Rejected, Throttled
 from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of, unavailable
@@ -44,7 +44,7 @@ from ..stores.base import (
     Request,
     Written,
 )
-from ..tombstones import without
+from ..tombstones import Leaf, without
 from .dead import DeadLetters
 
 TRIES = 20  # of a step that others' commits or writes come in between
@@ -378,11 +378,26 @@ class _ShardPurge:
         """Dead letters in segments: the spans that hold them, and those to take their places."""
         swaps = []
         for span in state.dead.spans:
-            dropped: set[bytes] = set()
-            fresh = yield from without(self.root, span, set(self.keys), dropped, stage)
+            fresh, dropped = yield from without(self.root, span, self.keys, stage, self._rewriting(stage))
             if dropped:
                 swaps.append(Swap(span, fresh))
         return swaps
+
+    def _rewriting(self, stage: Stage) -> Leaf:
+        """Writes a segment anew, so that nothing of a purged job is left in it: such a segment is a small one."""
+
+        def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:
+            jobs = yield from segments.whole(self.root, span)
+            gone = {job.key for job in jobs if job.key in keys}
+            rest = [job for job in jobs if job.key not in gone]
+            if not gone or not rest:
+                return (None if gone else span), gone
+            name = stage.name("segments")
+            data, fresh = encode_segment(rest, name)
+            yield from stage.write([(name, data)])
+            return fresh, gone
+
+        return leaf
 
     def _merges(self, state: State, stage: Stage) -> QueueFlow[tuple[list[Merge], int]]:
         """Tables that hold the jobs, each to be exchanged for one without them; and how many rows those were."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import json
 
-from .. import limits, segments
+from .. import limits, segments, tombstones
 from ..commit import protocol
 from ..commit.effects import Flow, Sleep
 from ..core.ops import (
@@ -30,11 +30,9 @@ from ..core.ops import (
     Op,
     Redrive,
     Release,
-    Rewrite,
     Sweep,
 )
-from ..core.state import Body, Content, Lease, Span, State
-from ..core.wire import encode_segment
+from ..core.state import Body, Content, Lease, State
 from ..embedded import Embedded, Writers
 from ..embedded.steering import Steering
 from ..errors import NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable
@@ -351,28 +349,17 @@ class Client:
                 yield from self.rewrite()
 
     def rewrite(self) -> Flow[None]:
-        """Replace a segment that holds cancelled jobs by one that does not."""
+        """Settle tombstones: each segment that holds some gets another deletion vector."""
         state = yield from self.head()
         if state is None or not state.tombstones:
             return
-        gone = set(state.tombstones)
-        for span in [span for lane in state.lanes for span in lane.backlog.spans if span.level == 0]:
-            try:
-                jobs = yield from segments.whole(self.writer.root, span)
-                dropped = tuple(job.key for job in jobs if job.key in gone)
-                if not dropped:
-                    continue
-                left = [job for job in jobs if job.key not in gone]
-                stage = Stage(self.writer.root, state.seq, self.writer.machine)
-                replacement: Span | None = None
-                if left:
-                    name = stage.name("segments")
-                    data, replacement = encode_segment(left, name)
-                    yield from stage.write([(name, data)])
-            except OsqueueError:
-                return
-            yield from self.call(Rewrite(span, replacement, dropped))
+        try:
+            stage = Stage(self.writer.root, state.seq, self.writer.machine)
+            ops = yield from tombstones.settle(self.writer.root, state, stage)
+        except OsqueueError:
             return
+        if ops:
+            yield from self.call(*ops)
 
     def reap(self, pause_seconds: float) -> Flow[None]:
         """One pass of the reaper after the other."""

@@ -299,7 +299,7 @@ class Invariants:
         spans += len(state.delayed.spans) + len(state.dead.spans)
         if len(state.tables) > TABLES_MAX * limits.FANOUT + STEPS_MAX:
             raise Violation(f"the head points to {len(state.tables)} tables")
-        bound = sum(budget for _, budget in parts.values()) + spans * 150 + 2_500
+        bound = sum(budget for _, budget in parts.values()) + spans * 200 + 2_500
         bound += len(state.tables) * 180 + len(state.result_ttls) * 30
         bound += sum(20 + 9 * len(each.nonces) for each in state.refusals)
         if len(body) > bound:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from ..core.deletions import NONE, decode_vector
 from ..core.state import (
     ENDED,
     FAILED,
@@ -18,10 +19,12 @@ from ..core.state import (
     Job,
     Span,
     State,
+    beside,
     delayed_state,
     keysums,
 )
-from ..core.wire import decode_blocks, decode_index
+from ..core.wire import decode_index
+from ..segments import remaining
 from .ledger import Violation
 
 Read = Callable[[str], bytes | None]
@@ -40,7 +43,7 @@ class Library:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._segments: dict[tuple[str, int], tuple[Job, ...]] = {}
+        self._segments: dict[tuple[str, int, int, str], tuple[Job, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
 
     def past(self) -> Library:
@@ -51,21 +54,21 @@ class Library:
 
     def jobs(self, span: Span) -> tuple[Job, ...]:
         """Every job still to come in a span."""
-        if self._read(span.name) is None:
-            raise Violation(f"invariant 8: {span.name} is referenced and does not exist")
+        for name in (span.name, *beside(span)):
+            if self._read(name) is None:
+                raise Violation(f"invariant 8: {name} is referenced and does not exist")
         found = self._whole(span) if span.level == 0 else self._children(span)
         if len(found) != span.count or keysums(found) != span.keysum:
             raise Violation(f"{span.name} says {span.count} jobs and holds {len(found)}, or others")
         return found
 
     def _whole(self, span: Span) -> tuple[Job, ...]:
-        place = (span.name, span.offset)
+        vector = "" if span.vector is None else span.vector.name
+        place = (span.name, span.offset, span.skip, vector)
         if place not in self._segments:
-            data = self._bytes(span.name)[span.offset :]
-            self._segments[place] = tuple(
-                job for _, block in decode_blocks(data, span.length, span.name) for job in block.jobs
-            )
-        return self._segments[place][span.skip :]
+            deleted = decode_vector(self._bytes(vector), vector) if vector else NONE
+            self._segments[place] = tuple(remaining(span, self._bytes(span.name)[span.offset :], deleted))
+        return self._segments[place]
 
     def _children(self, span: Span) -> tuple[Job, ...]:
         if span.name not in self._indexes:
@@ -73,9 +76,10 @@ class Library:
         return tuple(job for child in self._indexes[span.name] for job in self.jobs(child))
 
     def names(self, spans: Iterable[Span]) -> Iterator[str]:
-        """Everything below these pointers that was read when they were new, indexes included."""
+        """Everything below these pointers that was read when they were new, indexes and vectors included."""
         for span in spans:
             yield span.name
+            yield from beside(span)
             yield from self.names(self._indexes.get(span.name, ()))
 
     def _bytes(self, name: str) -> bytes:

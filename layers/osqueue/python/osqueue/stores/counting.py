@@ -1,12 +1,9 @@
-"""A store that counts what is asked of it: the number that the S3 bill is made of."""
+"""A store that counts what is asked of it, the number that the S3 bill is made of, and the bytes that pass."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from .. import forks
-from .base import Delete, DeleteIfMatch, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request, Store
+from .base import Delete, DeleteIfMatch, Found, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request, Store
 from .wrapped import WrappedStore
 
 _KINDS: dict[type, str] = {
@@ -26,6 +23,7 @@ class CountingStore(WrappedStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._counts = {"get": 0, "put": 0, "list": 0, "delete": 0}
+        self._read = self._written = 0
         self._lock = forks.lock()
 
     @property
@@ -34,15 +32,33 @@ class CountingStore(WrappedStore):
         with self._lock:
             return dict(self._counts)
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of objects that were read so far."""
+        return self._read
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of objects that were sent to be written so far."""
+        return self._written
+
     def perform(self, request: Request) -> Reply:
         self._count(request)
-        return self.inner.perform(request)
+        return self._heard(self.inner.perform(request))
 
-    def perform_async(self, request: Request) -> Coroutine[Any, Any, Reply]:
+    async def perform_async(self, request: Request) -> Reply:
         self._count(request)
-        return self.inner.perform_async(request)
+        return self._heard(await self.inner.perform_async(request))
 
     def _count(self, request: Request) -> None:
         kind = _KINDS[type(request)]
         with self._lock:
             self._counts[kind] += 1
+            if isinstance(request, Put | PutIfAbsent | PutIfMatch):
+                self._written += len(request.body)
+
+    def _heard(self, reply: Reply) -> Reply:
+        if isinstance(reply, Found):
+            with self._lock:
+                self._read += len(reply.body)
+        return reply
