@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,12 @@ def _nothing_of_the_shell() -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("no_proxy", "*")
         patch.setenv("NO_PROXY", "*")
+        # Started in the background of a script, a process ignores Ctrl-C, and so would all that tests start.
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
