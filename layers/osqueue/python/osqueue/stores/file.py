@@ -58,6 +58,12 @@ QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread t
 SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
 
 _OWN = ".osqueue"  # locks and temporary files; keys cannot reach names that start with a dot
+_NOT_TO_BE_FLUSHED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EINVAL,
+    errno.EROFS,
+)  # by those who made no folder there
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
@@ -339,16 +345,10 @@ class FileStore(Store):
         if self._ready:
             return
         with self._ready_lock:
-            above = self.root
-            new = []
-            while not os.path.exists(above):
-                above = os.path.dirname(above)
-                new.append(above)
             os.makedirs(self._temporary, exist_ok=True)
             os.makedirs(self._stripes.folder, exist_ok=True)
             if self._fsync:
-                for folder in new:
-                    _flush_folder(folder)
+                self._flush_above()
             oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000
             with os.scandir(self._temporary) as entries:
                 for entry in entries:
@@ -356,6 +356,17 @@ class FileStore(Store):
                         if entry.stat().st_mtime_ns < oldest:
                             os.unlink(entry.path)
             self._ready = True
+
+    def _flush_above(self) -> None:
+        """Flush the folders above the root: this process has made some, or another that has yet to flush them."""
+        above = self.root
+        while above != os.path.dirname(above):
+            above = os.path.dirname(above)
+            try:
+                _flush_folder(above)
+            except OSError as error:
+                if error.errno not in _NOT_TO_BE_FLUSHED:
+                    raise
 
     def _settle(self, folder: str) -> None:
         """Flush a folder, and at first sight of it its ancestors up to the root: they may be as new."""
