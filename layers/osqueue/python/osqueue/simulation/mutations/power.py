@@ -10,7 +10,7 @@ from ... import ids, shards
 from ...commit import protocol
 from ...commit.effects import Flow
 from ...stores import file, file_locks
-from ...stores.base import Get, Put
+from ...stores.base import DeleteIfMatch, Get, Put
 from ...stores.file import FileStore
 from ...stores.file_locks import Stripes
 from ..power import FOLDER, power_cuts
@@ -63,6 +63,20 @@ def no_flush_of_the_root() -> AbstractContextManager[None]:
             real(folder)
 
     return patched((file, "_flush_folder", flush))
+
+
+def no_flush_of_deletions() -> AbstractContextManager[None]:
+    """What was deleted under a condition may come back."""
+    real = FileStore.delete_if_match
+
+    def delete(self: Any, request: DeleteIfMatch) -> Any:
+        before, self._fsync = self._fsync, False
+        try:
+            return real(self, request)
+        finally:
+            self._fsync = before
+
+    return patched((FileStore, "delete_if_match", delete))
 
 
 def objects_left_unflushed() -> AbstractContextManager[None]:
@@ -118,12 +132,13 @@ CONTROLS = (
     _control("folders are flushed", no_flush_of_folders, in_power_cuts("after a power cut")),
     _control("folders above are flushed", no_flush_of_folders_above, in_power_cuts("after a power cut")),
     _control("those above the root, too", no_flush_of_the_root, in_power_cuts("after a power cut")),
+    _control("deletions are flushed", no_flush_of_deletions, in_power_cuts("of which a deletion told")),
     _control("objects are flushed", objects_left_unflushed, in_power_cuts("the head that is left refers to")),
     _control(
         "answers outlast", answers_before_others_flushes, in_power_scene("claims meanwhile", "claim told")
     ),
     _control("states outlast", states_before_others_flushes, in_power_scene("asks meanwhile", "status told")),
     _control("ids outlast", ids_before_others_flushes, in_power_scene("enqueues meanwhile", "id told")),
-    _control("locks of a folder", no_lock, in_power_cuts("after|lost|twice|again")),
+    _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
     _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
 )
