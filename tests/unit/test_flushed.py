@@ -85,6 +85,22 @@ def test_who_tells_of_a_job_flushes_what_another_wrote(
     assert disk.head in disk.flushed
 
 
+def test_what_is_known_to_be_flushed_is_read_without_a_flush(tmp_path: Path, disk: Disk) -> None:
+    q, other = (Queue[Any](FileStore(tmp_path), "mail") for _ in range(2))
+    job_id = q.enqueue(1).job_id
+    assert job_id is not None
+    disk.flushed.clear()
+    assert q.status(job_id)
+    assert disk.flushed == [], "it has flushed that itself"
+    for _ in range(3):
+        assert other.status(job_id)
+    assert disk.flushed.count(disk.head) == 1
+    q.enqueue(2)
+    disk.flushed.clear()
+    assert other.status(job_id)
+    assert disk.flushed.count(disk.head) == 1, "it is another head by now"
+
+
 def test_who_enqueues_for_the_sake_of_an_ids_entry_flushes_that(tmp_path: Path, disk: Disk) -> None:
     Queue[Any](FileStore(tmp_path), "mail").enqueue(1, id="a")
     disk.flushed.clear()
@@ -123,7 +139,7 @@ def test_folders_above_that_are_not_ours_to_flush_are_left_alone(
 
 def test_a_read_that_is_to_be_flushed_fails_with_its_flush(tmp_path: Path, disk: Disk) -> None:
     store = FileStore(tmp_path)
-    written = version_of(store.put_if_absent(PutIfAbsent(root_of("mail", 0) + "head", b"x")))
+    written = version_of(FileStore(tmp_path).put_if_absent(PutIfAbsent(root_of("mail", 0) + "head", b"x")))
     disk.bad = True
     for unless in (None, written):
         error = error_of(store.perform(Get(root_of("mail", 0) + "head", unless=unless, flushed=True)))
