@@ -99,9 +99,9 @@ class Batches:
 
     # ── Written down ─────────────────────────────────────────────────────────
     def read(self, batch_id: str) -> Flow[Known | None]:
-        """What is known of a batch."""
+        """What is known of a batch, also after a power cut."""
         place = place_of(self.queue, batch_id)
-        reply = yield from insist(Get(place))
+        reply = yield from insist(Get(place, flushed=True))
         if isinstance(reply, Missing):
             return None
         if not isinstance(reply, Found):

@@ -103,9 +103,9 @@ def _entry_or_error(reply: Reply, place: str, queue: str, client_id: str) -> Ent
 
 
 def look_up(queue: str, ids: Sequence[str]) -> Flow[list[Entry | OsqueueError | None]]:
-    """What each id stands for; None for nothing, an error where nobody can tell."""
+    """What each id stands for, also after a power cut; None for nothing, an error where nobody can tell."""
     places = [place_of(queue, each) for each in ids]
-    replies = yield from insist([Get(place) for place in places])
+    replies = yield from insist([Get(place, flushed=True) for place in places])
     return [
         _entry_or_error(reply, place, queue, client_id)
         for reply, place, client_id in zip(replies, places, ids, strict=True)

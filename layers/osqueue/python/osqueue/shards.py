@@ -79,7 +79,8 @@ def registered() -> Flow[list[str]]:
 
 def read_state(queue: str, shard: int) -> Flow[State | None]:
     """The committed state of a shard as it is now; None when it has none yet. Raises Unavailable."""
-    reply = yield from insist(Get(root_of(queue, shard) + HEAD), after_silence=False)
+    # What is told from it must outlast a power cut, although its writer may be flushing yet.
+    reply = yield from insist(Get(root_of(queue, shard) + HEAD, flushed=True), after_silence=False)
     if isinstance(reply, Found):
         return decode_head(reply.body)
     if isinstance(reply, Failed):

@@ -196,7 +196,7 @@ class Asking(Context):
             return sighting
         board.looked = now
         known = board.version
-        reply = yield Get(root_of(self.queue, shard_of(waiter.key)) + HEAD, unless=known)
+        reply = yield Get(root_of(self.queue, shard_of(waiter.key)) + HEAD, unless=known, flushed=True)
         if isinstance(reply, Found):
             board.see(decode_head(reply.body), reply.version)
         elif isinstance(reply, Unchanged):

@@ -22,6 +22,12 @@
     run        one seed from start to accounting
     scenes     interleavings that chance finds too seldom, step by step
     explore    every interleaving of a few clients, with the adversary's moves
+    disk       the model of a disk: what a power cut may leave of it
+    posix      a folder's system calls on that disk
+    baton      programs that block, one at a time
+    relied     what a folder's store promised, and what its callers rely on
+    power      power cuts while several processes use a queue in a folder
+    power_scenes  and between another's write and its flush
     mutations  the protocol with one safety check removed: each must be caught
 
 ``python -m osqueue.simulation soak`` runs seed after seed; a failing seed replays exactly.

@@ -1,4 +1,5 @@
-"""``python -m osqueue.simulation``: soak (seed after seed), replay (one seed again), explore (every interleaving)."""
+"""``python -m osqueue.simulation``: soak (seed after seed), replay (one seed again), explore (every interleaving),
+power (power cuts, seed after seed)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections import Counter
 
 from ..clock import MACHINE
 from .explore import SCENARIOS, explore
+from .power import power_cuts
 from .profile import PROFILES
 from .run import Report, simulate
 
@@ -25,11 +27,18 @@ def main() -> int:
     every = commands.add_parser("explore", help="follow every interleaving of small scenarios")
     every.add_argument("--scenario", choices=SCENARIOS, help="only this one (all, in turn)")
     every.add_argument("--paths", type=int, default=20_000, help="at most so many of each (20,000)")
+    cut = commands.add_parser(
+        "power", help="cut the power of a machine with a queue in a folder, seed after seed"
+    )
+    cut.add_argument("--seconds", type=float, default=60.0, help="how long to go on (60)")
+    cut.add_argument("--seed", type=int, help="the first seed (drawn at random)")
     chosen = parser.parse_args()
     if chosen.command == "soak":
         return run_soak(chosen.seconds, chosen.seed, chosen.profile)
     if chosen.command == "replay":
         return run_replay(chosen.seed, chosen.profile)
+    if chosen.command == "power":
+        return run_power(chosen.seconds, chosen.seed)
     return run_explore(chosen.scenario, chosen.paths)
 
 
@@ -99,6 +108,26 @@ def run_replay(seed: int, profile: str) -> int:
     if report.violation:
         print(f"VIOLATION: {report.violation}")
     return 1 if report.violation else 0
+
+
+def run_power(seconds: float, seed: int | None) -> int:
+    """Power cuts, seed after seed, until the time is up or something is violated."""
+    first = MACHINE.bits(32) if seed is None else seed
+    began = MACHINE.monotonic()
+    runs = left = cuts = calls = 0
+    violation = ""
+    while not violation and (not runs or MACHINE.monotonic() - began < seconds):
+        report = power_cuts(first + runs)
+        runs += 1
+        left += report.left
+        cuts += report.cuts
+        calls += report.calls.total()
+        violation = report.violation
+    print(f"{runs} runs from seed {first}: {calls:,} calls, {cuts:,} power cuts")
+    print(f"  {left:,} disks that a power cut could have left were looked at")
+    if violation:
+        print(f"VIOLATION in seed {first + runs - 1}: {violation}")
+    return 1 if violation else 0
 
 
 def run_explore(name: str | None, paths: int) -> int:

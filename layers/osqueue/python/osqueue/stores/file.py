@@ -56,8 +56,15 @@ from .file_system import network_type
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
 SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
+FLUSHED_KEYS_MAX = 4_096  # keys of which it knows a version that is
 
 _OWN = ".osqueue"  # locks and temporary files; keys cannot reach names that start with a dot
+_NOT_TO_BE_FLUSHED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EINVAL,
+    errno.EROFS,
+)  # by those who made no folder there
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
@@ -91,6 +98,7 @@ class FileStore(Store):
         self._token = machine.bits(64)
         self._names = itertools.count()
         self._settled: set[str] = set()
+        self._flushed: dict[str, str | None] = {}  # versions that a power cut would leave, by key
         self._ready = False
         self._ready_lock = forks.lock()
 
@@ -103,7 +111,9 @@ class FileStore(Store):
     def get(self, request: Get) -> Found | Missing | Unchanged:
         reply = self._get(request)
         if request.flushed and self._fsync and not isinstance(reply, Missing):
-            self._settle(os.path.dirname(self._path(request.key)))  # its writer may not have come to that yet
+            version = reply.version if isinstance(reply, Found) else request.unless
+            if version != self._flushed.get(request.key):  # its writer may not have come to that yet
+                self._settle_key(request.key, version)
         return reply
 
     def _get(self, request: Get) -> Found | Missing | Unchanged:
@@ -160,7 +170,7 @@ class FileStore(Store):
             if written is None:
                 return Refused()
             if self._fsync:
-                self._settle(os.path.dirname(path))
+                self._settle_key(request.key, written.version)
             return written
         except OSError as error:
             self._fail("write", request.key, error)
@@ -179,7 +189,7 @@ class FileStore(Store):
                     return Refused()
                 written = self._replace(path, request.body, self._fsync, lock, current)
             if self._fsync:
-                self._settle(os.path.dirname(path))  # the next writer need not wait for this
+                self._settle_key(request.key, written.version)  # the next writer need not wait for this
             return written
         except OSError as error:
             self._fail("write", request.key, error)
@@ -339,16 +349,10 @@ class FileStore(Store):
         if self._ready:
             return
         with self._ready_lock:
-            above = self.root
-            new = []
-            while not os.path.exists(above):
-                above = os.path.dirname(above)
-                new.append(above)
             os.makedirs(self._temporary, exist_ok=True)
             os.makedirs(self._stripes.folder, exist_ok=True)
             if self._fsync:
-                for folder in new:
-                    _flush_folder(folder)
+                self._flush_above()
             oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000
             with os.scandir(self._temporary) as entries:
                 for entry in entries:
@@ -356,6 +360,24 @@ class FileStore(Store):
                         if entry.stat().st_mtime_ns < oldest:
                             os.unlink(entry.path)
             self._ready = True
+
+    def _flush_above(self) -> None:
+        """Flush the folders above the root: this process has made some, or another that has yet to flush them."""
+        above = self.root
+        while above != os.path.dirname(above):
+            above = os.path.dirname(above)
+            try:
+                _flush_folder(above)
+            except OSError as error:
+                if error.errno not in _NOT_TO_BE_FLUSHED:
+                    raise
+
+    def _settle_key(self, key: str, version: str | None) -> None:
+        """Flush the folder of a key that has this version, or had it, and remember that."""
+        self._settle(os.path.dirname(self._path(key)))
+        if len(self._flushed) >= FLUSHED_KEYS_MAX:
+            self._flushed.clear()
+        self._flushed[key] = version
 
     def _settle(self, folder: str) -> None:
         """Flush a folder, and at first sight of it its ancestors up to the root: they may be as new."""
