@@ -39,6 +39,7 @@ from osqueue.core.state import Attempt, Body, Finished, Job, weight
 from osqueue.core.tables import encode_table
 from osqueue.core.wire import decode_blocks, encode_segment
 from osqueue.errors import Damaged
+from osqueue.simulation.tight import limited
 
 decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
 decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
@@ -93,6 +94,21 @@ def test_a_leased_job_is_not_erased_nor_anything_with_it(loose: Any) -> None:
     loose.claim()
     assert loose.apply(Erase((dead, leased)))[0].code == Code.PROCESSING
     assert loose.where(dead) == "failed"
+
+
+def test_a_result_that_has_been_moved_since_it_was_wiped_is_wiped_first(loose: Any) -> None:
+    with limited({"INLINE_LEASED_BYTES_MAX": 100}):
+        (key,) = loose.enqueue()
+        (lease,) = loose.claim()
+        loose.apply(Complete((Completion(key, lease.token, b"7" * 90),)))
+        loose.enqueue(payload=b"8" * 90)
+        loose.claim()  # a commit that moves what is large out of the head
+        (row,) = loose.state.finished
+        assert isinstance(row.result, Body)
+        assert loose.apply(Erase((key,)))[0].code == Code.RETRY
+        assert loose.where(key) == "completed"
+        assert loose.apply(Erase((key,), wiped=(row.result,)))[0].code == Code.OK
+        assert loose.where(key) == "gone"
 
 
 def test_dead_letters_in_segments_go_with_their_span_unless_it_has_moved_on(loose: Any) -> None:

@@ -41,8 +41,9 @@ def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
     evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
     seq = seq_after([backup.seq, seen])
     sieve = Sieve(evidence, seq)
+    chance = shard.chance
     life = Life(
-        seq, shard.chance.getrandbits(64), shard.chance.randbytes(16), shard.chance.getrandbits(64), shard.now
+        seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now
     )
     spans: dict[str, tuple[Span, ...]] = {}
     for span in spans_of(backup):
@@ -50,7 +51,7 @@ def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
         for at, leaf in enumerate(leaves(shard, span, sieve)):
             jobs = sieve.keep(shard.inside(leaf), tombstones=backup.tombstones)
             if jobs:
-                name = f"segments/{seq - 1:012x}-{len(spans):016x}-{at:x}"
+                name = f"segments/{backup.seq:012x}-{len(spans):016x}-{at:x}"
                 shard.objects[name], pointer = encode_segment(jobs, name)
                 fresh.append(pointer)
         spans[span.name] = tuple(fresh)

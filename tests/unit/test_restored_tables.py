@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue
+from osqueue import Conflict, Queue, limits
 from osqueue.backup import name_of
+from osqueue.commit.driver import BlockingDriver
 from osqueue.core.ops import Sweep
+from osqueue.core.wire import decode_head
+from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
+from osqueue.restoration import Restorer
 from osqueue.shards import Submit
+from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
-from tests.unit.clinic import HEAD, HOUR, ROOT, Careless, Clinic, forbids
+from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
 
 
 @pytest.fixture
@@ -111,3 +116,71 @@ def test_tables_merged_by_a_reaper_that_died_before_it_deleted_them_are_archived
     told = [job.job_id for job in fresh.history()]
     assert len(told) == len(set(told))
     assert set(jobs) < set(told)
+
+
+def test_what_a_restore_wrote_that_came_to_nothing_is_garbage(clinic: Clinic) -> None:
+    with limited(SMALL):
+        q = clinic.q
+        q.enqueue_many([{"payload": "x" * 50} for _ in range(100)])
+        q.reap()
+        before = set(clinic.names(ROOT))
+        others = [clinic.queue()]
+
+        def first_comes_another(request: Request) -> Request:
+            if isinstance(request, PutIfMatch) and request.key == HEAD and others:
+                others.pop().enqueue("y")
+            return request
+
+        restorer = Restorer("mail", 0, clinic.machine, clinic.machine.now_ms())
+        with pytest.raises(Conflict):
+            BlockingDriver(Careless(clinic.store, first_comes_another), clinic.machine).run(
+                restorer.run(force=True)
+            )
+        left = set(clinic.names(ROOT)) - before
+        assert left
+        for _ in range(3):
+            clinic.machine.advance(25 * HOUR)
+            q.enqueue("x", delay=30 * 24 * HOUR)
+            q.reap()
+        assert left.isdisjoint(clinic.names(ROOT))
+
+
+def test_what_finished_after_a_clock_was_set_back_is_known_though_the_backup_is_of_before(
+    clinic: Clinic,
+) -> None:
+    q = clinic.q
+    job = str(q.enqueue("x", result_ttl=24 * HOUR).job_id)
+    clinic.change(now_ms=clinic.machine.now_ms() + 10 * limits.MINUTE_MS)
+    clinic.queue().reap()  # copies the head in the hour of its name
+    clinic.machine.advance(60)
+    assert clinic.run(fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is not None
+    q = clinic.queue()
+    q.claim()[0].complete("done")
+    q._run(_submit(Sweep(flush=True)))
+    clinic.machine.advance(5)
+    clinic.remove(HEAD)
+    assert clinic.restore(name_of("mail", 0, clinic.machine.now_ms())).loss.finished == 1
+    assert clinic.queue().result(job) == "done"
+
+
+def test_tables_below_an_index_that_was_unfolded_since_the_backup_are_archived_all_the_same(
+    clinic: Clinic,
+) -> None:
+    q = clinic.q
+    jobs = [str(q.enqueue(at, result_ttl=10 * 24 * HOUR).job_id) for at in range(9)]
+    with limited({"FANOUT": 3}):
+        for _ in range(9):
+            q.claim()[0].complete()
+            q._run(_submit(Sweep(flush=True)))
+        clinic.machine.advance(5)
+        jobs.append(str(q.enqueue("waits").job_id))
+        name = name_of("mail", 0, clinic.machine.now_ms())
+        clinic.write(name, clinic.read(HEAD))
+        indexes = [table for table in decode_head(clinic.read(HEAD)).tables if table.level]
+        clinic.remove(*(ROOT + table.name for table in indexes))  # as a reaper that died right after it
+    clinic.machine.advance(HOUR)
+    clinic.restore(name, force=True)
+    fresh = clinic.queue()
+    fresh.claim()[0].complete()
+    fresh.reap()
+    assert sorted(job.job_id for job in fresh.history()) == sorted(jobs)

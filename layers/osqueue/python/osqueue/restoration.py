@@ -12,7 +12,7 @@ Nothing of the backup is changed, so a restore that stops half-way is simply rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -30,11 +30,12 @@ from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table
 from .core.wire import born_of, decode_head, encode_head, encode_segment
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
-from .keys import key_of
+from .keys import drawn_ms, key_of
 from .shards import register, root_of, unavailable
 from .staging import Stage
 from .stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
 
+DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
 SWAP_TRIES = 4
 SWAP_PAUSE_SECONDS = 0.2
 _REPLACED = re.compile(backup.REPLACED + r".*-([0-9a-f]{12})$")
@@ -61,6 +62,8 @@ class Restoration(Struct, frozen=True):
 class _Since(Struct):
     """What the archive and the tables tell of the time since a backup."""
 
+    begin_ms: int  # what finished earlier is known to the backup
+    floor: int  # tables that were born earlier are named by the backup, or garbage
     endings: dict[bytes, Ending]
     archived: set[Told]
     met: set[Told]  # finished in the backup itself, or met in another table
@@ -109,25 +112,27 @@ class Restorer:
                 " since the backup would be lost; --yes does it all the same."
             )
         if wished == HEAD and replaced is not None:
-            name, old = HEAD, replaced
+            name, old, made_ms = HEAD, replaced, replaced.now_ms
         else:
-            name, old = yield from self._choose(wished)
+            name, old, made_ms = yield from self._choose(wished)
         names = yield from inventory.names(self.root)
         intents = yield from inventory.announcements(self.root)
         purged = yield from self._purged()
-        since = yield from self._since(old, replaced, set(names), purged)
+        since = yield from self._since(old, made_ms, replaced, set(names), purged)
         marks = yield from self._marks()
         seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
-        seq = seq_after([*seen, *map(inventory.born_in, (*names, *intents))])
+        seen += map(inventory.born_in, (*names, *intents))
+        seq = seq_after(seen)
         life = Life(
             seq=seq,
+            born=max(seen),
             epoch=self.machine.bits(64),
             commit=self.machine.bits(128).to_bytes(16, "big"),
             chance=self.machine.bits(64),
             now_ms=self.now_ms,
         )
         gone = yield from self._gone(old, set(names))
-        stage = Stage(self.root, seq - 1, self.machine)
+        stage = Stage(self.root, life.born, self.machine)
         evidence = Evidence(
             endings=since.endings,
             archived=frozenset(since.archived),
@@ -168,7 +173,8 @@ class Restorer:
         except Damaged:
             return None
 
-    def _choose(self, wished: str) -> Flow[tuple[str, State]]:
+    def _choose(self, wished: str) -> Flow[tuple[str, State, int]]:
+        """A copy's name, what it says, and when it was written."""
         found = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
         if wished:
             name = backup.folder_of(self.queue, self.shard) + wished.rpartition("/")[2]
@@ -177,10 +183,10 @@ class Restorer:
                     f"{self.queue}/{self.shard} has no backup {wished!r}. 'osqueue doctor ADDRESS QUEUE --backups'"
                     " lists those there are."
                 )
-            return name, (yield from self._backup(name))
+            return name, *(yield from self._backup(name))
         for name in reversed([name for name in found if backup.is_hourly(name)]):
             try:
-                return name, (yield from self._backup(name))
+                return name, *(yield from self._backup(name))
             except Damaged:
                 continue
         raise NotFound(
@@ -188,11 +194,11 @@ class Restorer:
             f" {self.root}{HEAD} from the versions of the bucket, if it keeps them."
         )
 
-    def _backup(self, name: str) -> Flow[State]:
+    def _backup(self, name: str) -> Flow[tuple[State, int]]:
         reply = yield Get(name)
         if not isinstance(reply, Found):
             raise unavailable(reply, name)
-        return decode_head(reply.body)
+        return decode_head(reply.body), reply.modified_ms
 
     # ── Looking ──────────────────────────────────────────────────────────────
     def _purged(self) -> Flow[frozenset[bytes]]:
@@ -200,21 +206,29 @@ class Restorer:
         return (yield from backup.purged(names))
 
     def _since(
-        self, old: State, replaced: State | None, names: set[str], purged: frozenset[bytes]
+        self, old: State, made_ms: int, replaced: State | None, names: set[str], purged: frozenset[bytes]
     ) -> Flow[_Since]:
-        since = _Since({}, set(), set(map(told, old.finished)), [], [], purged)
-        yield from self._read_archive(old, since)
-        yield from self._read_tables(old, names, since)
+        # Its own time is too late where its clock was ahead: others may have set it back since.
+        begin_ms = min(old.now_ms, made_ms, self.now_ms)
+        unread: list[Table] = []
+        known = yield from self._tables_below(old.tables, unread)
+        for index in unread:
+            if not index.archived:  # of its tables nobody knows which ones the archive has: it says so itself
+                begin_ms = min(begin_ms, max(0, drawn_ms(index.first) - DRAWN_EARLY_MS_MAX))
+        floor = 0 if unread else old.gc_floor  # what is older is garbage, or lay below such an index
+        since = _Since(begin_ms, floor, {}, set(), set(map(told, old.finished)), [], [], purged)
+        yield from self._read_archive(since)
+        yield from self._read_tables({table.name: table for table in known}, names, since)
         if replaced is not None:
             left = [row for row in replaced.finished if row.key not in purged]
-            fresh = [row for row in left if self._fresh(row, old, since)]
+            fresh = [row for row in left if self._fresh(row, since)]
             since.rows += fresh
             since.recovered += len(fresh)
         return since
 
-    def _read_archive(self, old: State, since: _Since) -> Flow[None]:
+    def _read_archive(self, since: _Since) -> Flow[None]:
         """A part stands in the hour it was written in, by the store's clock: an hour's doubt is left to the clocks."""
-        begin = min(old.now_ms, self.now_ms) - limits.HOUR_MS
+        begin = since.begin_ms - limits.HOUR_MS
         after = ""
         while page := (yield from archive.parts(self.queue, begin, after)):
             after = page[-1]
@@ -230,13 +244,12 @@ class Restorer:
                     since.archived.add((key, each.run, each.state))
                     since.note(key, _ending_of(each))
 
-    def _read_tables(self, old: State, names: set[str], since: _Since) -> Flow[None]:
+    def _read_tables(self, known: Mapping[str, Table], names: set[str], since: _Since) -> Flow[None]:
         """Every table that is there tells only of what was committed, whether or not any head still names it."""
-        known = {table.name: table for table in (yield from self._tables_below(old.tables))}
         for name in sorted(each for each in names if each.startswith(f"{TABLES}/") and born_of(each) >= 0):
             pointer = known.get(name)
-            if pointer is None and born_of(name) < old.gc_floor:
-                continue  # garbage by the time of the backup, perhaps about to be collected
+            if pointer is None and born_of(name) < since.floor:
+                continue  # perhaps about to be collected
             if pointer is not None and pointer.archived and not _covers(pointer, since.purged):
                 since.tables.append(pointer)
                 continue
@@ -258,7 +271,7 @@ class Restorer:
                 since.rests[name] = rows
             if pointer is None:
                 pointer = inventory.pointer_to(found, reply.body, name)
-                owed = [row for row in rows if self._fresh(row, old, since)]
+                owed = [row for row in rows if self._fresh(row, since)]
                 since.recovered += len(owed)
             else:
                 owed = [] if pointer.archived else [row for row in rows if self._owed(row, since)]
@@ -282,7 +295,8 @@ class Restorer:
             tables.append(table)
         return tuple(tables)
 
-    def _tables_below(self, pointers: Iterable[Table]) -> Flow[list[Table]]:
+    def _tables_below(self, pointers: Iterable[Table], unread: list[Table]) -> Flow[list[Table]]:
+        """Every table below these pointers; the indexes that led to others are noted as ``unread``."""
         found: list[Table] = []
         for table in pointers:
             if table.level == 0:
@@ -291,13 +305,14 @@ class Restorer:
             try:
                 below = yield from finished.children(self.root, table)
             except (Damaged, NotFound):
+                unread.append(table)
                 continue
-            found.extend((yield from self._tables_below(below)))
+            found.extend((yield from self._tables_below(below, unread)))
         return found
 
-    def _fresh(self, row: Finished, old: State, since: _Since) -> bool:
+    def _fresh(self, row: Finished, since: _Since) -> bool:
         """Take in what became of a job that finished after the backup; True: the archive does not have it yet."""
-        if row.finished_ms < min(old.now_ms, self.now_ms):
+        if row.finished_ms < since.begin_ms:
             return False
         job = row.job
         since.note(row.key, Ending(row.state, job.run, job.attempt, job.history))
@@ -368,7 +383,7 @@ class Restorer:
         seen = [int(found[1], 16) for name in names if (found := _REPLACED.search(name))]
         for name in reversed([name for name in names if backup.is_hourly(name)]):
             try:
-                return [*seen, (yield from self._backup(name)).seq]
+                return [*seen, (yield from self._backup(name))[0].seq]
             except (Damaged, NewerFormat):
                 continue
         return seen

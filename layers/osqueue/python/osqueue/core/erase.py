@@ -52,6 +52,10 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         return outcome([Code.PROCESSING])
     if any(each.span not in draft.dead.spans for each in op.swaps):
         return outcome([Code.RETRY])
+    if any(body not in op.wiped for body in _bodies(draft, keys)):
+        return outcome(
+            [Code.RETRY]
+        )  # moved out of the head since the caller looked: nobody would find it again
     fresh = [each.replacement for each in op.swaps if each.replacement is not None]
     if any(born_of(each.name) < draft.gc_floor for each in fresh):
         return outcome([Code.STALE])
@@ -89,6 +93,15 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         draft.forgotten = draft.state.seq + 1
         draft.changed = True
     return Outcome(((Code.OK, erased),))
+
+
+def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[Body]:
+    """The contents beside the head to which its own rows of some jobs refer."""
+    for row in draft.finished:
+        if row.key in keys:
+            yield from (each for each in (row.result, row.spent) if isinstance(each, Body))
+    for jobs in (draft.dead.ready, draft.dead.tail):
+        yield from (job.payload for job in jobs if job.key in keys and isinstance(job.payload, Body))
 
 
 # ── Blanking ─────────────────────────────────────────────────────────────────

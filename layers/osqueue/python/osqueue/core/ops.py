@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from .state import Content, Finished, Job, Lease, Span, Table
+from .state import Body, Content, Finished, Job, Lease, Span, Table
 
 
 class Code(IntEnum):
@@ -280,6 +280,7 @@ class Erase(Operation, frozen=True, tag="erase"):
     keys: tuple[bytes, ...]
     swaps: tuple[Swap, ...] = ()  # spans rewritten without them
     again: bool = False  # whoever is about to enqueue under an id has to look again
+    wiped: tuple[Body, ...] = ()  # contents beside the head that nobody can read any more
 
 
 LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue under an id has to look again

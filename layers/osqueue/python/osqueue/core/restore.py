@@ -73,6 +73,7 @@ class Life(Struct, frozen=True):
     """What the new life begins with: all of it chosen outside."""
 
     seq: int  # of the restored head; see ``seq_after``
+    born: int  # of what is written before it: of the old life, so that it is garbage should the swap fail
     epoch: int  # random
     commit: bytes  # 16 random bytes
     chance: int  # 64 random bits that name what is spilled
@@ -196,7 +197,10 @@ def restore(
     state = draft.freeze(0, True)
     total = (live_keysum(state) + state.counters.keysum_out) & KEYSUM_MASK
     state = replace(
-        state, counters=replace(state.counters, keysum_in=total), marks=((life.now_ms, life.seq),)
+        state,
+        seq=life.seq,
+        counters=replace(state.counters, keysum_in=total),
+        marks=((life.now_ms, life.seq),),
     )
     spent, cancelled = draft.counts["failed"] - spent, draft.counts["cancelled"] - cancelled
     loss = Loss(
@@ -234,7 +238,7 @@ def _sifted(
     return replace(
         backup,
         epoch=life.epoch,
-        seq=life.seq - 1,
+        seq=life.born,
         now_ms=min(backup.now_ms, life.now_ms),
         floor=life.seq,
         gc_floor=life.seq,

@@ -356,13 +356,14 @@ class _ShardPurge:
             # Born no earlier than what it replaces: by that the reducer tells what may hold a job enqueued since.
             stage.born = max(stage.born, state.seq)
             try:
+                yield from self._rows(erase.rows_in(state, self.keys))  # some may have been moved meanwhile
                 swaps = yield from self._swaps(state, stage)
                 merges, rows = yield from self._merges(state, stage)
             except NotFound:
                 continue  # the head has moved on
             ops: list[Op] = [*merges]
             if swaps or any(True for _ in erase.rows_in(state, self.keys)):
-                ops.append(Erase(tuple(sorted(self.keys)), tuple(swaps)))
+                ops.append(Erase(tuple(sorted(self.keys)), tuple(swaps), wiped=tuple(self.wiped)))
             if not ops:
                 return
             answer = yield Submit(self.shard, tuple(ops))
@@ -432,6 +433,7 @@ class _ShardPurge:
             rest = [row for row in found if row.key not in self.keys]
             if len(rest) == len(found):
                 return table
+            yield from self._rows([row for row in found if row.key in self.keys])
             if not rest:
                 return None
             name = stage.name(TABLES)
