@@ -37,6 +37,7 @@ class Faults(Struct, frozen=True):
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
+    fork: float = 0.0  # a process of several callers forks, and both go on
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
@@ -219,6 +220,41 @@ PROFILES = {
                 pause_seconds=0.3,
             ),
             ordered=True,
+        ),
+        Profile(
+            "forked",  # the processes fork wherever they are; nothing else fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 6_000},
+            faults=Faults(fork=0.01, leave=0.03),
+            clients=Clients(
+                producers=1,
+                workers=1,
+                cancellers=0,
+                operators=0,
+                bulk=0,
+                crews=2,
+                threads=3,
+                rounds=12,
+                pause_seconds=0.3,
+            ),
+            ordered=True,
+        ),
+        Profile(
+            "crews",  # processes of several callers, and everything fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.015,
+                late=0.01,
+                duplicate=0.03,
+                freeze=0.004,
+                crash=0.003,
+                clone=0.01,
+                fork=0.003,
+                leave=0.1,
+                delay_seconds_max=300,
+            ),
+            clients=Clients(producers=1, workers=2, crews=3, threads=4, rounds=15, pause_seconds=0.5),
         ),
     )
 }

@@ -118,7 +118,7 @@ class Run:
         self.book = Book()
         self.processes: list[Process] = []
         self.hosts: list[Host] = []
-        self.clones = 0
+        self.clones = self.forks = 0
         self.dice = source(seed, "run")
         self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
 
@@ -224,14 +224,15 @@ class Run:
             self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
         for at in range(clients.crews):
             self.book.producing += 1
-            self.crew(f"crew{at}", Tasks if at % 2 else Threads).begin()
+            turns = clients.rounds * clients.threads
+            self.crew(f"crew{at}", Tasks if at % 2 else Threads, turns).begin()
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
-    def crew(self, name: str, kind: type[Crew]) -> Crew:
+    def crew(self, name: str, kind: type[Crew], turns: int) -> Crew:
         """A process of several callers."""
         host = Host(self.world, self.network.send)
         writer = SharedWriter(root_of(QUEUE, 0), QUEUE, self.machine(name, ThreadedMachine))
-        return kind(self, name, self.profile.clients.rounds, writer, host)
+        return kind(self, name, turns, writer, host)
 
     def end(self) -> None:
         """Nobody lives on."""
