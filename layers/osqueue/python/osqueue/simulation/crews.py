@@ -50,11 +50,15 @@ class SharedWriter(WatchedWriter):
 
 
 class WatchedFlight(Flight):
-    """A flight whose riders are known."""
+    """A flight whose riders are known, where they are a crew's."""
+
+    crew: Crew | None
 
     def __init__(self, writer: Writer, riders: list[Rider]) -> None:
         super().__init__(writer, riders)
-        assert isinstance(writer, SharedWriter)
+        if not isinstance(writer, SharedWriter):
+            self.crew = None
+            return
         self.crew = writer.crew
         self.ops = [op for rider in riders for op in rider.ops]
         # What it speaks under is what its riders spoke under, each with its share.
@@ -63,13 +67,14 @@ class WatchedFlight(Flight):
         self.crew.takes_off(self)
 
     def run(self, perform: Callable[[Effect], Any]) -> Answer:
-        if self.pending is not None:
+        if self.pending is not None and self.crew is not None:
             self.crew.world.injected["flown on"] += 1
         return super().run(perform)
 
     def land(self, answer: Answer) -> list[Op]:
         chores = super().land(answer)
-        self.crew.lands(self)
+        if self.crew is not None:
+            self.crew.lands(self)
         return chores
 
 

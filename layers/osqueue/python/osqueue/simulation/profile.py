@@ -37,6 +37,7 @@ class Faults(Struct, frozen=True):
     crash: float = 0.0  # the client dies between two steps; a new writer takes its place
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
+    relay: float = 0.0  # a call over the API is lost, or its answer is; it comes late, or twice
     fork: float = 0.0  # a process of several callers forks, and both go on
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
@@ -57,6 +58,8 @@ class Clients(Struct, frozen=True):
     loaders: int = 0
     crews: int = 0  # processes of several callers, every second one with an event loop
     threads: int = 4  # callers of each
+    remotes: int = 0  # callers over an API
+    servers: int = 3  # of that API
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -255,6 +258,31 @@ PROFILES = {
                 delay_seconds_max=300,
             ),
             clients=Clients(producers=1, workers=2, crews=3, threads=4, rounds=15, pause_seconds=0.5),
+        ),
+        Profile(
+            "remote",  # callers over an API, whose calls are lost and repeated
+            limits=TIGHT
+            | {"SESSIONS_BYTES_MAX": 3_000, "SESSION_IDLE_MS_MIN": 120_000, "EXPIRED_KNOWN_MS": 600_000}
+            | {"FINISHED_BYTES_MAX": 300},  # a completion is in a table when it is repeated
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.01,
+                late=0.003,
+                crash=0.002,
+                relay=0.05,
+                delay_seconds_max=50,
+            ),
+            clients=Clients(
+                producers=1,
+                bulk=0,
+                workers=1,
+                operators=0,
+                cancellers=0,
+                remotes=6,
+                rounds=25,
+                pause_seconds=1.5,
+            ),
         ),
     )
 }

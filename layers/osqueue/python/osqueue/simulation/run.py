@@ -29,6 +29,7 @@ from .machine import VirtualMachine, source
 from .network import Network
 from .profile import Faults, Profile
 from .promises import Promises
+from .remotes import Remotes
 from .shelves import Record
 from .tight import limited
 from .truth import Truth
@@ -120,6 +121,8 @@ class Run:
         self.hosts: list[Host] = []
         self.clones = self.forks = 0
         self.dice = source(seed, "run")
+        remotes, servers = profile.clients.remotes, profile.clients.servers
+        self.remotes = Remotes(self, remotes, servers) if remotes else None
         self.switch_seconds = 60.0 if profile.clients.upgrade else float("inf")
 
     def _watched(self, shard: int) -> Invariants:
@@ -226,6 +229,9 @@ class Run:
             self.book.producing += 1
             turns = clients.rounds * clients.threads
             self.crew(f"crew{at}", Tasks if at % 2 else Threads, turns).begin()
+        if self.remotes is not None:
+            self.book.producing += clients.remotes
+            self.remotes.begin()
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
     def crew(self, name: str, kind: type[Crew], turns: int) -> Crew:
@@ -332,6 +338,9 @@ class Run:
     def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
         """The keys of jobs that were acknowledged, refused, and neither."""
         promised, refused, possible = self.loads.account()
+        if self.remotes is not None:
+            told, there = self.remotes.account()
+            promised, possible = promised | told, possible | there
         for call in self._calls():
             for at, op in enumerate(call.ops):
                 keys = self._keys(op)

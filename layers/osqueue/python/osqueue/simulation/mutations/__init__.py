@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits, shared
+from . import afterlife, bulks, commits, repeats, shared
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (*commits.CONTROLS, *afterlife.CONTROLS, *bulks.CONTROLS, *shared.CONTROLS)
+CONTROLS: tuple[Control, ...] = (
+    *commits.CONTROLS,
+    *afterlife.CONTROLS,
+    *bulks.CONTROLS,
+    *shared.CONTROLS,
+    *repeats.CONTROLS,
+)
