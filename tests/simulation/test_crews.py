@@ -10,9 +10,10 @@ from osqueue.simulation.profile import PROFILES
 from osqueue.simulation.run import simulate
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_callers_who_leave_harm_nobody_and_keep_no_lease(seed: int) -> None:
-    report = simulate(seed, PROFILES["shared"])
+@pytest.mark.parametrize("profile", ["shared", "forked", "crews"])
+@pytest.mark.parametrize("seed", range(3))
+def test_callers_who_leave_and_children_who_go_on_harm_nobody(profile: str, seed: int) -> None:
+    report = simulate(seed, PROFILES[profile])
     assert report.violation == ""
     assert report.jobs > 100
 
@@ -24,6 +25,12 @@ def test_callers_leave_in_every_way() -> None:
     assert faults["left"] > 50
     assert faults["flown on"] > 5
     assert faults["torn"] > 0
+
+
+def test_processes_fork_while_they_commit() -> None:
+    report = simulate(4, PROFILES["forked"])
+    assert report.violation == ""
+    assert report.faults["fork"] > 3
 
 
 def test_the_same_seed_is_the_same_story_with_threads() -> None:

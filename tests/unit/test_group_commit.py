@@ -216,6 +216,26 @@ def test_an_interruption_in_the_middle_of_a_reduction_leaves_the_queue_usable(
     assert [lease.payload for lease in q.claim(9)] == ["first", "second"]
 
 
+def test_a_leader_that_is_interrupted_before_it_takes_off_leaves_the_flight_to_the_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting(group.Flight):
+        def __init__(self, *args: Any) -> None:
+            monkeypatch.undo()
+            super().__init__(*args)
+            raise KeyboardInterrupt
+
+    rig.q.timeout = 1.0
+    leader = rig.lead(lambda: rig.q.enqueue("leader"))
+    riders = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
+    monkeypatch.setattr(group, "Flight", Interrupting)
+    rig.gate.pass_all()
+    leader.result(PATIENCE_SECONDS)
+    ends = [future.exception(PATIENCE_SECONDS) for future in riders]
+    assert [type(end) for end in ends if end] == [KeyboardInterrupt]
+    assert rig.q.stats()["queued"] == 4  # with the first and the leader's
+
+
 def test_riders_of_a_flight_that_was_interrupted_inside_the_protocol_are_told(rig: Rig) -> None:
     machine = rig.q.machine
     draw = machine.bits
@@ -252,6 +272,30 @@ def test_a_fork_child_does_not_wait_for_the_parents_flight(rig: Rig) -> None:
     rig.gate.open = True
     rig.q.machine.pid = 2  # type: ignore[attr-defined]
     assert rig.q.enqueue("child's").status == "queued"
+
+
+def test_a_fork_child_with_coroutines_does_not_wait_for_the_parents_flight(machine: Any) -> None:
+    gate = Gate(MemoryStore(machine))
+    q: AsyncQueue[Any] = AsyncQueue(gate, "mail", machine=machine)
+
+    async def until_in_the_air() -> list[asyncio.Task[Any]]:
+        await q.enqueue("first")
+        gate.open = False
+        tasks = [asyncio.create_task(q.enqueue(each)) for each in ("in the air", "waits")]
+        for _ in range(10):  # until the first is in the air
+            await asyncio.sleep(0)
+        return tasks
+
+    async def child() -> list[Any]:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await q.enqueue("child's")
+            return [lease.payload for lease in await q.claim(9)]
+
+    with asyncio.Runner() as parent:
+        parent.run(until_in_the_air())
+        gate.open = True
+        machine.pid = 2  # and the parent's loop stands still, as it does in the child
+        assert asyncio.run(child()) == ["first", "child's"]
 
 
 def test_a_rider_that_waits_too_long_leaves_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,26 @@ def test_a_forks_child_does_not_tell_what_the_parent_tells(machine: Any) -> None
     assert (told, box._teller) == ([2], None)
 
 
+def test_a_forks_child_with_coroutines_does_not_wait_for_the_parents_listener(machine: Any) -> None:
+    async def run() -> None:
+        told: list[Any] = []
+
+        def tell(events: Sequence[Any]) -> Any:
+            told.extend(events)
+            return asyncio.get_running_loop().create_future()
+
+        box = AsyncOutbox(tell, machine)
+        for at in range(2):
+            box.put([at])  # type: ignore[list-item]
+        machine.pid += 1
+        box.put([2])  # type: ignore[list-item]
+        assert told == [0, 2]
+
+    asyncio.run(run())
+
+
 def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, machine: Any
 ) -> None:
     monkeypatch.setattr(asynchronous, "WAITING_MAX", 3)
     monkeypatch.setattr(asynchronous, "ROOM_SECONDS", 0.001)
@@ -169,7 +187,7 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
 
             return asyncio.ensure_future(slowly())
 
-        box = AsyncOutbox(tell)
+        box = AsyncOutbox(tell, machine)
         for at in range(6):
             box.put([at])  # type: ignore[list-item]
             await box.room()
@@ -337,7 +355,7 @@ def test_a_program_that_ends_under_its_worker_calls_no_sink_twice_at_once(
     assert sink.at_once == [0, 1]
 
 
-def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already() -> None:
+def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already(machine: Any) -> None:
     async def run() -> None:
         told: list[asyncio.Future[None]] = []
 
@@ -345,7 +363,7 @@ def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already() -> No
             told.append(asyncio.get_running_loop().create_future())
             return told[-1]
 
-        box = AsyncOutbox(tell)
+        box = AsyncOutbox(tell, machine)
         box.put([0])  # type: ignore[list-item]
         box.put([1])  # type: ignore[list-item]
         waiting = asyncio.create_task(box.told(PATIENCE_SECONDS))

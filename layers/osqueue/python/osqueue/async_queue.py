@@ -62,7 +62,7 @@ class AsyncQueue(QueueBase[T]):
     def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = AsyncDriver(self._place, self.machine)
-        self._outbox = AsyncOutbox(self._tell_async)
+        self._outbox = AsyncOutbox(self._tell_async, self.machine)
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:

@@ -58,13 +58,21 @@ class AsyncDriver:
 class AsyncOutbox:
     """The events of one queue object on their way to those who want to know, one commit after the other."""
 
-    def __init__(self, tell: OnEventsAsync) -> None:
+    def __init__(self, tell: OnEventsAsync, machine: Machine) -> None:
         self._tell = tell
+        self._machine = machine
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """At first, and in a fork's child, where what waits is told by the parent."""
+        self._process = self._machine.process()
         self._events: deque[Sequence[Event]] = deque()
         self._telling: asyncio.Future[None] | None = None  # what takes its time
 
     def put(self, events: Sequence[Event]) -> None:
         """Tell the events of one commit: at once, or after those that are being told."""
+        if self._machine.process() != self._process:
+            self._start_afresh()
         self._events.append(events)
         self._go_on()
 
@@ -111,6 +119,11 @@ class AsyncGroup:
         self.writer = writer
         self.driver = driver
         self.outbox = outbox
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """At first, and in a fork's child, where what was in the air belongs to the parent."""
+        self._process = self.driver.machine.process()
         self._waiting: list[Rider] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -119,6 +132,8 @@ class AsyncGroup:
 
         A caller that is cancelled while it awaits that has to ``leave``.
         """
+        if self.driver.machine.process() != self._process:
+            self._start_afresh()
         rider = Rider(ops, deadline, asyncio.Future(), look)
         self._waiting.append(rider)
         if self._task is None or self._task.done():
@@ -148,7 +163,7 @@ class AsyncGroup:
 
     async def _fly_all(self) -> None:
         while self._waiting:
-            riders = boarding(self._waiting)
+            riders, self._waiting = boarding(self._waiting)
             if not riders:
                 return
             flight = Flight(self.writer, riders)

@@ -126,16 +126,14 @@ def _lost(effect: Effect | None) -> Any:
     return tuple(failed for _ in effect.requests) if isinstance(effect, All) else failed
 
 
-def boarding(waiting: list[Rider]) -> list[Rider]:
-    """The riders of the next flight: all who wait, up to a limit, those who left excepted."""
+def boarding(waiting: Sequence[Rider]) -> tuple[list[Rider], list[Rider]]:
+    """The riders of the next flight, and of the one after it: all who wait, up to a limit, those who left excepted."""
     riders = [rider for rider in waiting if not rider.gone]
-    waiting.clear()
-    if len(riders) > 1 and _items(riders) > ITEMS_PER_FLIGHT_MAX:
-        items = accumulate([_items([rider]) for rider in riders])
-        count = max(1, sum([so_far <= ITEMS_PER_FLIGHT_MAX for so_far in items]))
-        waiting += riders[count:]
-        del riders[count:]
-    return riders
+    if len(riders) < 2 or _items(riders) <= ITEMS_PER_FLIGHT_MAX:
+        return riders, []
+    items = accumulate([_items([rider]) for rider in riders])
+    count = max(1, sum([so_far <= ITEMS_PER_FLIGHT_MAX for so_far in items]))
+    return riders[:count], riders[count:]
 
 
 def _items(riders: Sequence[Rider]) -> int:
@@ -254,8 +252,12 @@ class BlockingGroup:
             self._await_others(leader)
         with self._lock:
             self._lingering = None
-            flight = self._interrupted or Flight(self.writer, boarding(self._waiting))
-            self._interrupted, self._flight = None, flight
+            flight, left = self._interrupted, self._waiting
+            if flight is None:
+                riders, left = boarding(self._waiting)
+                flight = Flight(self.writer, riders)
+            # In one step: whoever is interrupted before it leaves all of them waiting, and after it a flight.
+            self._interrupted, self._flight, self._waiting[:] = None, flight, left
         try:
             answer = flight.run(self.driver.perform)
         except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it

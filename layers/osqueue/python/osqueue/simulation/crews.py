@@ -7,14 +7,17 @@ thread is interrupted, its task is cancelled or its deadline passes; the process
 from __future__ import annotations
 
 import asyncio
+import copy
 from asyncio import events
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..async_queue import AsyncQueue
 from ..commit import asynchronous, group
+from ..commit.asynchronous import AsyncGroup
 from ..commit.effects import Effect, Flow
 from ..commit.group import TORN, Flight, Rider
 from ..commit.protocol import Answer
@@ -25,7 +28,7 @@ from ..queue import Queue
 from ..shards import Submit
 from . import answers
 from .clients import Client
-from .fibers import POINTS_MAX, Fiber, Host, Interrupted, VirtualStore
+from .fibers import POINTS_MAX, Fiber, Host, Interrupted, ThreadedMachine, VirtualStore, weak_point
 from .ledger import Call, Violation, WatchedWriter
 from .loop import VirtualLoop
 from .machine import source
@@ -35,9 +38,9 @@ if TYPE_CHECKING:
 
 LEASE_MS = 600_000  # so long that no lease ends by itself before it is missed
 PATIENCE_SECONDS = 120.0
+ANSWERED_SECONDS_MAX = 3 * PATIENCE_SECONDS  # where a flight waits for another one
 LEAVING_SECONDS_MAX = 2.0  # after which a caller that is to leave has left
 FORKS_MAX = 4
-_pids = count(2)
 
 
 class SharedWriter(WatchedWriter):
@@ -47,25 +50,31 @@ class SharedWriter(WatchedWriter):
 
 
 class WatchedFlight(Flight):
-    """A flight whose riders are known."""
+    """A flight whose riders are known, where they are a crew's."""
+
+    crew: Crew | None
 
     def __init__(self, writer: Writer, riders: list[Rider]) -> None:
         super().__init__(writer, riders)
-        assert isinstance(writer, SharedWriter)
+        if not isinstance(writer, SharedWriter):
+            self.crew = None
+            return
         self.crew = writer.crew
         self.ops = [op for rider in riders for op in rider.ops]
         # What it speaks under is what its riders spoke under, each with its share.
         writer.call = self.call = Call(writer.crew.name, (), writer.crew.world.now, identities=[])
+        weak_point()
         self.crew.takes_off(self)
 
     def run(self, perform: Callable[[Effect], Any]) -> Answer:
-        if self.pending is not None:
+        if self.pending is not None and self.crew is not None:
             self.crew.world.injected["flown on"] += 1
         return super().run(perform)
 
     def land(self, answer: Answer) -> list[Op]:
         chores = super().land(answer)
-        self.crew.lands(self)
+        if self.crew is not None:
+            self.crew.lands(self)
         return chores
 
 
@@ -99,6 +108,7 @@ class Passenger(Client):
         self.ledger.calls.append(call)
         self.now = self.crew.aboard[id(ops)] = call
         self.leaves.plan()
+        self.crew.host.later(ANSWERED_SECONDS_MAX, lambda: self.crew.misses(call))
         try:
             call.answer = yield Submit(0, ops, timeout or self.crew.patience(), look)
         except OsqueueError as error:
@@ -183,11 +193,11 @@ class Leaving:
 class Crew:
     """One process."""
 
-    def __init__(self, run: Run, name: str, rounds: int, writer: SharedWriter, host: Host) -> None:
+    def __init__(self, run: Run, name: str, turns: int, writer: SharedWriter, host: Host) -> None:
         self.run = run
         self.world = run.world
         self.name = name
-        self.rounds = rounds
+        self.turns = turns  # that its callers still have to take
         self.pause_seconds = run.profile.clients.pause_seconds
         self.dice = source(run.world.seed, "crew", name)
         self.writer = writer
@@ -199,6 +209,7 @@ class Crew:
         self.left = run.profile.clients.threads  # callers that have not finished
         self.queue = self.opened()
         host.died = self._died
+        host.forks = self.fork
         run.hosts.append(host)
 
     # ── What differs ─────────────────────────────────────────────────────────
@@ -222,6 +233,11 @@ class Crew:
             return PATIENCE_SECONDS
         return self.dice.choice((2.0, 25.0, PATIENCE_SECONDS))
 
+    def takes_turn(self) -> bool:
+        """Is there anything left to do for a caller?"""
+        self.turns -= 1
+        return self.turns >= 0
+
     def finished(self) -> None:
         """One caller is done."""
         self.left -= 1
@@ -231,8 +247,27 @@ class Crew:
     def _died(self) -> None:
         if self.left > 0:
             self.left = 0
-            heir = self.run.crew(f"{self.name}+", type(self))
-            heir.begin()
+            self.run.crew(f"{self.name}+", type(self), self.turns).begin()
+
+    def fork(self) -> None:
+        """The process is copied as it is, in the middle of whatever it does; the copy has none of its threads."""
+        if self.run.forks >= FORKS_MAX:
+            return
+        self.run.forks += 1
+        name = f"{self.name}/{self.run.forks}"
+        writer = copy.copy(self.writer)
+        machine = self.writer.machine
+        assert isinstance(machine, ThreadedMachine)
+        writer.machine = twin = machine.clone(name, self.world.seed)
+        twin.pid = 1 + self.run.forks
+        writer.encoder = copy.deepcopy(writer.encoder)
+        writer.blocks = dict(writer.blocks)
+        writer.call = None
+        child = type(self)(self.run, name, self.turns // 2, writer, Host(self.world, self.run.network.send))
+        for shard, each in self.queue._groups.items():
+            child.queue._groups[shard] = _forked(each, child.queue)
+        self.run.book.producing += 1
+        child.begin()
 
     # ── What is checked ──────────────────────────────────────────────────────
     @contextmanager
@@ -269,6 +304,11 @@ class Crew:
             if call is not None and call.answer is None and _tokens(rider.answer) and not known:
                 self.landed.append((rider, call))
 
+    def misses(self, call: Call) -> None:
+        """Long after its deadline, a caller must not wait any more."""
+        if self.run.profile.ordered and not call.ended:
+            raise Violation(f"{call.client} was never answered")
+
     def heard(self, call: Call) -> None:
         """A caller has its answer: is it true, and its alone?"""
         answers.judge(self.run.ledger, self.run.invariants.library, call)
@@ -290,7 +330,7 @@ class Threads(Crew):
 
     def start(self, passenger: Passenger) -> None:
         def body() -> None:
-            for _ in range(self.rounds):
+            while self.takes_turn():
                 with suppress(Interrupted), self.told_only(passenger):
                     self.queue._run(passenger.turn())
             self.finished()
@@ -307,7 +347,7 @@ class Tasks(Crew):
 
     def start(self, passenger: Passenger) -> None:
         async def body() -> None:
-            for _ in range(self.rounds):
+            while self.takes_turn():
                 task = passenger.leaves.task = self.loop.create_task(self.queue._run(passenger.turn()))
                 await asyncio.wait({task})
                 with suppress(asyncio.CancelledError), self.told_only(passenger):
@@ -349,6 +389,21 @@ class SharedAsync(AsyncQueue[Any]):
 
     def _writer(self, shard: int) -> Writer:
         return self.crew.writer
+
+
+def _forked(group: Any, queue: Any) -> Any:
+    """A group as the child of a fork finds it: whoever waits or flies in it belongs to the parent."""
+    child = copy.copy(group)
+    child.writer, child.driver = queue._writers[0], queue._driver
+    child._waiting = [replace(each) for each in group._waiting]
+    if isinstance(group, AsyncGroup):
+        if group._task is not None and not group._task.done():
+            child._task = queue.crew.loop.create_future()  # what the parent's loop would end
+    else:
+        child._lock = group._lock.forked()
+        for rider in child._waiting:
+            rider.wake = rider.wake and rider.wake.forked()
+    return child
 
 
 def _tokens(answer: Answer | None) -> set[str]:

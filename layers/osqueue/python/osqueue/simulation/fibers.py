@@ -38,6 +38,7 @@ class Host:
         self.alive = True
         self.fibers: list[Fiber] = []
         self.died: Callable[[], None] = lambda: None  # called when it crashed
+        self.forks: Callable[[], None] = lambda: None  # called when it forks
         self.ends: Callable[[], None] = lambda: None  # called when it is over, however that came
         self._send = send
 
@@ -54,6 +55,8 @@ class Host:
         world, faults = self.world, self.world.faults
         if not self.alive:
             return
+        if world.happens("fork", faults.fork):
+            self.forks()
         if world.happens("crash", faults.crash):
             if world.chance.random() > 0.3:
                 self._send(request, lambda reply: None)
@@ -199,6 +202,14 @@ class Fiber:
                 raise Interrupted
         if self.world.chance.random() < PREEMPTED:
             self.pause(0.0)
+
+
+def weak_point() -> None:
+    """A place where a thread that is to be interrupted somewhere often is."""
+    fiber = running()
+    if fiber is not None and not fiber.dead and fiber.fuse and fiber.world.chance.random() < 0.5:
+        fiber.fuse = 0
+        raise Interrupted
 
 
 class Lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import Protocol, Self
 
 from ..clock import Machine
 
@@ -62,9 +62,9 @@ class VirtualMachine(Machine):
     def process(self) -> int:
         return 1
 
-    def clone(self, name: str, seed: object) -> VirtualMachine:
+    def clone(self, name: str, seed: object) -> Self:
         """The machine of a restored snapshot: the same clocks, other entropy."""
-        twin = VirtualMachine(self.world, name, seed, self.skew_ms, self.drift)
+        twin = type(self)(self.world, name, seed, self.skew_ms, self.drift)
         twin._up_seconds = self._up_seconds
         twin.blind = self.blind
         return twin

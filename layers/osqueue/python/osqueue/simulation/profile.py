@@ -43,6 +43,8 @@ class Faults(Struct, frozen=True):
     slow: float = 0.0  # the answer of a read, or of a plain write, takes very long
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
+    relay: float = 0.0  # a call over the API is lost, or its answer is; it comes late, or twice
+    fork: float = 0.0  # a process of several callers forks, and both go on
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     suspend_seconds_max: float = 7200.0
@@ -66,6 +68,8 @@ class Clients(Struct, frozen=True):
     loaders: int = 0
     crews: int = 0  # processes of several callers, every second one with an event loop
     threads: int = 4  # callers of each
+    remotes: int = 0  # callers over an API
+    servers: int = 3  # of that API
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -276,6 +280,66 @@ PROFILES = {
             faults=ROUGH,
             clients=Clients(
                 cancellers=0, operators=0, bulk=0, reapers=2, large_results=0.6, reap_seconds=3.0
+            ),
+        ),
+        Profile(
+            "forked",  # the processes fork wherever they are; nothing else fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 6_000},
+            faults=Faults(fork=0.01, leave=0.03),
+            clients=Clients(
+                producers=1,
+                workers=1,
+                cancellers=0,
+                operators=0,
+                bulk=0,
+                crews=2,
+                threads=3,
+                rounds=12,
+                pause_seconds=0.3,
+            ),
+            ordered=True,
+        ),
+        Profile(
+            "crews",  # processes of several callers, and everything fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.015,
+                late=0.01,
+                duplicate=0.03,
+                freeze=0.004,
+                crash=0.003,
+                clone=0.01,
+                fork=0.003,
+                leave=0.1,
+                delay_seconds_max=300,
+            ),
+            clients=Clients(producers=1, workers=2, crews=3, threads=4, rounds=15, pause_seconds=0.5),
+        ),
+        Profile(
+            "remote",  # callers over an API, whose calls are lost and repeated
+            limits=TIGHT
+            | {"SESSIONS_BYTES_MAX": 3_000, "SESSION_IDLE_MS_MIN": 120_000, "EXPIRED_KNOWN_MS": 600_000}
+            | {"FINISHED_BYTES_MAX": 300},  # a completion is in a table when it is repeated
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.01,
+                late=0.003,
+                crash=0.002,
+                relay=0.05,
+                delay_seconds_max=50,
+            ),
+            clients=Clients(
+                producers=1,
+                bulk=0,
+                workers=1,
+                operators=0,
+                cancellers=0,
+                remotes=6,
+                rounds=25,
+                pause_seconds=1.5,
             ),
         ),
     )

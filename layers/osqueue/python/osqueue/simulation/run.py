@@ -29,6 +29,7 @@ from .network import Network
 from .profile import Faults, Profile
 from .promises import Promises
 from .releases import Release, both_read
+from .remotes import Remotes
 from .shelves import Record
 from .tight import limited
 from .truth import Truth
@@ -102,8 +103,10 @@ class Run:
         self.book = Book()
         self.processes: list[Process] = []
         self.hosts: list[Host] = []
-        self.clones = 0
+        self.clones = self.forks = 0
         self.dice = source(seed, "run")
+        remotes, servers = profile.clients.remotes, profile.clients.servers
+        self.remotes = Remotes(self, remotes, servers) if remotes else None
         self.switch_seconds = 60.0  # when the newer release of an upgrade writes its format
 
     def _watched(self, shard: int) -> Invariants:
@@ -211,14 +214,18 @@ class Run:
             self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
         for at in range(clients.crews):
             self.book.producing += 1
-            self.crew(f"crew{at}", Tasks if at % 2 else Threads).begin()
+            turns = clients.rounds * clients.threads
+            self.crew(f"crew{at}", Tasks if at % 2 else Threads, turns).begin()
+        if self.remotes is not None:
+            self.book.producing += clients.remotes
+            self.remotes.begin()
         self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
 
-    def crew(self, name: str, kind: type[Crew]) -> Crew:
+    def crew(self, name: str, kind: type[Crew], turns: int) -> Crew:
         """A process of several callers."""
         host = Host(self.world, self.network.send)
         writer = SharedWriter(root_of(QUEUE, 0), QUEUE, self.machine(name, ThreadedMachine))
-        return kind(self, name, self.profile.clients.rounds, writer, host)
+        return kind(self, name, turns, writer, host)
 
     def end(self) -> None:
         """Nobody lives on."""
@@ -318,6 +325,9 @@ class Run:
     def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
         """The keys of jobs that were acknowledged, refused, and neither."""
         promised, refused, possible = self.loads.account()
+        if self.remotes is not None:
+            told, there = self.remotes.account()
+            promised, possible = promised | told, possible | there
         for call in self._calls():
             for at, op in enumerate(call.ops):
                 keys = self._keys(op)

@@ -11,6 +11,7 @@ from ...commit import asynchronous, coalesce, group
 from ...commit.asynchronous import AsyncGroup
 from ...commit.effects import Effect
 from ...commit.group import BlockingGroup, Flight, Rider
+from ...commit.writer import Writer
 from ...core.ops import Outcome
 from ...stores.base import Written
 from .control import Control, in_runs, patched
@@ -88,12 +89,59 @@ def nobody_inherits() -> AbstractContextManager[None]:
     return patched((BlockingGroup, "_pass_on", pass_on))
 
 
+def boards_too_early() -> AbstractContextManager[None]:
+    """Riders wait no more before their flight stands."""
+    real = group.boarding
+
+    def boarding(waiting: list[Rider]) -> tuple[list[Rider], list[Rider]]:
+        riders, left = real(waiting)
+        waiting[:] = left
+        return riders, left
+
+    return patched((group, "boarding", boarding))
+
+
+def forked_writer() -> AbstractContextManager[None]:
+    """A fork's child speaks with its parent's voice."""
+    return patched((Writer, "check_process", lambda self: None))
+
+
+def forked_threads() -> AbstractContextManager[None]:
+    """A fork's child waits for the flight that its parent is flying."""
+    real = BlockingGroup.submit
+
+    def submit(self: Any, *args: Any) -> Any:
+        self._process = self.driver.machine.process()
+        return real(self, *args)
+
+    return patched((BlockingGroup, "submit", submit))
+
+
+def forked_tasks() -> AbstractContextManager[None]:
+    """The same with coroutines."""
+    real = AsyncGroup.board
+
+    def board(self: Any, *args: Any) -> Any:
+        self._process = self.driver.machine.process()
+        return real(self, *args)
+
+    return patched((AsyncGroup, "board", board))
+
+
 CONTROLS = (
     Control("leases of those who left", keep_what_nobody_heard, (in_runs("shared", "not given back"),)),
     Control("cancelled callers", cancelled_unheard, (in_runs("shared", "not given back"),)),
     Control("torn flights", torn_flown_on, (in_runs("shared", "was told AttributeError"),)),
-    Control("a lost effect is not done", lost_is_done, (in_runs("shared", "invariant 5"),)),
+    Control(
+        "a lost effect is not done",
+        lost_is_done,
+        (in_runs("shared", "invariant 5|answered without a commit"),),
+    ),
     Control("each its own share", shares_mixed_up, (in_runs("shared", "committed was"),)),
     Control("one flight at a time", everybody_flies, (in_runs("shared", "although nothing fails"),)),
     Control("riders inherit a flight", nobody_inherits, (in_runs("shared", "although nothing fails"),)),
+    Control("riders wait until they fly", boards_too_early, (in_runs("shared", "although nothing fails"),)),
+    Control("a child's own voice", forked_writer, (in_runs("forked", "nobody can tell any more"),)),
+    Control("a child's own flights", forked_threads, (in_runs("forked", "although nothing fails"),)),
+    Control("a child's own loop", forked_tasks, (in_runs("forked", "was never answered"),)),
 )
