@@ -8,7 +8,8 @@ import pytest
 
 from osqueue import limits
 from osqueue.core import wire
-from osqueue.simulation.profile import PROFILES, TIGHT
+from osqueue.simulation.__main__ import run_soak
+from osqueue.simulation.profile import FAULTS, PROFILES, TIGHT
 from osqueue.simulation.run import simulate
 from osqueue.simulation.tight import limited
 
@@ -128,3 +129,11 @@ def test_limits_are_put_back_after_a_run() -> None:
 def test_a_limit_nobody_has_is_refused() -> None:
     with pytest.raises(KeyError, match="NO_SUCH_LIMIT"), limited({"NO_SUCH_LIMIT": 1}):
         pass
+
+
+def test_a_soak_tells_how_often_each_fault_was_injected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_soak(0.0, 0, "clocks") == 0
+    injected = next(line for line in capsys.readouterr().out.splitlines() if "injected:" in line)
+    assert {name for name in FAULTS if f" {name}" in injected} == set(FAULTS)
+    assert " 0 suspend" not in injected
+    assert " 0 clone" in injected

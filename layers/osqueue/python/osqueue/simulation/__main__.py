@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterable
 
 from ..clock import MACHINE
 from .explore import SCENARIOS, explore
 from .power import power_cuts
-from .profile import PROFILES
+from .profile import FAULTS, PROFILES
 from .run import Report, simulate
 
 
@@ -47,7 +48,7 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
     first = MACHINE.bits(32) if seed is None else seed
     names = [profile] if profile else list(PROFILES)
     began = MACHINE.monotonic()
-    total = Report("all", first, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter())
+    total = Report("all", first)
     runs = 0
     while not runs or MACHINE.monotonic() - began < seconds:
         report = simulate(first + runs // len(names), PROFILES[names[runs % len(names)]])
@@ -64,22 +65,19 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
 
 def add(total: Report, report: Report) -> None:
     """Sum reports up."""
-    total.commits += report.commits
-    total.hours += report.hours
-    total.jobs += report.jobs
-    total.calls += report.calls
-    total.unheard += report.unheard
-    total.records += report.records
-    total.passes += report.passes
-    total.ids += report.ids
-    total.freed += report.freed
-    total.waits += report.waits
-    total.bulks += report.bulks
-    total.loads.update(report.loads)
-    total.asked.update(report.asked)
-    total.faults.update(report.faults)
-    total.codes.update(report.codes)
+    for name in report.__struct_fields__:
+        value = getattr(report, name)
+        if isinstance(value, Counter):
+            getattr(total, name).update(value)
+        elif isinstance(value, int | float) and name != "seed":
+            setattr(total, name, getattr(total, name) + value)
     total.violation = report.violation
+
+
+def counted(counts: Counter[str], names: Iterable[str] = ()) -> str:
+    """How often each thing happened, those that never did as well."""
+    all_names = sorted({*counts, *names})
+    return ", ".join(f"{counts[name]:,} {name}" for name in all_names) or "none"
 
 
 def tell(total: Report, runs: int, first: int) -> None:
@@ -92,10 +90,14 @@ def tell(total: Report, runs: int, first: int) -> None:
         f"  {total.ids:,} jobs under clients' ids, {total.freed:,} ids freed, {total.asked.total():,} questions of"
         f" callers, {total.waits:,} of them waits"
     )
-    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.loads.items()))
-    print(f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {told or 'none'}")
+    print(
+        f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {counted(total.loads)}"
+    )
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
-    print("  injected: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items())))
+    print(f"  injected: {counted(total.faults, FAULTS)}")
+    print(f"  commits: {counted(total.protocol)}")
+    print(f"  transitions by: {counted(total.events)}")
+    print(f"  calls that ended in: {counted(total.errors)}")
     print(f"  violations: {1 if total.violation else 0}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -79,6 +80,27 @@ class Ledger:
                 yield commit.state
             if commit.at < since:
                 return
+
+    def committed(self) -> Iterator[Batch]:
+        """What led to each commit."""
+        return (self.batches[commit.state.commit] for commit in self.commits)
+
+    def kinds(self) -> Counter[str]:
+        """How often commits did what not every commit does."""
+        found: Counter[str] = Counter()
+        for batch in self.committed():
+            base, state = batch.base, batch.reduction.state
+            found["direct"] += not batch.listed
+            found["took others along"] += len(batch.reduction.outcomes) > 1
+            found["announced requests that came too late"] += any(
+                each.identity not in batch.reduction.outcomes for each in batch.requests
+            )
+            found["no room for a writer"] += batch.reduction.crowded
+            found["wrote objects"] += bool(batch.reduction.objects)
+            found["forgot writers"] += not base.sessions.keys() <= state.sessions.keys()
+            found["raised the floor"] += state.floor > base.floor
+            found["raised the floor of staged objects"] += state.gc_floor > base.gc_floor
+        return found
 
     def index_before(self, moment: float) -> int:
         """How many commits there were before a moment."""

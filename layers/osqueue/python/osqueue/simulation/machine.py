@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Protocol, Self
 
-from ..clock import Machine
+from ..clock import Machine, Moment
 
 
 class HasTime(Protocol):
@@ -19,6 +19,8 @@ def source(*parts: object) -> random.Random:
     return random.Random("/".join(map(str, parts)))
 
 
+MOMENTS_KEPT = 1_000
+HIDDEN_SECONDS_MAX = 5.0  # more than clocks drift apart in hours
 EPOCH_MS = 1_700_000_000_000  # when every run begins, ms since the Unix epoch, UTC
 
 
@@ -31,13 +33,29 @@ class VirtualMachine(Machine):
         self.drift = drift  # and how much faster than time both clocks run (0.0001: 100 ppm)
         self._random = source(seed, "machine", name)
         self._up_seconds = self._random.random() * 1e6  # nobody's monotonic clock starts with another's
-        self.blind = False  # did both clocks ever stand still, which nothing on the machine can tell?
+        self.blind = (
+            False  # did both clocks hide how much time had passed, which nothing on the machine can tell?
+        )
+        self._true: dict[Moment, float] = {}  # when moments were, seconds of virtual time
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.skew_ms + int(self.world.now * 1000 * (1 + self.drift))
 
     def monotonic(self) -> float:
         return self._up_seconds + self.world.now * (1 + self.drift)
+
+    def moment(self) -> Moment:
+        now = super().moment()
+        self._true[now] = self.world.now
+        if len(self._true) > MOMENTS_KEPT:
+            del self._true[next(iter(self._true))]
+        return now
+
+    def ms_since(self, moment: Moment) -> float:
+        told = max((self.monotonic() - moment.monotonic) * 1000, self.now_ms() - moment.wall_ms)
+        true = self.world.now - self._true.get(moment, self.world.now)
+        self.blind |= told < (true - HIDDEN_SECONDS_MAX) * 1000
+        return super().ms_since(moment)
 
     def step(self, ms: int) -> None:
         """Somebody sets the wall clock."""

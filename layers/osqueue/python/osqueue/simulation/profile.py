@@ -54,6 +54,9 @@ class Faults(Struct, frozen=True):
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 
+FAULTS = [name for name in Faults.__struct_fields__ if not name.endswith(("_max", "_seconds", "_wall"))]
+
+
 class Clients(Struct, frozen=True):
     """Who uses the queue, and how much."""
 

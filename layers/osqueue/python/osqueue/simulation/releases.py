@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from ..core import draft, intents, wire
 from ..core.draft import Draft
@@ -32,7 +33,7 @@ class StampedLease(Lease, frozen=True):
 class StampedState(State, frozen=True, omit_defaults=True):
     """A head, as the newer release keeps it."""
 
-    leases: dict[bytes, StampedLease] = msgspec.field(default_factory=dict)
+    leases: dict[bytes, StampedLease] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
     stamps: int = 0  # commits of the newer release
 
 
@@ -43,7 +44,10 @@ _freeze = Draft.freeze
 
 def _stamped_lease(*fields: Any) -> Lease:
     lease = Lease(*fields)
-    return StampedLease(*fields, stamp=lease.token) if wire.FORMAT >= USED_FROM else lease
+    if wire.FORMAT < USED_FROM:
+        return lease
+    every: tuple[Any, ...] = (*astuple(lease), lease.token)
+    return StampedLease(*every)
 
 
 def _stamped_freeze(self: Draft, load: int, listed: bool) -> State:
@@ -56,7 +60,7 @@ def _stamped_freeze(self: Draft, load: int, listed: bool) -> State:
 def _speak(newer: bool, writes: int) -> None:
     """Let the code be of one of the releases, and write this format."""
     reads = NEWER if newer else OLDER
-    values = (reads, reads, writes, writes, _newer if newer else _older)
+    values: tuple[Any, ...] = (reads, reads, writes, writes, _newer if newer else _older)
     values += (_stamped_lease, _stamped_freeze) if newer else (Lease, _freeze)
     for (home, name), value in zip(_DIFFER, values, strict=True):
         setattr(home, name, value)

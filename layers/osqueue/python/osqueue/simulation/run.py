@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from .. import archive, ids
 from ..commit.effects import Flow
@@ -51,16 +51,19 @@ class Report(Struct):
     jobs: int = 0
     calls: int = 0
     unheard: int = 0  # calls that ended in an ambiguous error, or with their client's death
-    faults: Counter[str] = Counter()
-    codes: Counter[str] = Counter()  # what committed operations answered
+    faults: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)  # what committed operations answered
+    errors: Counter[str] = field(default_factory=Counter)  # calls that ended in one, by its name
+    events: Counter[str] = field(default_factory=Counter)  # transitions of jobs, by what caused them
+    protocol: Counter[str] = field(default_factory=Counter)  # what commits did besides
     records: int = 0  # in the archive
     passes: int = 0  # of reapers, ended well
     ids: int = 0  # jobs accepted under clients' ids
     freed: int = 0  # ids freed
     waits: int = 0  # calls that waited for a result
     bulks: int = 0  # loads that came in as a whole
-    loads: Counter[str] = Counter()  # runs of bulks, by what they were told
-    asked: Counter[str] = Counter()  # what callers asked, and how they were answered
+    loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
+    asked: Counter[str] = field(default_factory=Counter)  # what callers asked, and how they were answered
     violation: str = ""
 
 
@@ -86,9 +89,7 @@ class Run:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.profile = profile
-        self.report = Report(
-            profile.name, seed, faults=Counter(), codes=Counter(), asked=Counter(), loads=Counter()
-        )
+        self.report = Report(profile.name, seed)
         self.world = World(f"{profile.name}/{seed}", profile.faults)
         self.truth = Truth(self.world, profile.clients.store_ahead_ms)
         self.network = Network(self.world, self.truth, profile.latency)
@@ -368,6 +369,11 @@ class Run:
         report.freed = self.invariants.stories.freed
         report.waits = sum(n for name, n in report.asked.items() if name.startswith("enqueue_and_wait"))
         report.faults = self.world.injected
+        report.errors = Counter(type(call.error).__name__ for call in self._calls() if call.error)
+        for each in self.shards:
+            report.protocol += each.ledger.kinds()
+            for batch in each.ledger.committed():
+                report.events.update(event.cause for event in batch.reduction.events)
         for applied in (one for each in self.shards for one in each.ledger.applied.values()):
             for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):
                 for code, count in outcome.runs:
