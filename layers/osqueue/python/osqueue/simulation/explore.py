@@ -123,6 +123,7 @@ class _Path:
                     self._alone(writer)  # it has spoken before it is copied
             elif at in self.scenario.clones:
                 writer.env, writer.n, writer.head = first.env, first.n, first.head
+                self.ledger.copied.add(first.env)
             self.players.append(_Player(self._program(f"c{at}", writer, calls)))
         for at in range(self.scenario.runs):
             self.players.append(_Player(self._batch(f"run{at}")))

@@ -31,7 +31,7 @@ from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.wire import decode_head
 from ..errors import OsqueueError
-from ..garbage import Named
+from ..inventory import walk
 from ..lease import LeaseBase
 from ..shards import root_of
 from ..stores.base import (
@@ -184,11 +184,10 @@ class PowerRun:
         """Find out what the head refers to."""
         body = self._read(Get(ROOT + HEAD))
         if isinstance(body, Found):
-            named = Named(ROOT)
-            trouble = self._now(named.add(decode_head(body.body)))
-            if trouble is not None:
+            met = self._now(walk(ROOT, decode_head(body.body), deep=True))
+            for trouble in met.broken.values():
                 raise Violation(f"the head was written before what it refers to: {trouble}")
-            self.history.names[body.body] = frozenset(ROOT + name for name in named.names)
+            self.history.names[body.body] = frozenset(ROOT + name for name in met.names)
 
     def _now(self, flow: Flow[R]) -> R:
         """Run a flow that only reads, on the disk as it is, without a turn for anybody."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
-from ...core import backlog, settle, steer, sweep
+from ...core import backlog, deletions, settle, steer, sweep
 from ...core.backlog import Blocks, Need, Rope
 from ...core.deletions import NONE, Deleted
 from ...core.draft import Draft
@@ -103,7 +103,7 @@ def vector_of_another() -> AbstractContextManager[None]:
 
 def sums_as_they_were() -> AbstractContextManager[None]:
     """What is left of a segment counts the jobs that were taken out of it."""
-    real = steer.thinned
+    real = deletions.thinned
 
     def thinned(span: Span, keys: object, failing: int, vector: Vector | None) -> Span | None:
         left = real(span, keys, failing, vector)  # type: ignore[arg-type]
