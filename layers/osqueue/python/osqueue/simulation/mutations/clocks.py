@@ -85,7 +85,7 @@ def age_by_one_clock() -> AbstractContextManager[None]:
 
 CONTROLS = (
     Control("leases from the latest", leases_from_the_earliest, (in_runs("calm", "ms early"),)),
-    Control("a second's width", whole_seconds_taken_for_exact, (in_runs("clocks", "ms early"),)),
+    Control("a second's width", whole_seconds_taken_for_exact, (in_runs("calm", "ms early"),)),
     Control(
         "ends by the earliest", ends_from_the_latest, (in_runs("clocks", "ms early|ahead of the store"),)
     ),
