@@ -37,3 +37,19 @@ def test_a_caller_that_dies_between_its_two_writes_blocks_nobody() -> None:
 
 def test_a_bulk_that_was_refused_is_so_for_all_who_found_it_and_the_next_run_begins_anew() -> None:
     assert play(SCENES["refused and resumed"]) == {"Throttled": 2, "attached": 1}
+
+
+def test_of_two_who_settle_one_segment_none_brings_back_a_cancelled_job() -> None:
+    assert play(SCENES["settled by two"]) == [2]  # the first two are gone
+
+
+def test_a_job_that_was_passed_is_not_settled_once_more() -> None:
+    assert play(SCENES["settled once passed"]) == ()
+
+
+def test_merged_segments_lack_the_cancelled_jobs() -> None:
+    assert play(SCENES["merged with cancelled ones"])
+
+
+def test_cancelled_jobs_never_become_due() -> None:
+    assert play(SCENES["due with cancelled ones"]) == ((), [])

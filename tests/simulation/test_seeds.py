@@ -27,6 +27,7 @@ SEEDS = [
     ("loads", 0),
     ("loads", 1),
     ("loads", 2),
+    ("cancels", 1),
 ]
 
 
@@ -103,3 +104,11 @@ def test_limits_are_put_back_after_a_run() -> None:
 def test_a_limit_nobody_has_is_refused() -> None:
     with pytest.raises(KeyError, match="NO_SUCH_LIMIT"), limited({"NO_SUCH_LIMIT": 1}):
         pass
+
+
+def test_a_run_of_cancellers_settles_tombstones_and_some_come_too_late() -> None:
+    report = simulate(0, PROFILES["cancels"])
+    assert report.violation == ""
+    assert report.codes["Rewrite OK"] > 10
+    assert report.codes["Rewrite RETRY"] > 0
+    assert report.codes["Cancel CANCELLED"] > 30

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import batches, bulk, limits, staging
+from .. import batches, bulk, limits, staging, tombstones
 from ..commit import protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
 
@@ -26,6 +26,7 @@ _MODULES = (
     staging,
     batches,
     bulk,
+    tombstones,
 )
 
 

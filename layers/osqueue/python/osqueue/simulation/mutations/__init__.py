@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits
+from . import afterlife, backlog, bulks, commits, runs
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (*commits.CONTROLS, *afterlife.CONTROLS, *bulks.CONTROLS)
+CONTROLS: tuple[Control, ...] = (
+    *commits.CONTROLS,
+    *afterlife.CONTROLS,
+    *bulks.CONTROLS,
+    *backlog.CONTROLS,
+    *runs.CONTROLS,
+)

@@ -1,0 +1,169 @@
+"""The backlog with one check removed: cancelled jobs in segments, and what takes the place of a span."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from msgspec.structs import replace
+
+from ... import garbage
+from ...core import backlog, deletions, settle, steer, sweep
+from ...core.backlog import Blocks, Need, Rope
+from ...core.deletions import NONE, Deleted
+from ...core.draft import Draft, Object
+from ...core.ops import Outcome, Rewrite
+from ...core.state import Span, Vector
+from ...core.wire import staged_name
+from .control import Control, dispatched, in_runs, in_scene, patched
+
+
+class _Nothing(set[bytes]):
+    """Tombstones that nobody sees when he looks for one."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+def tombstones_ignored_in_lanes() -> AbstractContextManager[None]:
+    """A job is taken out of its segment although it was cancelled there."""
+    real = Rope.refill
+
+    def refill(self: Rope, blocks: Blocks, dead: set[bytes]) -> Need | None:
+        return real(self, blocks, set())
+
+    return patched((Rope, "refill", refill))
+
+
+def _blind(module: object, name: str) -> AbstractContextManager[None]:
+    """Let a step of a reduction see no tombstones."""
+    real = getattr(module, name)
+
+    def step(draft: Draft, *rest: object) -> object:
+        seen = draft.tombstones
+        draft.tombstones = _Nothing(seen)
+        answer = real(draft, *rest)
+        draft.tombstones = set(draft.tombstones)
+        return answer
+
+    return patched((module, name, step))
+
+
+def tombstones_ignored_when_due() -> AbstractContextManager[None]:
+    """A delayed job becomes due although it was cancelled in its segment."""
+    return _blind(sweep, "_take_from_segments")
+
+
+def tombstones_ignored_in_merges() -> AbstractContextManager[None]:
+    """A merged segment of delayed jobs has the cancelled ones as well, and their tombstones are gone."""
+    return _blind(settle, "_merge_delayed")
+
+
+def _no_vectors(module: object) -> AbstractContextManager[None]:
+    def deleted_from(span: Span, blocks: Blocks) -> Deleted:
+        return NONE
+
+    return patched((module, "deleted_from", deleted_from))
+
+
+def vectors_ignored_in_lanes() -> AbstractContextManager[None]:
+    """A job is taken out of its segment although the vector says that it is not to come."""
+    return _no_vectors(backlog)
+
+
+def vectors_ignored_when_due() -> AbstractContextManager[None]:
+    """The same of delayed jobs."""
+    return _no_vectors(sweep)
+
+
+def vectors_ignored_in_merges() -> AbstractContextManager[None]:
+    """The same where segments of delayed jobs are merged."""
+    return _no_vectors(settle)
+
+
+def settled_after_it_was_passed() -> AbstractContextManager[None]:
+    """A job is settled although the front has passed it since, and its tombstone is gone."""
+    real = steer.rewrite
+
+    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+        draft.tombstones.update(op.dropped)
+        return real(draft, op)
+
+    return dispatched(Rewrite, rewrite)
+
+
+def vector_of_another() -> AbstractContextManager[None]:
+    """A vector takes the place of one that others have put there since."""
+    real = steer._takes_the_place
+
+    def takes(op: Rewrite, span: Span, left: Span | None) -> bool:
+        if span.level == 0:
+            return left is None or op.replacement is not None
+        return real(op, span, left)
+
+    return patched((steer, "_takes_the_place", takes))
+
+
+def vectors_collected() -> AbstractContextManager[None]:
+    """The collector does not look for vectors beside segments."""
+    return patched((garbage, "beside", lambda pointer: set()))
+
+
+def spills_named_by_their_base() -> AbstractContextManager[None]:
+    """All who try one commit name what they spill alike, whatever it is."""
+
+    def spill(self: Draft, folder: str, encode: Any) -> Any:
+        name = staged_name(folder, self.state.seq, 0, len(self.spills))
+        body, pointer = encode(name)
+        self.spills.append(Object(name, body))
+        return pointer
+
+    return patched((Draft, "spill", spill))
+
+
+def sums_as_they_were() -> AbstractContextManager[None]:
+    """What is left of a segment counts the jobs that were taken out of it."""
+    real = deletions.thinned
+
+    def thinned(span: Span, keys: object, failing: int, vector: Vector | None) -> Span | None:
+        left = real(span, keys, failing, vector)  # type: ignore[arg-type]
+        return None if left is None else replace(left, keysum=span.keysum)
+
+    return patched((steer, "thinned", thinned))
+
+
+CONTROLS = (
+    Control(
+        "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
+    ),
+    Control(
+        "tombstones of due jobs",
+        tombstones_ignored_when_due,
+        (in_scene("due with cancelled ones", "in two places: queued and finished:cancelled"),),
+    ),
+    Control(
+        "tombstones in merges",
+        tombstones_ignored_in_merges,
+        (in_scene("merged with cancelled ones", "in two places: scheduled and finished:cancelled"),),
+    ),
+    Control("vectors in lanes", vectors_ignored_in_lanes, (in_runs("cancels", "do not balance|or others"),)),
+    Control(
+        "vectors of due jobs",
+        vectors_ignored_when_due,
+        (in_scene("due with cancelled ones", "or others|in two places|do not balance"),),
+    ),
+    Control(
+        "vectors in merges",
+        vectors_ignored_in_merges,
+        (in_scene("merged with cancelled ones", "do not balance|in two places"),),
+    ),
+    Control(
+        "tombstones that are still there",
+        settled_after_it_was_passed,
+        (in_scene("settled once passed", "or others"),),
+    ),
+    Control("one's own vector", vector_of_another, (in_scene("settled by two", "or others"),)),
+    Control("vectors the head names", vectors_collected, (in_runs("cancels", "invariant 8"),)),
+    Control("spills named by what they hold", spills_named_by_their_base, (in_runs("cancels", "or others"),)),
+    Control("sums of what is left", sums_as_they_were, (in_runs("cancels", "or others"),)),
+)
