@@ -45,3 +45,19 @@ def test_direct_commits_take_a_request_along_whose_writer_is_gone() -> None:
 
 def test_who_comes_after_a_crowd_does_not_draw_lots_with_it_for_long() -> None:
     assert play(SCENES["the crowd has gone"]) < 1.0
+
+
+def test_of_two_who_settle_one_segment_none_brings_back_a_cancelled_job() -> None:
+    assert play(SCENES["settled by two"]) == [2]  # the first two are gone
+
+
+def test_a_job_that_was_passed_is_not_settled_once_more() -> None:
+    assert play(SCENES["settled once passed"]) == ()
+
+
+def test_merged_segments_lack_the_cancelled_jobs() -> None:
+    assert play(SCENES["merged with cancelled ones"])
+
+
+def test_cancelled_jobs_never_become_due() -> None:
+    assert play(SCENES["due with cancelled ones"]) == ((), [])

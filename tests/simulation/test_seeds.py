@@ -35,6 +35,7 @@ SEEDS = [
     ("clocks", 0),
     ("clocks", 1),
     ("clocks", 2),
+    ("cancels", 1),
 ]
 
 
@@ -137,3 +138,11 @@ def test_a_soak_tells_how_often_each_fault_was_injected(capsys: pytest.CaptureFi
     assert {name for name in FAULTS if f" {name}" in injected} == set(FAULTS)
     assert " 0 suspend" not in injected
     assert " 0 clone" in injected
+
+
+def test_a_run_of_cancellers_settles_tombstones_and_some_come_too_late() -> None:
+    report = simulate(0, PROFILES["cancels"])
+    assert report.violation == ""
+    assert report.codes["Rewrite OK"] > 10
+    assert report.codes["Rewrite RETRY"] > 0
+    assert report.codes["Cancel CANCELLED"] > 30

@@ -347,7 +347,7 @@ PROFILES = {
         ),
         Profile(
             "cancels",  # many jobs are cancelled in their segments, and moved to deletion vectors
-            limits=TIGHT | {"TOMBSTONES_MAX": 12, "DELAYED_SPANS_SOFT": 3},
+            limits=TIGHT | {"TOMBSTONES_MAX": 12, "SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 3},
             faults=ROUGH,
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
         ),

@@ -373,6 +373,86 @@ def _alone_after(stage: Play) -> Any:
     return seconds
 
 
+# ── Cancelled jobs in segments ───────────────────────────────────────────────
+def waiting(actor: Actor, count: int, delay_ms: int = 0) -> list[bytes]:
+    """Let jobs wait, so many that most lie in segments; the keys of those, the oldest first."""
+    bits = actor.client.writer.machine.bits
+    for at in range(count):
+        key = at.to_bytes(8, "big") + bits(64).to_bytes(8, "big")
+        new = New(key, b"x" * 40, delay_ms=delay_ms + at if delay_ms else 0)
+        actor.run(actor.commit(Enqueue((new,))))
+    return segmented(actor)
+
+
+def segmented(actor: Actor) -> list[bytes]:
+    """The keys of the jobs that wait in segments, in the order of their keys."""
+    watch = actor.play.invariants
+    state = watch.state
+    assert state is not None
+    spans = [*(span for lane in state.lanes for span in lane.backlog.spans), *state.delayed.spans]
+    return sorted(job.key for span in spans for job in watch.library.jobs(span))
+
+
+def cancelled(actor: Actor, *keys: bytes) -> None:
+    """Cancel jobs in their segments."""
+    for key in keys:
+        actor.run(actor.client.cancel_in_segment(key))
+
+
+def settled_by_two(stage: Play) -> Any:
+    """Two settle one segment: what the slow one makes of it lacks what the quick one has taken out."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    with limited({"SETTLED_AT_ONCE": 1, "TAIL_BYTES_MAX": 2_000}):
+        keys = waiting(other, 40)
+        cancelled(other, keys[0])
+        slow.stop_at(slow.client.rewrite(), head_swap)
+        cancelled(other, keys[1])  # of the same segment, and younger: it is settled first
+        quick.run(quick.client.rewrite())
+        slow.go_on()
+        slow.run(slow.client.rewrite())
+    return [keys.index(key) for key in segmented(other)][:1]
+
+
+def settled_once_passed(stage: Play) -> Any:
+    """A job is about to be settled, when the front passes it."""
+    slow, worker, other = map(stage.actor, ("slow", "worker", "other"))
+    with limited({"TAIL_BYTES_MAX": 2_000, "LEASES_BYTES_MAX": 10_000}):
+        keys = waiting(other, 40)
+        cancelled(other, keys[0])
+        slow.stop_at(slow.client.rewrite(), head_swap)
+        while keys[0] in segmented(other):
+            worker.run(worker.commit(Claim(1, "worker", 60_000)))
+        slow.go_on()
+    return slow.client.ledger.commits[-1].state.tombstones
+
+
+def merged_with_cancelled_ones(stage: Play) -> Any:
+    """Segments of delayed jobs are merged: of one a job was cancelled just now, of another one long ago."""
+    other = stage.actor("other")
+    with limited({"DELAYED_SPANS_SOFT": 100}):
+        keys = waiting(other, 60, 600_000)
+        cancelled(other, keys[0], keys[-1])
+        with limited({"SETTLED_AT_ONCE": 1}):
+            other.run(other.client.rewrite())
+    for _ in range(40):
+        other.run(other.commit(Sweep()))
+    return sorted(set(segmented(other)) ^ set(keys)) == [keys[0], keys[-1]]
+
+
+def due_with_cancelled_ones(stage: Play) -> Any:
+    """Delayed jobs become due: of one segment a job was cancelled just now, of another one long ago."""
+    other = stage.actor("other")
+    with limited({"SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 100}):
+        keys = waiting(other, 30, 600_000)
+        cancelled(other, keys[0], keys[-2])
+        other.run(other.client.rewrite())
+        stage.later(700.0)
+        for _ in range(30):
+            other.run(other.commit(Sweep()))
+    state = other.client.ledger.commits[-1].state
+    return state.delayed.spans, sorted({keys[0], keys[-2]} & set(segmented(other)))
+
+
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -392,4 +472,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "refused and resumed": refused_and_resumed,
     "announced and gone": announced_and_gone,
     "the crowd has gone": the_crowd_has_gone,
+    "settled by two": settled_by_two,
+    "settled once passed": settled_once_passed,
+    "merged with cancelled ones": merged_with_cancelled_ones,
+    "due with cancelled ones": due_with_cancelled_ones,
 }

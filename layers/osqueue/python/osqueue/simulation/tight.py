@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import batches, bulk, garbage, limits, staging
+from .. import batches, bulk, garbage, limits, staging, tombstones
 from ..commit import protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
 from . import truth
@@ -29,6 +29,7 @@ _MODULES = (
     bulk,
     truth,
     garbage,
+    tombstones,
 )
 
 

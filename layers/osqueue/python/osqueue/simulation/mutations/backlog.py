@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from msgspec.structs import replace
 
+from ... import garbage
 from ...core import backlog, deletions, settle, steer, sweep
 from ...core.backlog import Blocks, Need, Rope
 from ...core.deletions import NONE, Deleted
-from ...core.draft import Draft
-from ...core.ops import Rewrite
+from ...core.draft import Draft, Object
+from ...core.ops import Outcome, Rewrite
 from ...core.state import Span, Vector
-from .control import patched
+from ...core.wire import staged_name
+from .control import Control, dispatched, in_runs, in_scene, patched
 
 
 class _Nothing(set[bytes]):
@@ -82,11 +85,11 @@ def settled_after_it_was_passed() -> AbstractContextManager[None]:
     """A job is settled although the front has passed it since, and its tombstone is gone."""
     real = steer.rewrite
 
-    def rewrite(draft: Draft, op: Rewrite) -> object:
+    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
         draft.tombstones.update(op.dropped)
         return real(draft, op)
 
-    return patched((steer, "rewrite", rewrite))
+    return dispatched(Rewrite, rewrite)
 
 
 def vector_of_another() -> AbstractContextManager[None]:
@@ -101,6 +104,23 @@ def vector_of_another() -> AbstractContextManager[None]:
     return patched((steer, "_takes_the_place", takes))
 
 
+def vectors_collected() -> AbstractContextManager[None]:
+    """The collector does not look for vectors beside segments."""
+    return patched((garbage, "beside", lambda pointer: set()))
+
+
+def spills_named_by_their_base() -> AbstractContextManager[None]:
+    """All who try one commit name what they spill alike, whatever it is."""
+
+    def spill(self: Draft, folder: str, encode: Any) -> Any:
+        name = staged_name(folder, self.state.seq, 0, len(self.spills))
+        body, pointer = encode(name)
+        self.spills.append(Object(name, body))
+        return pointer
+
+    return patched((Draft, "spill", spill))
+
+
 def sums_as_they_were() -> AbstractContextManager[None]:
     """What is left of a segment counts the jobs that were taken out of it."""
     real = deletions.thinned
@@ -112,17 +132,38 @@ def sums_as_they_were() -> AbstractContextManager[None]:
     return patched((steer, "thinned", thinned))
 
 
-NAMES = {
-    f.__name__: f
-    for f in (
-        tombstones_ignored_in_lanes,
+CONTROLS = (
+    Control(
+        "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
+    ),
+    Control(
+        "tombstones of due jobs",
         tombstones_ignored_when_due,
+        (in_scene("due with cancelled ones", "in two places: queued and finished:cancelled"),),
+    ),
+    Control(
+        "tombstones in merges",
         tombstones_ignored_in_merges,
-        vectors_ignored_in_lanes,
+        (in_scene("merged with cancelled ones", "in two places: scheduled and finished:cancelled"),),
+    ),
+    Control("vectors in lanes", vectors_ignored_in_lanes, (in_runs("cancels", "do not balance|or others"),)),
+    Control(
+        "vectors of due jobs",
         vectors_ignored_when_due,
+        (in_scene("due with cancelled ones", "or others|in two places|do not balance"),),
+    ),
+    Control(
+        "vectors in merges",
         vectors_ignored_in_merges,
+        (in_scene("merged with cancelled ones", "do not balance|in two places"),),
+    ),
+    Control(
+        "tombstones that are still there",
         settled_after_it_was_passed,
-        vector_of_another,
-        sums_as_they_were,
-    )
-}
+        (in_scene("settled once passed", "or others"),),
+    ),
+    Control("one's own vector", vector_of_another, (in_scene("settled by two", "or others"),)),
+    Control("vectors the head names", vectors_collected, (in_runs("cancels", "invariant 8"),)),
+    Control("spills named by what they hold", spills_named_by_their_base, (in_runs("cancels", "or others"),)),
+    Control("sums of what is left", sums_as_they_were, (in_runs("cancels", "or others"),)),
+)
