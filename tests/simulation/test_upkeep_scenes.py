@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from osqueue.core.ops import Code
 from osqueue.simulation.scenes import play
 from osqueue.simulation.upkeep_scenes import SCENES
@@ -13,6 +15,11 @@ def test_a_bulk_that_joins_just_before_the_collectors_floor_is_committed_keeps_i
 
 def test_a_floor_that_others_raised_does_not_make_a_collector_delete_what_it_has_not_looked_up() -> None:
     assert play(SCENES["attached as pointers move"]) == 1
+
+
+@pytest.mark.parametrize("scene", ["id refused to be freed", "id perhaps freed"])
+def test_a_job_whose_id_may_still_stand_for_it_is_not_forgotten(scene: str) -> None:
+    assert play(SCENES[scene]).status == "queued"
 
 
 def test_a_table_that_was_collected_before_its_commit_is_written_anew() -> None:

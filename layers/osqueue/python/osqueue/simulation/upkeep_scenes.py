@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import garbage
 from ..commit.effects import Effect, Flow
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
 from ..core.wire import decode_head
+from ..errors import Unavailable
 from ..garbage import BODIES, FINISHED, LOOKS_MAX
 from ..staging import Bulk, Stage
-from ..stores.base import Get, Put, PutIfMatch
-from .scenes import QUEUE, ROOT, Actor, Play, Wish, head_swap
+from ..stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
+from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed
 
 AGED_SECONDS = (
     4.0  # three of these are longer than the collector's horizon; more than what lies between two marks
@@ -125,6 +127,21 @@ def merged_after_the_collector(stage: Play) -> Any:
     return reaper.go_on().archived
 
 
+# ── Ids ──────────────────────────────────────────────────────────────────────
+def id_not_freed(stage: Play, reply: Reply) -> Any:
+    """An id is not removed, as the store refuses or fails; its job is forgotten, and somebody uses the id again."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    reaper.stop_at(reaper.client.passes(1), id_freed)
+    while reaper.pending is not None:
+        reaper.heard = ((reply,),)
+        reaper.go_on(id_freed)
+    return caller.run(caller.enqueue("a", "second"))
+
+
 # ── Staged objects ───────────────────────────────────────────────────────────
 def enqueued_after_the_collector(stage: Play) -> Any:
     """A caller stands still between staging a payload and its commit, until the payload has been collected."""
@@ -188,6 +205,8 @@ def rewritten_after_the_collector(stage: Play) -> Any:
 SCENES: dict[str, Callable[[Play], Any]] = {
     "attached before the floor": attached_before_the_floor,
     "attached as pointers move": attached_as_pointers_move,
+    "id refused to be freed": partial(id_not_freed, reply=Refused()),
+    "id perhaps freed": partial(id_not_freed, reply=Failed(Unavailable("nobody knows"))),
     "merged after the collector": merged_after_the_collector,
     "enqueued after the collector": enqueued_after_the_collector,
     "completed after the collector": completed_after_the_collector,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import garbage, ids
+from ...commit.effects import Flow
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Complete, Enqueue, Merge, Op, Outcome, RaiseGcFloor, Rewrite
@@ -16,7 +18,7 @@ from ...core.state import State
 from ...errors import OsqueueError
 from ...reaper import Reaper
 from ...shards import QueueFlow, Submit, read_state, root_of
-from ...stores.base import Put
+from ...stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, Reply, Request
 from .control import Control, Mutation, dispatched, in_runs, in_scene, patched
 
 
@@ -102,6 +104,20 @@ def ids_replaced_whatever_they_stand_for() -> AbstractContextManager[None]:
     return patched((ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
+def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[None]:
+    """An entry counts as removed when the store gave this answer."""
+    real = ids.insist
+
+    def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+        replies = yield from real(requests)
+        return [
+            Deleted() if isinstance(request, DeleteIfMatch) and isinstance(each, reply) else each
+            for request, each in zip(requests, replies, strict=True)
+        ]
+
+    return patched((ids, "insist", insist))
+
+
 def _aged(op: type[Op]) -> Mutation:
     return partial(of_any_age, op)
 
@@ -140,6 +156,16 @@ CONTROLS = (
         "tables deleted once exchanged",
         deleted_whatever_was_answered,
         (in_scene("merged after the collector", "invariant 8"),),
+    ),
+    Control(
+        "ids refused to be freed",
+        partial(ids_that_stay_count_as_freed, Refused),
+        (in_scene("id refused to be freed", "accepted a second time"),),
+    ),
+    Control(
+        "ids perhaps freed",
+        partial(ids_that_stay_count_as_freed, Failed),
+        (in_scene("id perhaps freed", "accepted a second time"),),
     ),
     Control("ids created once", ids_taken_from_others, (in_runs("names", "a second job was accepted"),)),
     Control(
