@@ -22,6 +22,10 @@ def test_a_job_whose_id_may_still_stand_for_it_is_not_forgotten(scene: str) -> N
     assert play(SCENES[scene]).status == "queued"
 
 
+def test_an_entry_that_was_taken_over_is_not_closed() -> None:
+    assert play(SCENES["taken over as it is closed"]).status == "duplicate"
+
+
 def test_a_table_that_was_collected_before_its_commit_is_written_anew() -> None:
     assert play(SCENES["merged after the collector"]) == 1
 

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import garbage
+from .. import garbage, limits
 from ..commit.effects import Effect, Flow
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
 from ..core.wire import decode_head
 from ..errors import Unavailable
 from ..garbage import BODIES, FINISHED, LOOKS_MAX
+from ..ids import FOLDER as IDS
 from ..staging import Bulk, Stage
 from ..stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
-from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed
+from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed, id_taken
 
 AGED_SECONDS = (
     4.0  # three of these are longer than the collector's horizon; more than what lies between two marks
@@ -42,6 +43,11 @@ def table_written(effect: Effect) -> bool:
 def body_written(effect: Effect) -> bool:
     """A payload or a result is about to be written."""
     return isinstance(effect, Put) and effect.key.startswith(f"{ROOT}{BODIES}")
+
+
+def id_changed(effect: Effect) -> bool:
+    """An id's entry is about to be written again."""
+    return isinstance(effect, Put | PutIfMatch) and effect.key.startswith(IDS)
 
 
 def collect(actor: Actor) -> Flow[Any]:
@@ -142,6 +148,21 @@ def id_not_freed(stage: Play, reply: Reply) -> Any:
     return caller.run(caller.enqueue("a", "second"))
 
 
+def taken_over_as_it_is_closed(stage: Play) -> Any:
+    """A sweep is about to close an entry without a job, when it gets one that runs, and a second one."""
+    dying, reaper, caller, other = map(stage.actor, ("dying", "reaper", "caller", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    dying.stop_after(dying.enqueue("a", "dying"), id_taken)
+    stage.later(2 * limits.EXPIRED_KNOWN_MS / 1000)
+    reaper.stop_at(reaper.sweep(), id_changed)
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    stage.later(AGED_SECONDS)
+    caller.run(caller.enqueue("a", "second"))
+    reaper.go_on()
+    return caller.run(caller.enqueue("a", "third"))
+
+
 # ── Staged objects ───────────────────────────────────────────────────────────
 def enqueued_after_the_collector(stage: Play) -> Any:
     """A caller stands still between staging a payload and its commit, until the payload has been collected."""
@@ -207,6 +228,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "attached as pointers move": attached_as_pointers_move,
     "id refused to be freed": partial(id_not_freed, reply=Refused()),
     "id perhaps freed": partial(id_not_freed, reply=Failed(Unavailable("nobody knows"))),
+    "taken over as it is closed": taken_over_as_it_is_closed,
     "merged after the collector": merged_after_the_collector,
     "enqueued after the collector": enqueued_after_the_collector,
     "completed after the collector": completed_after_the_collector,

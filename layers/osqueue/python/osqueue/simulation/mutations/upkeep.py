@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage, ids
+from ... import garbage, ids, orphans
 from ...commit.effects import Flow
 from ...core import reduce
 from ...core.draft import Draft
@@ -104,6 +104,11 @@ def ids_replaced_whatever_they_stand_for() -> AbstractContextManager[None]:
     return patched((ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
+def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
+    """An entry without a job is closed, even if it was taken over since it was read."""
+    return patched((orphans, "PutIfMatch", lambda key, body, version: Put(key, body)))
+
+
 def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[None]:
     """An entry counts as removed when the store gave this answer."""
     real = ids.insist
@@ -166,6 +171,11 @@ CONTROLS = (
         "ids perhaps freed",
         partial(ids_that_stay_count_as_freed, Failed),
         (in_scene("id perhaps freed", "accepted a second time"),),
+    ),
+    Control(
+        "ids closed conditionally",
+        ids_closed_whatever_they_stand_for,
+        (in_scene("taken over as it is closed", "a second job was accepted"),),
     ),
     Control("ids created once", ids_taken_from_others, (in_runs("names", "a second job was accepted"),)),
     Control(
