@@ -17,6 +17,7 @@ from ..ledger import Violation
 from ..profile import PROFILES
 from ..run import simulate
 from ..scenes import SCENES, play
+from ..upkeep_scenes import SCENES as UPKEEP_SCENES
 
 Mutation = Callable[[], AbstractContextManager[None]]
 
@@ -58,7 +59,7 @@ def in_scene(name: str, words: str) -> Sighting:
 
     def look() -> str:
         try:
-            play(SCENES[name])
+            play((SCENES | UPKEEP_SCENES)[name])
         except Violation as violation:
             return str(violation)
         return ""
