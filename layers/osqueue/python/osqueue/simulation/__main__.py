@@ -67,6 +67,7 @@ def add(total: Report, report: Report) -> None:
     total.waits += report.waits
     total.bulks += report.bulks
     total.loads.update(report.loads)
+    total.terms += report.terms
     total.asked.update(report.asked)
     total.faults.update(report.faults)
     total.codes.update(report.codes)
@@ -85,6 +86,7 @@ def tell(total: Report, runs: int, first: int) -> None:
     )
     told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.loads.items()))
     print(f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {told or 'none'}")
+    print(f"  {total.terms:,} leaders were elected, never two at once")
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
     print("  injected: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items())))
     print(f"  violations: {1 if total.violation else 0}")

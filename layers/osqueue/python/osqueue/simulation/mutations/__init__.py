@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits, repeats, shared
+from . import afterlife, bulks, commits, leading, repeats, shared
 from .control import Control
 
 CONTROLS: tuple[Control, ...] = (
@@ -11,4 +11,5 @@ CONTROLS: tuple[Control, ...] = (
     *bulks.CONTROLS,
     *shared.CONTROLS,
     *repeats.CONTROLS,
+    *leading.CONTROLS,
 )
