@@ -93,6 +93,7 @@ def tell(total: Report, runs: int, first: int) -> None:
     print(
         f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {counted(total.loads)}"
     )
+    print(f"  {total.terms:,} leaders were elected, never two at once")
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
     print(f"  injected: {counted(total.faults, FAULTS)}")
     print(f"  commits: {counted(total.protocol)}")

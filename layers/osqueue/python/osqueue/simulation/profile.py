@@ -71,6 +71,7 @@ class Clients(Struct, frozen=True):
     loaders: int = 0
     crews: int = 0  # processes of several callers, every second one with an event loop
     threads: int = 4  # callers of each
+    candidates: int = 0  # in an election; then there is nothing else
     remotes: int = 0  # callers over an API
     servers: int = 3  # of that API
     shards: int = 1  # that the queue grows to
@@ -350,6 +351,21 @@ PROFILES = {
             limits=TIGHT | {"TOMBSTONES_MAX": 12, "SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 3},
             faults=ROUGH,
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
+        ),
+        Profile(
+            "election",  # candidates on machines whose clocks run at different speeds
+            faults=Faults(
+                error=0.02,
+                refused=0.02,
+                lost=0.04,
+                late=0.03,
+                duplicate=0.02,
+                freeze=0.02,
+                crash=0.004,
+                delay_seconds_max=60,
+                timeout_seconds=1.0,
+            ),
+            clients=Clients(candidates=5, drift_max=0.045),
         ),
     )
 }

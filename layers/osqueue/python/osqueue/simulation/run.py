@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from .. import archive, ids
+from .. import archive, election, ids
 from ..commit.effects import Flow
 from ..core.history import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
@@ -19,6 +19,7 @@ from . import answers
 from .callers import Caller
 from .clients import Book, Client, Outdated
 from .crews import Crew, SharedWriter, Tasks, Threads, watched_flights
+from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
@@ -63,12 +64,15 @@ class Report(Struct):
     waits: int = 0  # calls that waited for a result
     bulks: int = 0  # loads that came in as a whole
     loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
+    terms: int = 0  # of leaders that were elected
     asked: Counter[str] = field(default_factory=Counter)  # what callers asked, and how they were answered
     violation: str = ""
 
 
 def simulate(seed: int, profile: Profile) -> Report:
     """One run. A violation ends it and stands in the report."""
+    if profile.clients.candidates:
+        return _elect(seed, profile)
     releases = both_read() if profile.clients.upgrade else nullcontext()
     with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
@@ -82,6 +86,21 @@ def simulate(seed: int, profile: Profile) -> Report:
             finally:
                 run.end()
         return run.finished()
+
+
+def _elect(seed: int, profile: Profile) -> Report:
+    """A run of candidates in an election."""
+    elections = Elections(seed, profile)
+    report = Report(profile.name, seed, faults=elections.world.injected, asked=elections.steps)
+    election.log.disabled, before = True, election.log.disabled  # every lost beat would be told
+    try:
+        elections.work()
+    except Violation as violation:
+        report.violation = str(violation)
+    finally:
+        election.log.disabled = before
+    report.hours, report.terms = elections.world.now / 3600, len(elections.leaders)
+    return report
 
 
 class Run:
