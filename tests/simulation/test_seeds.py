@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from osqueue import limits
 from osqueue.core import wire
-from osqueue.simulation.__main__ import run_soak
+from osqueue.simulation.__main__ import add, run_soak
 from osqueue.simulation.profile import FAULTS, PROFILES, TIGHT
-from osqueue.simulation.run import simulate
+from osqueue.simulation.run import Report, simulate
 from osqueue.simulation.tight import limited
 
 SEEDS = [
@@ -86,29 +86,34 @@ def test_a_run_of_wrong_clocks_suspends_machines_and_sets_their_clocks() -> None
     assert {"suspend", "suspend unnoticed", "step", "slow"} <= report.faults.keys()
 
 
-def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:
-    report = simulate(10, PROFILES["names"])
-    assert report.violation == ""
-    assert report.ids > 20
-    assert report.freed > 3
-    assert report.passes > 30
+def test_runs_of_callers_ask_everything_and_free_ids_while_they_go_on() -> None:
+    total = runs("names", range(10, 14))
+    assert total.ids > 80
+    assert total.freed > 12
+    assert total.passes > 120
     assert {
         *("enqueue queued", "enqueue duplicate", "enqueue completed", "enqueue_many answered"),
         *("enqueue_and_wait answered", "result answered", "result NotFound", "status answered"),
         *("update_result_ttl answered", "cancel answered"),
-    } <= report.asked.keys()
+    } <= total.asked.keys()
 
 
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
-    reports = [simulate(seed, PROFILES["loads"]) for seed in (3, 11, 15, 18, 19)]
-    assert [each.violation for each in reports] == [""] * len(reports)
-    assert sum(each.bulks for each in reports) > 50
-    told = sum((each.loads for each in reports), Counter[str]())
-    assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= told.keys()
-    codes = sum((each.codes for each in reports), Counter[str]())
-    assert {"AttachAll QUEUED", "AttachAll STALE"} <= codes.keys()
-    faults = sum((each.faults for each in reports), Counter[str]())
-    assert {"crash", "freeze", "lost", "late", "duplicate"} <= faults.keys()
+    total = runs("loads", (3, 11, 15, 18, 19))
+    assert total.bulks > 40
+    assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
+    assert {"AttachAll QUEUED", "AttachAll STALE"} <= total.codes.keys()
+    assert {"crash", "freeze", "lost", "late", "duplicate"} <= total.faults.keys()
+
+
+def runs(profile: str, seeds: Iterable[int]) -> Report:
+    """Several runs in one report."""
+    total = Report(profile, 0)
+    for seed in seeds:
+        report = simulate(seed, PROFILES[profile])
+        assert report.violation == ""
+        add(total, report)
+    return total
 
 
 def test_the_same_seed_is_the_same_story() -> None:
