@@ -120,9 +120,9 @@ class Restorer:
         purged = yield from self._purged()
         since = yield from self._since(old, made_ms, replaced, set(names), purged)
         marks = yield from self._marks()
-        seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
+        seen = [old.seq, replaced.seq if replaced else 0, since.born]
         seen += map(inventory.born_in, (*names, *intents))
-        seq = seq_after(seen)
+        seq = seq_after([*seen, *marks])  # a restore that came to nothing has left its mark as well
         life = Life(
             seq=seq,
             born=max(seen),

@@ -24,7 +24,7 @@ from ..core.ops import (
     Release,
 )
 from ..core.state import COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, RECALLED, SCHEDULED, State
-from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from .ledger import Call, Ledger, Violation
 from .places import Library, Place, places
 
@@ -46,6 +46,8 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
         _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Unknown | Damaged) and ledger.repaired(call.began, call.ended):
+        return  # a life of the shard ended meanwhile
     elif isinstance(error, Damaged):
         raise Violation(f"{call.client} was told: {error.message}")
     elif not isinstance(error, Timeout | Unavailable | NewerFormat):

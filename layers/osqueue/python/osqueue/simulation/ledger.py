@@ -13,6 +13,7 @@ from ..commit.writer import Writer
 from ..core.draft import Context
 from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, reduce
+from ..core.restore import Loss
 from ..core.state import State
 
 
@@ -56,6 +57,15 @@ class Call(Struct):
     error: Exception | None = None
 
 
+class Repair(Struct, frozen=True):
+    """A head that no reduction made: by an operator, or by whatever befell the old one."""
+
+    kind: str  # "restore", "reclock" or "poison"
+    base: State  # the backup, or the head before
+    state: State
+    loss: Loss = Loss()  # what the operator of a restore was told
+
+
 class Ledger:
     """The history of one run."""
 
@@ -66,6 +76,9 @@ class Ledger:
         self.never: dict[Identity, str] = {}  # identities that were given up as never applied, and why
         self.calls: list[Call] = []
         self.latest: dict[str, Identity] = {}
+        self.repairs: dict[bytes, Repair] = {}  # by commit id, whether or not they came to be
+        self.lost = False  # is the head damaged or missing just now?
+        self.lives: list[float] = []  # when a repair took effect, or the head was lost
 
     def current(self, since: float, until: float) -> Iterator[State]:
         """The heads that were current at some moment of an interval, the newest first."""
@@ -74,6 +87,10 @@ class Ledger:
                 yield commit.state
             if commit.at < since:
                 return
+
+    def repaired(self, since: float, until: float) -> bool:
+        """Was the head lost or repaired at some moment of an interval, or is it lost?"""
+        return any(since <= moment <= until for moment in self.lives) or self.lost
 
     def index_before(self, moment: float) -> int:
         """How many commits there were before a moment."""

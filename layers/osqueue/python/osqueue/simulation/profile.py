@@ -53,6 +53,7 @@ class Clients(Struct, frozen=True):
     callers: int = 0
     names: int = 4  # the ids that all callers share
     loaders: int = 0
+    surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -199,6 +200,20 @@ PROFILES = {
             limits={"EXPIRED_KNOWN_MS": 60_000},
             faults=ROUGH,
             clients=Clients(producers=8, workers=8, pause_seconds=0.5),
+        ),
+        Profile(
+            "repairs",  # heads are lost and restored, clocks go wrong, jobs are purged
+            limits=TIGHT,
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.01,
+                freeze=0.004,
+                crash=0.002,
+                clone=0.003,
+                delay_seconds_max=120,
+            ),
+            clients=Clients(producers=3, workers=4, bulk=1, surgeons=1, rounds=25),
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import afterlife, bulks, commits
+from . import afterlife, bulks, commits, repairs
 from .control import Control
 
-CONTROLS: tuple[Control, ...] = (*commits.CONTROLS, *afterlife.CONTROLS, *bulks.CONTROLS)
+CONTROLS: tuple[Control, ...] = (*commits.CONTROLS, *afterlife.CONTROLS, *bulks.CONTROLS, *repairs.CONTROLS)
