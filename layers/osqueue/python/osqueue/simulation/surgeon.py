@@ -140,6 +140,8 @@ class Surgeon:
     def erase(self, key: bytes) -> Flow[bool]:
         """Purge one job; was it done?"""
         self.inv.purged.add(key)
+        if self.inv.state is not None:
+            self.inv._references(self.inv.state, self.inv.found)  # its contents may go from now on
         yield from self.discard()
         if not self.is_told(key):
             self.inv.adrift.add(key)
