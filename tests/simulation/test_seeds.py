@@ -62,7 +62,7 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
 def test_a_run_of_callers_asks_everything_and_frees_ids_while_it_goes_on() -> None:
     report = simulate(10, PROFILES["names"])
     assert report.violation == ""
-    assert report.ids > 30
+    assert report.ids > 25
     assert report.freed > 3
     assert report.passes > 30
     assert {
