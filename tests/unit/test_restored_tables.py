@@ -14,6 +14,7 @@ from osqueue.core.ops import Sweep
 from osqueue.core.wire import decode_head
 from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
+from osqueue.probes import OK
 from osqueue.restoration import Restorer
 from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
@@ -184,3 +185,28 @@ def test_tables_below_an_index_that_was_unfolded_since_the_backup_are_archived_a
     fresh.claim()[0].complete()
     fresh.reap()
     assert sorted(job.job_id for job in fresh.history()) == sorted(jobs)
+
+
+def test_tables_that_a_reaper_of_the_old_life_deletes_late_are_needed_by_nobody(clinic: Clinic) -> None:
+    q = clinic.q
+    jobs = [str(q.enqueue(at, result_ttl=10 * 24 * HOUR).job_id) for at in range(4)]
+    for _ in range(2):
+        q.complete_many(q.claim(2))
+        q._run(_submit(Sweep(flush=True)))
+    name = name_of("mail", 0, clinic.machine.now_ms())
+    clinic.write(name, clinic.read(HEAD))
+    late: list[Request] = []
+
+    def on_its_way(request: Request) -> Request | Reply:
+        if isinstance(request, Delete) and any("/finished/" in key for key in request.keys):
+            late.append(request)
+            return Failed(Unavailable("no answer yet"))
+        return request
+
+    Queue[Any](Careless(clinic.store, on_its_way), "mail", machine=clinic.machine).reap()
+    clinic.restore(name, force=True)
+    for request in late:
+        clinic.store.perform(request)
+    assert late
+    assert clinic.said(deep=True)["objects"] == OK
+    assert {clinic.queue().status(job).state for job in jobs} == {"completed"}

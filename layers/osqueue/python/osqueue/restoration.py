@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -70,7 +71,7 @@ class _Since(Struct):
     rows: list[Finished]  # finished since, in tables with others: the archive has to get these alone
     tables: list[Table]
     purged: frozenset[bytes]  # jobs of which nothing may be left
-    rests: dict[str, list[Finished]] = {}  # of tables with purged jobs: the other rows, by the table's name
+    rests: dict[str, list[Finished]] = {}  # of tables to be written anew: the rows, by the table's name
     recovered: int = 0  # finished since, and not in the archive
     born: int = 0  # the highest number in an archive part's name
 
@@ -120,9 +121,9 @@ class Restorer:
         purged = yield from self._purged()
         since = yield from self._since(old, made_ms, replaced, set(names), purged)
         marks = yield from self._marks()
-        seen = [old.seq, replaced.seq if replaced else 0, since.born, *marks]
+        seen = [old.seq, replaced.seq if replaced else 0, since.born]
         seen += map(inventory.born_in, (*names, *intents))
-        seq = seq_after(seen)
+        seq = seq_after([*seen, *marks])  # a restore that came to nothing has left its mark as well
         life = Life(
             seq=seq,
             born=max(seen),
@@ -139,7 +140,7 @@ class Restorer:
             gone=gone,
             purged=purged,
             rows=tuple(since.rows),
-            tables=(yield from self._without_purged(since, stage)),
+            tables=(yield from self._written_anew(since, stage)),
         )
         sieve = Sieve(evidence, seq)
         spans = yield from self._copy(old, sieve, stage)
@@ -279,13 +280,38 @@ class Restorer:
             whole = len(owed) > 0 and len(owed) == sum(map(wants_record, rows))
             since.rows += () if whole else owed
             since.tables.append(replace(pointer, archived=not whole))
+        yield from self._read_doomed(known, since)
         # A row that came back is right wherever its job has another one. By birth alone it need not be the younger: a
         # table that was written anew is born then.
         order = {name: at for at, name in enumerate(known)}
         since.tables.sort(key=lambda table: (table.recalled > 0, order.get(table.name, len(order))))
 
-    def _without_purged(self, since: _Since, stage: Stage) -> Flow[tuple[Table, ...]]:
-        """The tables, those with purged jobs written anew without them."""
+    def _read_doomed(self, known: Mapping[str, Table], since: _Since) -> Flow[None]:
+        """Read the tables that a reaper of the old life may be about to delete: they are written anew.
+
+        Where it has merged one, the other one overlaps it and is unknown to the backup; where it has dropped one,
+        nothing in it had to be remembered.
+        """
+        fresh = [table for table in since.tables if table.name not in known]
+        kept: list[Table] = []
+        for table in since.tables:
+            merged = any(
+                each.name != table.name and each.first <= table.last and table.first <= each.last
+                for each in fresh
+            )
+            if table.name not in since.rests and (merged or table.until_ms <= self.now_ms):
+                reply = yield Get(self.root + table.name)
+                if isinstance(reply, Failed):
+                    raise unavailable(reply, table.name)
+                if not isinstance(reply, Found):
+                    continue  # gone by now
+                with suppress(Damaged):
+                    since.rests[table.name] = inventory.rows_of(reply.body, table.name)
+            kept.append(table)
+        since.tables[:] = kept
+
+    def _written_anew(self, since: _Since, stage: Stage) -> Flow[tuple[Table, ...]]:
+        """The tables, those with purged jobs or that may be deleted written anew."""
         tables: list[Table] = []
         for table in since.tables:
             if table.name in since.rests:

@@ -64,6 +64,8 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
     ):
         _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Unknown | Damaged) and ledger.repaired(call.began, call.ended):
+        return  # a life of the shard ended meanwhile
     elif isinstance(error, Unknown):
         _silent(ledger, call, last)
     elif isinstance(error, Damaged):

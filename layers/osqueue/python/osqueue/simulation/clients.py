@@ -35,7 +35,7 @@ from ..core.ops import (
 from ..core.state import Body, Content, Lease, State
 from ..embedded import Embedded, Writers
 from ..embedded.steering import Steering
-from ..errors import NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..reaper import Reaper
 from ..reaper import Report as Reaped
 from ..serde import JSON, Codec
@@ -47,6 +47,7 @@ from . import answers
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
+from .secrecy import secret_of
 from .world import World
 
 R = TypeVar("R")
@@ -101,6 +102,7 @@ class Client:
         writer.spoken = ledger.machines
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
+        self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
         self.flows = self.library()
 
@@ -150,6 +152,8 @@ class Client:
             head = yield from self.writer.read_head()
         except NewerFormat as error:
             raise Outdated from error
+        except Damaged:
+            return None
         return None if head is None or head.version is None else head.state
 
     # ── Producers ────────────────────────────────────────────────────────────
@@ -158,10 +162,10 @@ class Client:
         made = []
         for _ in range(count):
             machine = self.writer.machine
-            key = machine.now_ms().to_bytes(6, "big") + bytes(2) + machine.bits(64).to_bytes(8, "big")
-            key = key[:-1] + bytes((self.shard,))
+            chance = 1 << 63 | machine.bits(64) >> 10 << 8 | self.shard
+            key = machine.now_ms().to_bytes(6, "big") + b"\x70\0" + chance.to_bytes(8, "big")
             delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
-            payload = bytes(self.dice.choice((3, 20, 60)))
+            payload = (secret_of(key) * 4)[: self.dice.choice((3, 20, 60))]
             made.append(
                 New(
                     key,
@@ -197,7 +201,8 @@ class Client:
             return [_small(job) for job in jobs]
         stage = Stage(self.writer.root, state.seq, self.writer.machine)
         try:
-            placed = yield from stage.bodies([bytes(limits.INLINE_BYTES_MAX + 30) for _ in jobs])
+            large = [(secret_of(job.key) * 99)[: limits.INLINE_BYTES_MAX + 30] for job in jobs]
+            placed = yield from stage.bodies(large)
         except OsqueueError:
             return [_small(job) for job in jobs]
         if self.dice.random() < 0.3:  # a writer that stalls between staging and committing
@@ -280,7 +285,8 @@ class Client:
             roll = self.dice.random()
             held = (Held(lease.job.key, lease.token),)
             if roll < 0.7:
-                result = json.encode(lease.token + "x" * self.dice.choice((0, 150)))
+                secret = secret_of(lease.job.key).decode() if self.secrets else ""
+                result = json.encode(lease.token + secret + "x" * self.dice.choice((0, 150)))
                 done.append(
                     Completion(lease.job.key, lease.token, result if self.dice.random() < 0.7 else b"")
                 )
@@ -288,7 +294,7 @@ class Client:
                 failure = Failure(
                     lease.job.key,
                     lease.token,
-                    "no luck",
+                    f"no luck {secret_of(lease.job.key).decode()}" if self.secrets else "no luck",
                     self.dice.choice((-1, 0, 3_000)),
                     self.dice.random(),
                     self.dice.random() < 0.1,
@@ -370,12 +376,16 @@ class Client:
     def passes(self, count: int) -> Flow[bool]:
         """Passes of the reaper; did each of them end well?"""
         for _ in range(count):
+            began = self.world.now
             reaper = Reaper(self.writer.queue, self.writer.machine, self.flows.moment, self.flows.stage)
             try:
                 self.book.reaped += yield from self.run(_one_shard(reaper, self.shard))
             except OsqueueError as error:
                 self.book.troubles[type(error).__name__] += 1
-                if not isinstance(error, Timeout | Unavailable | Throttled | NotFound):
+                repaired = isinstance(error, Damaged | Unknown) and self.ledger.repaired(
+                    began, self.world.now
+                )
+                if not (repaired or isinstance(error, Timeout | Unavailable | Throttled | NotFound)):
                     raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
                 return False
             self.book.passes += 1

@@ -34,7 +34,6 @@ from ..core.state import (
     PROCESSING,
     QUEUED,
     SCHEDULED,
-    Body,
     Event,
     Finished,
     State,
@@ -47,7 +46,7 @@ from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encod
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
-from . import order, releases, shelves
+from . import lives, order, releases, shelves
 from .leases import Leases
 from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
@@ -113,6 +112,7 @@ class Invariants:
         self.stories = Stories(root, queue, truth)
         self.names: set[str] = set()  # all that the newest head refers to
         self.found: dict[bytes, Place] = {}
+        self.missing = False  # was the head deleted?
         self.finished: dict[Record, Finished] = {}  # whatever any committed head had finished
         self.ended: Counter[Record] = Counter()  # whatever ended, by the events of commits
         self.over: Counter[bytes] = Counter()  # how often each job ended for good
@@ -122,6 +122,11 @@ class Invariants:
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
         self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
+        self.purged = self.stories.purged  # jobs that somebody purges, or has purged
+        self.erased: set[bytes] = set()  # jobs of which a purge said that they are gone
+        self.adrift: set[bytes] = set()  # jobs of which no row tells any more where contents of theirs lie
+        self.lost_jobs: set[bytes] = set()  # that no backup knew when a head was restored
+        self.runs: set[tuple[bytes, int]] = set()  # every job and run ever granted
         truth.watchers.append(self.watch)
         truth.mourners.append(self.mourn)
 
@@ -148,6 +153,8 @@ class Invariants:
 
     def mourn(self, key: str) -> None:
         """An object was deleted."""
+        if key == self.root + "head":
+            lives.lose(self, deleted=True)
         if key.startswith(self.root) and key.removeprefix(self.root) in self.names:
             raise Violation(f"invariant 8: {key} was deleted while the head refers to it")
 
@@ -173,15 +180,25 @@ class Invariants:
 
     # ── The head ─────────────────────────────────────────────────────────────
     def _head(self, request: StoreRequest, body: bytes) -> None:
-        before = self.state
-        if not isinstance(request, PutIfMatch if before else PutIfAbsent):
+        if body == lives.DAMAGE:
+            lives.lose(self, deleted=False)
+            return
+        there = self.state is not None and not self.missing
+        if not isinstance(request, PutIfMatch if there else PutIfAbsent):
             raise Violation(f"invariant 1: the head was changed by {type(request).__name__}")
         self.judge(body)
+        self.ledger.lost = self.missing = False
 
     def judge(self, body: bytes) -> None:
         """A new head became current."""
         ledger = self.ledger
         before, state = self.state, decode_head(body)
+        if state.commit in ledger.repairs:
+            lives.judge(self, before, state, body)
+            return
+        if self.missing:
+            lives.begin(self)
+            before = None
         batch = ledger.batches.get(state.commit)
         if batch is None or any(each.state.commit == state.commit for each in ledger.commits[-50:]):
             raise Violation("invariant 1: a head appeared that nobody reduced, or one came back")
@@ -248,7 +265,7 @@ class Invariants:
             # One that this commit forgets may be a clone's that is behind, and begin again in the same commit.
             if after is not None and after.n < row.n and row.seq > state.floor:
                 raise Violation(f"invariant 3: the session of {env} went back")
-        if state.now_ms > self.truth.clock_ms() + CLOCK_SLACK_MS:
+        if state.now_ms > max(self.truth.clock_ms() + CLOCK_SLACK_MS, before.now_ms):
             raise Violation(
                 f"the head is {state.now_ms - self.truth.clock_ms()} ms ahead of the store's clock"
             )
@@ -313,10 +330,8 @@ class Invariants:
 
     def _references(self, state: State, found: dict[bytes, Place]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
-        bodies = bodies_of(state, found)
-        bodies |= {
-            row.result.name for leaf in self.leaves for row in leaf.rows if isinstance(row.result, Body)
-        }
+        rows = [row for leaf in self.leaves for row in leaf.rows]
+        bodies = bodies_of((*state.finished, *rows), found, self.purged)
         for name in bodies:
             if self.truth.read(self.root + name) is None:
                 raise Violation(f"invariant 8: {name} is referenced and does not exist")
@@ -337,14 +352,15 @@ class Invariants:
         now = {tag(row): row for row in (*state.finished, *moved)}
         amended = set(_amended(batch))
         for each, row in had.items():
-            if each not in now:
+            if each not in now and row.key not in self.purged:
                 raise Violation(f"{row.key.hex()}, {row.state}, left the head and is in no table")
-            if not shelves.alike(now[each], row) and row.key not in amended:
+            if each in now and not shelves.alike(now[each], row) and row.key not in amended:
                 raise Violation(f"the record of {row.key.hex()} changed by itself")
-        if gone := self.found.keys() - found.keys() - {row.key for row in moved}:
+        if gone := self.found.keys() - found.keys() - {row.key for row in moved} - self.purged:
             raise Violation(f"{len(gone)} jobs disappeared")
         if state.tables != (before.tables if before else ()):
-            shelves.check(self.leaves, leaves, moved, state, self.written)
+            latest_ms = max(each.state.now_ms for each in self.ledger.commits)  # by a clock that was set back
+            shelves.check(self.leaves, leaves, moved, latest_ms, self.written, self.purged)
         self.leaves = leaves
 
     def _transitions(self, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
@@ -418,6 +434,11 @@ class Invariants:
                                 f"invariant 7: the token of {lease.job.key.hex()} was used before"
                             )
                         self.tokens.add(lease.token)
+                        if (lease.job.key, lease.job.run) in self.runs:
+                            raise Violation(
+                                f"run {lease.job.run} of {lease.job.key.hex()} was granted before"
+                            )
+                        self.runs.add((lease.job.key, lease.job.run))
                 items: tuple[Held | Completion | Failure, ...] = ()
                 if isinstance(op, Complete | Fail):
                     items = op.items

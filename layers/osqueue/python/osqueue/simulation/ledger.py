@@ -14,6 +14,7 @@ from ..commit.writer import Writer
 from ..core.draft import Context
 from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, reduce
+from ..core.restore import Loss
 from ..core.state import State
 from .machine import VirtualMachine
 
@@ -60,6 +61,15 @@ class Call(Struct):
     shared: bool = False  # its operations were committed together with those of others
 
 
+class Repair(Struct, frozen=True):
+    """A head that no reduction made: by an operator, or by whatever befell the old one."""
+
+    kind: str  # "restore", "reclock" or "poison"
+    base: State  # the backup, or the head before
+    state: State
+    loss: Loss = Loss()  # what the operator of a restore was told
+
+
 class Ledger:
     """The history of one run."""
 
@@ -72,6 +82,9 @@ class Ledger:
         self.clock: Callable[[], float] = lambda: 0.0  # seconds of virtual time
         self.machines: dict[str, VirtualMachine] = {}  # of each writer that spoke
         self.copied: set[str] = set()  # writers of whom there is a clone
+        self.repairs: dict[bytes, Repair] = {}  # by commit id, whether or not they came to be
+        self.lost = False  # is the head damaged or missing just now?
+        self.lives: list[float] = []  # when a repair took effect, or the head was lost
 
     def current(self, since: float, until: float) -> Iterator[State]:
         """The heads that were current at some moment of an interval, the newest first."""
@@ -101,6 +114,10 @@ class Ledger:
             found["raised the floor"] += state.floor > base.floor
             found["raised the floor of staged objects"] += state.gc_floor > base.gc_floor
         return found
+
+    def repaired(self, since: float, until: float) -> bool:
+        """Was the head lost or repaired at some moment of an interval, or is it lost?"""
+        return any(since <= moment <= until for moment in self.lives) or self.lost
 
     def index_before(self, moment: float) -> int:
         """How many commits there were before a moment."""

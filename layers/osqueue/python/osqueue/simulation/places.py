@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from ..core.state import (
     QUEUED,
     Backlog,
     Body,
+    Finished,
     Job,
     Span,
     State,
@@ -136,8 +137,8 @@ def keysum_of(found: Mapping[bytes, Place]) -> int:
     return keysums(place.job for place in found.values()) & KEYSUM_MASK
 
 
-def bodies_of(state: State, found: Mapping[bytes, Place]) -> set[str]:
-    """The body objects a head refers to."""
-    names = {place.job.payload.name for place in found.values() if isinstance(place.job.payload, Body)}
-    names.update(row.result.name for row in state.finished if isinstance(row.result, Body))
-    return names
+def bodies_of(rows: Iterable[Finished], found: Mapping[bytes, Place], purged: Collection[bytes]) -> set[str]:
+    """The body objects that a head needs: a purge removes contents before their rows."""
+    jobs = [place.job for place in found.values() if place.job.key not in purged]
+    names = {job.payload.name for job in jobs if isinstance(job.payload, Body)}
+    return names | {row.result.name for row in rows if isinstance(row.result, Body) and row.key not in purged}

@@ -74,6 +74,7 @@ class Clients(Struct, frozen=True):
     candidates: int = 0  # in an election; then there is nothing else
     remotes: int = 0  # callers over an API
     servers: int = 3  # of that API
+    surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs
     shards: int = 1  # that the queue grows to
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
@@ -366,6 +367,20 @@ PROFILES = {
                 timeout_seconds=1.0,
             ),
             clients=Clients(candidates=5, drift_max=0.045),
+        ),
+        Profile(
+            "repairs",  # heads are lost and restored, clocks go wrong, jobs are purged
+            limits=TIGHT,
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.01,
+                freeze=0.004,
+                crash=0.002,
+                clone=0.003,
+                delay_seconds_max=120,
+            ),
+            clients=Clients(producers=3, workers=4, bulk=1, surgeons=1, rounds=25),
         ),
     )
 }

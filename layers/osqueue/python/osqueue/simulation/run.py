@@ -23,6 +23,7 @@ from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .lives import watched_repairs
 from .loaders import Loader, grow
 from .loads import Loads
 from .machine import VirtualMachine, source
@@ -32,6 +33,7 @@ from .promises import Promises
 from .releases import Release, both_read
 from .remotes import Remotes
 from .shelves import Record
+from .surgeon import Surgeon
 from .tight import limited
 from .truth import Truth
 from .world import Process, Program, World
@@ -76,7 +78,7 @@ def simulate(seed: int, profile: Profile) -> Report:
     releases = both_read() if profile.clients.upgrade else nullcontext()
     with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
-        with watched_reductions(run.ledger):
+        with watched_reductions(run.ledger), watched_repairs(run.ledger):
             try:
                 run.work()
                 run.drain()
@@ -124,6 +126,7 @@ class Run:
         self.processes: list[Process] = []
         self.hosts: list[Host] = []
         self.clones = self.forks = 0
+        self.clean = not profile.clients.surgeons  # is nothing left of purged jobs?
         self.dice = source(seed, "run")
         remotes, servers = profile.clients.remotes, profile.clients.servers
         self.remotes = Remotes(self, remotes, servers) if remotes else None
@@ -159,7 +162,9 @@ class Run:
     def client(self, name: str, shard: int = 0) -> Client:
         """A client of one shard."""
         invariants, writer = self.shards[shard], self.writer(name, shard)
-        return Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
+        client = Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
+        client.secrets = self.profile.clients.surgeons > 0
+        return client
 
     def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
         """Set a client to work. Should it die, another takes its place."""
@@ -216,6 +221,7 @@ class Run:
             ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
+            ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
         producing = ("producer", "bulk", "caller", "loader")
         self.book.producing = sum(count for role, count, _ in roles if role in producing)
@@ -260,6 +266,10 @@ class Run:
         """Somebody who loads bulks."""
         return Loader(client, self.loads)
 
+    def surgeon(self, client: Client) -> Surgeon:
+        """Somebody who mends the queue, and erases jobs."""
+        return Surgeon(client, self.truth)
+
     def drain(self) -> None:
         """No more faults; one last client finishes everything. What is still on its way arrives meanwhile."""
         self.world.faults = Faults()
@@ -279,6 +289,8 @@ class Run:
 
     def _end(self, client: Client) -> Flow[None]:
         """No id is blocked by what befell its callers; then everything is finished, archived and forgotten."""
+        if self.profile.clients.surgeons:
+            yield from self.surgeon(client).mend()
         if self.profile.clients.callers:
             caller = self.caller(client)
             for name in caller.names:
@@ -293,12 +305,16 @@ class Run:
         yield from client.drain(lambda: self._empty(client.shard))
         if self.profile.clients.loaders:
             yield from client.tick(lambda: not self.shards[client.shard].leftovers())
+        if self.profile.clients.surgeons:
+            yield from self.surgeon(client).clean()
+            yield from client.tick(self.surgeon(client).secret)
+            self.clean = True
 
     def _over(self) -> bool:
         """Is everything done, archived, forgotten and collected?"""
         if self.profile.clients.loaders and any(each.leftovers() for each in self.shards):
             return False
-        return self._done()
+        return self.clean and self._done()
 
     def _done(self) -> bool:
         return not self.loads.open() and all(self._empty(shard) for shard in range(len(self.shards)))
@@ -316,7 +332,9 @@ class Run:
         ends = sum((each.over for each in self.shards), Counter[bytes]())
         promised, refused, possible = self._promises()
         self.report.jobs = len(ends)
-        if lost := promised - ends.keys():
+        purged = set().union(*(each.purged for each in self.shards))
+        unknown = purged.union(*(each.lost_jobs for each in self.shards))
+        if lost := promised - ends.keys() - unknown:
             raise Violation(f"{len(lost)} jobs were lost")
         if doubled := [key for key, times in ends.items() if times > 1]:
             raise Violation(f"{len(doubled)} jobs ended twice")
@@ -327,9 +345,9 @@ class Run:
         records = self._records()
         self.report.records = records.total()
         ended = sum((each.ended for each in self.shards), Counter[Record]())
-        if missing := ended - records:
+        if missing := Counter({each: n for each, n in (ended - records).items() if each[0] not in purged}):
             raise Violation(f"invariant 10: {missing.total()} endings are in no archive part")
-        if surplus := records - ended:
+        if surplus := Counter({each: n for each, n in (records - ended).items() if each[0] not in purged}):
             raise Violation(f"invariant 10: the archive tells of {surplus.total()} endings too many")
 
     def _records(self) -> Counter[Record]:

@@ -6,13 +6,13 @@ before a commit says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.history import wants_record
-from ..core.state import ECHO, Body, Finished, State, Table
+from ..core.state import ECHO, Body, Finished, Table
 from ..core.tables import decode_index, decode_rows, known_until_ms
 from ..core.wire import Footer, decode_footer
 from .ledger import Violation
@@ -94,26 +94,30 @@ def check(
     before: Sequence[Leaf],
     after: Sequence[Leaf],
     shelved: Sequence[Finished],
-    state: State,
+    now_ms: int,
     written: set[Record],
+    purged: Collection[bytes] = (),
 ) -> None:
     """A commit put ``shelved`` rows into tables, and may have exchanged, merged and forgotten others.
 
-    ``written``: the records in the archive's parts as they are now.
+    ``now_ms``: the latest time of any head. ``written``: the records in the archive's parts as they are now.
+    ``purged``: jobs that may go from anywhere.
     """
     was, now = newest(before), newest(after)
     was.update((row.key, row) for row in shelved if row.mark != ECHO)
     for key, row in was.items():
+        if key in purged:
+            continue
         if key not in now:
-            early = known_until_ms(row) - state.now_ms
+            early = known_until_ms(row) - now_ms
             if early > CLOCK_SLACK_MS:
                 raise Violation(f"{key.hex()}, {row.state}, was forgotten {early} ms too early")
-        elif not alike(now[key], row) and known_until_ms(row) - state.now_ms > CLOCK_SLACK_MS:
+        elif not alike(now[key], row) and known_until_ms(row) - now_ms > CLOCK_SLACK_MS:
             raise Violation(f"an older record of {key.hex()} came back out of a table")
     if strange := now.keys() - was.keys():
         raise Violation(f"{len(strange)} jobs are in tables that never left the head")
     owed = unwritten(before) | {record_of(row) for row in shelved if wants_record(row)}
-    if lost := owed - unwritten(after) - written:
+    if lost := {each for each in owed - unwritten(after) - written if each[0] not in purged}:
         raise Violation(f"invariant 10: {len(lost)} records count as archived and are in no part")
 
 

@@ -75,6 +75,10 @@ class Truth:
         found = self._objects.get(key)
         return found is not None and found.version == version
 
+    def swap(self, key: str, body: bytes) -> None:
+        """Write an object by compare-and-swap, at once: nobody comes between."""
+        self.perform(PutIfMatch(key, body, self._objects[key].version))
+
     def read(self, key: str) -> bytes | None:
         """An object's bytes, for the checks."""
         found = self._objects.get(key)

@@ -1,0 +1,38 @@
+"""Restores, purges and repairs of the clock: whole runs of them, and scenes, each the way it ends well."""
+
+from __future__ import annotations
+
+import pytest
+
+from osqueue.core.ops import Code
+from osqueue.simulation.profile import PROFILES
+from osqueue.simulation.repair_scenes import REPAIR_SCENES, mended
+from osqueue.simulation.run import simulate
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_accident_makes_a_queue_tell_what_never_was(seed: int) -> None:
+    report = simulate(seed, PROFILES["repairs"])
+    assert report.violation == ""
+    assert report.asked["heads restored"] + report.asked["jobs purged"] > 0
+
+
+def test_what_was_collected_in_a_former_life_joins_no_queue() -> None:
+    assert mended(REPAIR_SCENES["collected in a former life"]) == Code.STALE
+
+
+def test_what_was_announced_to_a_lost_head_is_not_told_to_the_next() -> None:
+    assert mended(REPAIR_SCENES["announced in a former life"]) == 0
+
+
+@pytest.mark.parametrize("scene", ["purged beside another", "moved while it is purged"])
+def test_a_purge_finds_contents_wherever_they_are_moved(scene: str) -> None:
+    assert mended(REPAIR_SCENES[scene]) is True
+
+
+def test_what_failed_in_a_lost_swap_is_no_dead_letter_after_a_restore() -> None:
+    assert mended(REPAIR_SCENES["failed in a lost swap"]) == 0
+
+
+def test_a_row_stays_for_the_commit_that_changes_it() -> None:
+    assert mended(REPAIR_SCENES["changed as it leaves"]) == 1
