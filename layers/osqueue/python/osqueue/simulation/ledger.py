@@ -95,8 +95,9 @@ class Ledger:
                 return
 
     def committed(self) -> Iterator[Batch]:
-        """What led to each commit."""
-        return (self.batches[commit.state.commit] for commit in self.commits)
+        """What led to each commit, repairs excepted."""
+        found = (self.batches.get(commit.state.commit) for commit in self.commits)
+        return (batch for batch in found if batch is not None)
 
     def kinds(self) -> Counter[str]:
         """How often commits did what not every commit does."""
