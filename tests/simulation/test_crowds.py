@@ -7,7 +7,8 @@ from collections import Counter
 from osqueue import limits
 from osqueue.commit.effects import Flow
 from osqueue.commit.protocol import TurnedAway, commit
-from osqueue.core.ops import Complete, Completion, Enqueue, New, Op
+from osqueue.core.intents import announced, parse_intent_key
+from osqueue.core.ops import Complete, Completion, Enqueue, New, Op, Sweep, mark_of
 from osqueue.core.reduce import applicable
 from osqueue.core.state import Event, State
 from osqueue.core.wire import decode_head
@@ -38,21 +39,21 @@ class Crowd:
         self.told: Counter[str] = Counter()
         self.waited: list[float] = []  # seconds of those who were turned away
         self.events: list[Event] = []  # as the writers were told them
-        self.writers = 0
+        self.all: list[WatchedWriter] = []
 
-    def speak(self, *ops: Op, writer: WatchedWriter | None = None) -> None:
+    def speak(self, *ops: Op, writer: WatchedWriter | None = None, look: bool = False) -> None:
         if writer is None:
-            machine = VirtualMachine(self.world, f"w{self.writers}", 1)
+            machine = VirtualMachine(self.world, f"w{len(self.all)}", 1)
             writer = WatchedWriter(ROOT, "crowd", machine)
-            self.writers += 1
-        Process(self.world, self.network.send, self._flow(writer, ops)).start(
+            self.all.append(writer)
+        Process(self.world, self.network.send, self._flow(writer, ops, look)).start(
             self.world.chance.random() / 100
         )
 
-    def _flow(self, writer: WatchedWriter, ops: tuple[Op, ...]) -> Flow[None]:
+    def _flow(self, writer: WatchedWriter, ops: tuple[Op, ...], look: bool) -> Flow[None]:
         began = self.world.now
         try:
-            answer = yield from commit(writer, ops, writer.machine.monotonic() + SECONDS)
+            answer = yield from commit(writer, ops, writer.machine.monotonic() + SECONDS, look)
             self.told[answer.outcomes[0].code.name] += 1
             self.events.extend(answer.events)
         except OsqueueError as error:
@@ -123,7 +124,7 @@ def test_who_was_turned_away_is_so_for_good_once_the_refusal_is_forgotten() -> N
             request
             for batch in crowd.ledger.batches.values()
             for request in batch.requests
-            if any(request.nonce in each.nonces for each in crowd.state.refusals)
+            if any(mark_of(request.nonce) in each.marks for each in crowd.state.refusals)
         ]
         crowd.world.now += limits.SESSION_IDLE_MS_MIN / 1000 + 60
         crowd.speak(enqueue(1_000))
@@ -132,6 +133,24 @@ def test_who_was_turned_away_is_so_for_good_once_the_refusal_is_forgotten() -> N
     assert refused
     assert state.refusals == ()
     assert not any(applicable(state, request) for request in refused)
+
+
+def test_announcements_that_were_turned_away_stand_in_nobodys_way() -> None:
+    with limited({"SESSIONS_BYTES_MAX": 1_000}):
+        crowd = Crowd()
+        crowd.speak(enqueue(1_000))
+        crowd.run()  # the head has a secret now, so that keys tell a mark in the nonce's place
+        for at in range(32):
+            crowd.speak(enqueue(at))
+        crowd.run()
+        first = next(writer for writer in crowd.all if writer.env in crowd.state.sessions)
+        crowd.speak(Sweep(), writer=first, look=True)
+        crowd.run()
+    assert crowd.told["Throttled"] > 10
+    marks = frozenset().union(*(each.marks for each in crowd.state.refusals))
+    names = [parse_intent_key(key.removeprefix(announced(ROOT))) for key in crowd.truth.keys(announced(ROOT))]
+    assert marks
+    assert marks.isdisjoint(name.request.nonce for name in names if name is not None)
 
 
 def test_the_events_of_a_commit_that_turned_its_own_writer_away_are_told() -> None:

@@ -140,7 +140,7 @@ class Draft:
         self.sessions = dict(state.sessions)
         self.sessions_bytes = state.sessions_bytes
         self.refusals = state.refusals
-        self.turned_away: set[int] = set()  # nonces, in this commit
+        self.turned_away: set[int] = set()  # marks, in this commit
         self.floor = state.floor
         self.gc_floor = state.gc_floor
         self.gc_after = state.gc_after

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..errors import Damaged, NewerFormat
-from .ops import Op, Request
+from .ops import Op, Request, mark_of
 from .wire import FORMAT, FORMATS_READ, encode, frame, unframe
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
@@ -78,11 +78,6 @@ def parse_intent_key(key: str) -> IntentName | None:
 def public(request: Request) -> Request:
     """What everybody may know of a request: who asks, with the nonce's mark in its place."""
     return replace(request, nonce=mark_of(request.nonce), ops=())
-
-
-def mark_of(nonce: int) -> int:
-    """Tells nonces apart, and nothing else about them."""
-    return int.from_bytes(shake_256(b"mark.%016x" % nonce).digest(8), "big")
 
 
 def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from hashlib import shake_256
 from itertools import groupby
 
 import msgspec
@@ -363,6 +364,11 @@ def outcome(codes: Sequence[Code]) -> Outcome:
     if codes and codes.count(codes[0]) == len(codes):
         return Outcome(((int(codes[0]), len(codes)),))
     return Outcome(tuple([(int(code), len(list(run))) for code, run in groupby(codes)]))
+
+
+def mark_of(nonce: int) -> int:
+    """Tells nonces apart, and nothing else about them: lease tokens are made of nonces."""
+    return int.from_bytes(shake_256(b"mark.%016x" % nonce).digest(8), "big")
 
 
 def token_of(nonce: int, position: int) -> str:

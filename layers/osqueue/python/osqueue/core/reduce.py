@@ -53,6 +53,7 @@ from .ops import (
     Rewrite,
     Sweep,
     encode_outcomes,
+    mark_of,
     outcome,
     token_of,
 )
@@ -130,8 +131,11 @@ def applicable(draft: Draft | State, request: Request) -> bool:
 
 
 def turned_away(draft: Draft | State, request: Request) -> bool:
-    """Did a commit say that this request is never applied?"""
-    return bool(draft.refusals) and any(request.nonce in each.nonces for each in draft.refusals)
+    """Did a commit say that this request, or the one whose key this is, is never applied?"""
+    if not draft.refusals:
+        return False
+    marks = {request.nonce, mark_of(request.nonce)}
+    return not all(marks.isdisjoint(each.marks) for each in draft.refusals)
 
 
 def _tokens(nonce: int) -> Iterator[str]:

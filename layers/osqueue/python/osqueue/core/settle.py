@@ -19,7 +19,7 @@ from .. import limits
 from . import tables
 from .backlog import Need, deleted_from, need_of
 from .draft import Draft, Object, due_order
-from .ops import Request, outcomes_bytes_max
+from .ops import Request, mark_of, outcomes_bytes_max
 from .state import (
     ENDED,
     FINISHED_WEIGHT_MIN,
@@ -247,9 +247,9 @@ def room_for_session(draft: Draft, request: Request) -> bool:
 
 def turn_away(draft: Draft, request: Request) -> None:
     """Refuse a request for good, if there is room to remember that: its writer need not wait until there is some."""
-    known = sum([len(each.nonces) for each in draft.refusals])
+    known = sum([len(each.marks) for each in draft.refusals])
     if known + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
-        draft.turned_away.add(request.nonce)
+        draft.turned_away.add(mark_of(request.nonce))
         draft.changed = True
 
 

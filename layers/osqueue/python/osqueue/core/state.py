@@ -233,7 +233,7 @@ class Refusals(Row, frozen=True):
 
     seq: int  # of that commit
     at_ms: int  # head time of that commit
-    nonces: frozenset[int]  # of the requests
+    marks: frozenset[int]  # of the requests' nonces, as their keys tell them
 
 
 class Settings(Row, frozen=True):

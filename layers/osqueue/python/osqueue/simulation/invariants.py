@@ -318,7 +318,7 @@ class Invariants:
             raise Violation(f"the head points to {len(state.tables)} tables")
         bound = sum(budget for _, budget in parts.values()) + spans * 200 + 2_500
         bound += len(state.tables) * 180 + len(state.result_ttls) * 30
-        bound += sum(20 + 9 * len(each.nonces) for each in state.refusals)
+        bound += sum(20 + 9 * len(each.marks) for each in state.refusals)
         if len(body) > bound:
             raise Violation(f"the head takes {len(body)} bytes, {bound} are the bound")
 
