@@ -322,3 +322,26 @@ def test_a_commit_that_the_store_forbids_is_told_at_once_and_did_not_happen(open
     assert "may still" not in caught.value.message
     assert len(store.seen) - before < 10
     assert store.announced() == []
+
+
+def test_an_object_that_is_there_is_not_written_over(machine: Any, store: MemoryStore) -> None:
+    """Another writer may have written it, and a purge may have blanked it since."""
+    with limited({"TAIL_BYTES_MAX": 300, "READY_BYTES_MAX": 300}):
+        names: list[str] = []
+
+        class Blanked(WrappedStore):
+            def perform(self, request: Request) -> Reply:
+                if isinstance(request, PutIfAbsent) and "/segments/" in request.key:
+                    names.append(request.key)
+                    self.inner.perform(Put(request.key, b"blank"))
+                return self.inner.perform(request)
+
+            async def perform_async(self, request: Request) -> Reply:
+                return self.perform(request)
+
+        late: Queue[Any] = Queue(Blanked(store), "mail", machine=machine)
+        while len(names) < 2:
+            assert late.enqueue("more").status == "queued"
+    assert store.get(Get(names[0])).body == b"blank"  # type: ignore[union-attr]
+    named = {span.name for lane in state_of(store).lanes for span in lane.backlog.spans}
+    assert names[0].removeprefix(ROOT) in named

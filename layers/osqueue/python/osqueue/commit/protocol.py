@@ -40,9 +40,9 @@ from msgspec import Struct
 
 from .. import limits
 from ..core import intents
-from ..core.draft import Context
+from ..core.draft import Context, Object
 from ..core.ops import Op, Outcome, Request
-from ..core.reduce import Reduction, applicable, foresee, reduce
+from ..core.reduce import Reduction, foresee, reduce
 from ..core.state import Event, State
 from ..core.sweep import wants_time
 from ..errors import Throttled, Unknown
@@ -61,6 +61,7 @@ from ..stores.base import (
 )
 from ..stores.base import Request as StoreRequest
 from . import patience
+from .announcements import Announcements
 from .deadline import Deadline
 from .effects import All, Flow
 from .reader import Reader
@@ -72,7 +73,6 @@ PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing
 COMPANY_MS = 10_000  # a writer seen this recently may be waiting
 CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
 BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
-LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
 CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
@@ -118,7 +118,7 @@ class _Commit:
         self.ops = ops
         self.deadline = Deadline(writer, deadline)
         self.began = writer.machine.moment()
-        self.heard: dict[str, Request] = {}  # announced requests, by key
+        self.announcements = Announcements(writer, self.deadline)
         self.reader = Reader(writer)
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.refused: Head | None = None  # on which the last swap was refused
@@ -361,7 +361,7 @@ class _Commit:
     def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
         yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
-        looked = yield from self.announcements(head, request, listed)
+        looked = yield from self.announcements.gather(head, request, listed)
         if looked is None:
             return None
         others, done, fresh = looked
@@ -382,54 +382,6 @@ class _Commit:
                 return None
         return (yield from self.swap(request, head, reduction, done))
 
-    def announcements(
-        self, head: Head, request: Request, listed: Listed | None
-    ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
-        """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
-        writer, place, mine = self.writer, intents.announced(self.writer.root), intents.public(request)
-        found: list[intents.IntentName] = []  # the oldest first, as their keys sort
-        done: list[str] = []
-        after, known = "", 0
-        for _ in range(LISTS_PER_LOOK_MAX):
-            if listed is None:
-                reply = yield List(place, after=after)
-                if not isinstance(reply, Listed):
-                    self.deadline.complain(reply)
-                    return None
-                listed = reply
-            for key in listed.keys:
-                name = intents.parse_intent_key(key[len(place) :])
-                if name is None or name.request == mine:
-                    continue
-                if applicable(head.state, name.request):
-                    found.append(name)
-                    known += self.hears(name, head)
-                else:
-                    done.append(key)
-            if not listed.more or known >= limits.INTENTS_PER_COMMIT_MAX:
-                break
-            after, listed = listed.keys[-1], None
-        unread = [name for name in found if name.key not in self.heard]
-        del unread[limits.INTENTS_PER_COMMIT_MAX :]  # some may never be readable: they keep no other one out
-        if unread:
-            began = writer.machine.moment()
-            again = Get(writer.root + HEAD, unless=head.version)
-            replies = yield All((again, *(Get(place + name.key) for name in unread)))
-            head = writer.see(replies[0], began) or head
-            for name, reply in zip(unread, replies[1:], strict=True):
-                if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
-                    self.heard[name.key] = one
-        heard = [self.heard[name.key] for name in found if name.key in self.heard]
-        # Runs of one batch share a request, and its keys differ with the seals of their time.
-        told = {each.identity: each for each in heard[: limits.INTENTS_PER_COMMIT_MAX]}
-        return intents.within_bytes(list(told.values())), tuple(done), head
-
-    def hears(self, name: intents.IntentName, head: Head) -> bool:
-        """Is an announced request known without reading its object?"""
-        if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
-            self.heard[name.key] = told
-        return name.key in self.heard
-
     # ── The swap ─────────────────────────────────────────────────────────────
     def swap(
         self, request: Request, head: Head, reduction: Reduction, done: tuple[str, ...]
@@ -439,12 +391,8 @@ class _Commit:
         Settled intents go at the same time: they are part of the head that was read, whoever wins now.
         """
         writer = self.writer
-        if reduction.objects:
-            written = yield All(tuple(Put(writer.root + item.name, item.body) for item in reduction.objects))
-            if not all(isinstance(reply, Written) for reply in written):
-                for reply in written:
-                    self.deadline.complain(reply)
-                return None
+        if not (yield from self.write(reduction.objects)):
+            return None
         body = writer.encoder.encode(reduction.state)
         sent, self.deadline.sent = self.deadline.sent, True
         began = writer.machine.moment()
@@ -475,6 +423,23 @@ class _Commit:
         if outcomes is None:
             raise TurnedAway(CROWDED, reduction.events)
         return Answer(outcomes, reduction.state.now_ms, reduction.events)
+
+    def write(self, objects: Sequence[Object]) -> Flow[bool]:
+        """Write what a head will refer to; is all of it there?
+
+        Whoever reduces the same head may give the same thing the same name. It is created, not written over: since
+        then a purge may have blanked it.
+        """
+        if not objects:
+            return True
+        keys = [self.writer.root + item.name for item in objects]
+        replies = yield All(tuple(map(PutIfAbsent, keys, [item.body for item in objects])))
+        others = [key for key, reply in zip(keys, replies, strict=True) if isinstance(reply, Refused)]
+        if others:  # a store may refuse two at once: is it there?
+            replies += yield All(tuple(Get(key, length=0, flushed=True) for key in others))
+        for reply in replies:
+            self.deadline.complain(reply)
+        return all(isinstance(reply, Written | Refused | Found) for reply in replies)
 
     def reduce(
         self, head: Head, requests: list[Request], *, load: bool, listed: bool = False

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from .. import batches, bulk, garbage, limits, staging, tombstones
-from ..commit import protocol, writer
+from ..commit import announcements, protocol, writer
 from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
 from . import truth
 
@@ -22,6 +22,7 @@ _MODULES = (
     sweep,
     tables,
     wire,
+    announcements,
     protocol,
     writer,
     staging,

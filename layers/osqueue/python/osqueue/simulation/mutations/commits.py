@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...commit import protocol
+from ...commit import announcements, protocol
 from ...commit.effects import All, Flow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
@@ -34,7 +34,7 @@ def no_session_check() -> AbstractContextManager[None]:
     def applicable(draft: Draft | State, request: Request) -> bool:
         return request.born >= draft.floor
 
-    return patched((reduce, "applicable", applicable), (protocol, "applicable", applicable))
+    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
 
 
 def no_nonce_check() -> AbstractContextManager[None]:
@@ -67,7 +67,7 @@ def no_floor() -> AbstractContextManager[None]:
         row = draft.sessions.get(request.env)
         return row is None or request.n > row.n
 
-    return patched((reduce, "applicable", applicable), (protocol, "applicable", applicable))
+    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
 
 
 def no_gc_floor() -> AbstractContextManager[None]:

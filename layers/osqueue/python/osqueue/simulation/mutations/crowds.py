@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ...commit import verdict
 from ...core import draft, reduce, settle
 from ...core.draft import Draft
 from ...core.ops import Request
@@ -14,15 +13,13 @@ from .control import Control, in_runs, patched
 
 def refusals_ignored() -> AbstractContextManager[None]:
     """A request that was turned away is applied once there is room."""
-    real = reduce.applicable
 
     def applicable(found: Draft | State, request: Request) -> bool:
         row = found.sessions.get(request.env)
         epoch = found.epoch if isinstance(found, State) else found.state.epoch
         return epoch == request.epoch and request.born >= found.floor and (row is None or request.n > row.n)
 
-    assert real is not applicable
-    return patched((reduce, "applicable", applicable), (verdict, "turned_away", reduce.turned_away))
+    return patched((reduce, "applicable", applicable))
 
 
 def refusals_forgotten_first() -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import backup, doctor, restoration
-from ...commit import protocol
+from ...commit import announcements, protocol
 from ...commit.effects import Flow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
@@ -91,7 +91,7 @@ def one_epoch() -> AbstractContextManager[None]:
 
     return patched(
         (reduce, "applicable", applicable),
-        (protocol, "applicable", applicable),
+        (announcements, "applicable", applicable),
         (protocol, "verdict", verdict),
     )
 

@@ -1,0 +1,71 @@
+"""The requests that others have announced: what one commit takes along, and what is settled and can go."""
+
+from __future__ import annotations
+
+from .. import limits
+from ..core import intents
+from ..core.ops import Request
+from ..core.reduce import applicable
+from ..stores.base import Found, Get, List, Listed
+from .deadline import Deadline
+from .effects import All, Flow
+from .writer import HEAD, Head, Writer
+
+LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
+
+
+class Announcements:
+    """What one commit has heard of."""
+
+    def __init__(self, writer: Writer, deadline: Deadline) -> None:
+        self.writer = writer
+        self.deadline = deadline
+        self.heard: dict[str, Request] = {}  # by key
+
+    def gather(
+        self, head: Head, request: Request, listed: Listed | None
+    ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
+        """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
+        writer, place, mine = self.writer, intents.announced(self.writer.root), intents.public(request)
+        found: list[intents.IntentName] = []  # the oldest first, as their keys sort
+        done: list[str] = []
+        after, known = "", 0
+        for _ in range(LISTS_PER_LOOK_MAX):
+            if listed is None:
+                reply = yield List(place, after=after)
+                if not isinstance(reply, Listed):
+                    self.deadline.complain(reply)
+                    return None
+                listed = reply
+            for key in listed.keys:
+                name = intents.parse_intent_key(key[len(place) :])
+                if name is None or name.request == mine:
+                    continue
+                if applicable(head.state, name.request):
+                    found.append(name)
+                    known += self.hears(name, head)
+                else:
+                    done.append(key)
+            if not listed.more or known >= limits.INTENTS_PER_COMMIT_MAX:
+                break
+            after, listed = listed.keys[-1], None
+        unread = [name for name in found if name.key not in self.heard]
+        del unread[limits.INTENTS_PER_COMMIT_MAX :]  # some may never be readable: they keep no other one out
+        if unread:
+            began = writer.machine.moment()
+            again = Get(writer.root + HEAD, unless=head.version)
+            replies = yield All((again, *(Get(place + name.key) for name in unread)))
+            head = writer.see(replies[0], began) or head
+            for name, reply in zip(unread, replies[1:], strict=True):
+                if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
+                    self.heard[name.key] = one
+        heard = [self.heard[name.key] for name in found if name.key in self.heard]
+        # Runs of one batch share a request, and its keys differ with the seals of their time.
+        told = {each.identity: each for each in heard[: limits.INTENTS_PER_COMMIT_MAX]}
+        return intents.within_bytes(list(told.values())), tuple(done), head
+
+    def hears(self, name: intents.IntentName, head: Head) -> bool:
+        """Is an announced request known without reading its object?"""
+        if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
+            self.heard[name.key] = told
+        return name.key in self.heard
