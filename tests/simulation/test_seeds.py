@@ -146,8 +146,7 @@ def test_a_soak_tells_how_often_each_fault_was_injected(capsys: pytest.CaptureFi
 
 
 def test_a_run_of_cancellers_settles_tombstones_and_some_come_too_late() -> None:
-    report = simulate(0, PROFILES["cancels"])
-    assert report.violation == ""
-    assert report.codes["Rewrite OK"] > 10
-    assert report.codes["Rewrite RETRY"] > 0
-    assert report.codes["Cancel CANCELLED"] > 30
+    total = runs("cancels", range(4))
+    assert total.codes["Rewrite OK"] > 40
+    assert total.codes["Rewrite RETRY"] > 0
+    assert total.codes["Cancel CANCELLED"] > 120

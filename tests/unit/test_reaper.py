@@ -273,7 +273,9 @@ def test_a_merged_table_is_as_young_as_what_it_tells_of(
     reaper.reap()
     creator = named(opened(), "one")
     call = reaping(reaper).until(lambda request: isinstance(request, List))
-    call.until(lambda request: request == Get(HEAD))  # it has swept, and is about to look for tables
+    call.until(
+        lambda request: request == Get(HEAD, flushed=True)
+    )  # it has swept, and is about to look for tables
     worker.enqueue("other", priority=9)
     later = named(opened(), "two")  # it saw the job nowhere
     assert creator.finish().status == "queued"

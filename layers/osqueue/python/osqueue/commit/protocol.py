@@ -117,7 +117,7 @@ class _Commit:
         self.writer = writer
         self.ops = ops
         self.deadline = Deadline(writer, deadline)
-        self.began = writer.machine.moment()
+        self.cached = writer.head  # as it was known before; a look brings another object, whatever it finds
         self.announcements = Announcements(writer, self.deadline)
         self.reader = Reader(writer)
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
@@ -181,7 +181,7 @@ class _Commit:
                 continue
             if own is not None and changes:
                 break
-            if head.seen <= self.began:  # a cached head may be wrong; one read since may not
+            if head is self.cached:  # it may be wrong; one read since may not
                 known = head.version
                 head = yield from self.reread()
                 if head.version != known:

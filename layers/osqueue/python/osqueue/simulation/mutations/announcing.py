@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...clock import Moment
 from ...commit import protocol
 from ...commit.effects import Flow
 from ...core.draft import Context
@@ -44,7 +43,7 @@ def answers_from_the_cache() -> AbstractContextManager[None]:
     real = protocol._Commit.direct
 
     def direct(self: Any, request: Request, head: Any) -> Flow[Any]:
-        self.began = Moment(-1.0, 0)
+        self.cached = None
         return (yield from real(self, request, head))
 
     return patched((protocol._Commit, "direct", direct))

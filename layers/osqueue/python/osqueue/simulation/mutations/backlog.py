@@ -164,6 +164,10 @@ CONTROLS = (
     ),
     Control("one's own vector", vector_of_another, (in_scene("settled by two", "or others"),)),
     Control("vectors the head names", vectors_collected, (in_runs("cancels", "invariant 8"),)),
-    Control("spills named by what they hold", spills_named_by_their_base, (in_runs("cancels", "or others"),)),
+    Control(
+        "spills named by what they hold",
+        spills_named_by_their_base,
+        (in_runs("cancels", "or others|fails its checksum"),),
+    ),
     Control("sums of what is left", sums_as_they_were, (in_runs("cancels", "or others"),)),
 )

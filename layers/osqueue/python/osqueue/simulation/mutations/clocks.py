@@ -92,7 +92,7 @@ CONTROLS = (
     Control("the store's clock", wall_clock_believed, (in_runs("clocks", "ahead of the store|ms more"),)),
     Control("clocks that agree", clocks_that_disagree, (in_runs("clocks", "ms more"),)),
     Control("time asked for again", measured_once, (in_runs("clocks", "ms more"),)),
-    Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early"),)),
-    Control("prompt answers", slow_answers_believed, (in_runs("upgrade", "ms more"),)),
+    Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early", seeds=30),)),
+    Control("prompt answers", slow_answers_believed, (in_runs("clocks", "ms more", seeds=30),)),
     Control("age by both clocks", age_by_one_clock, (in_runs("clocks", "nobody knows what became"),)),
 )

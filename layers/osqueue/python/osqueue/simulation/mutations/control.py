@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Outcome
+from ...errors import OsqueueError
 from ..explore import SCENARIOS, explore
 from ..ledger import Violation
 from ..profile import PROFILES
@@ -46,7 +47,10 @@ def in_runs(profile: str, words: str, *, seed: int = 0, seeds: int = SEEDS) -> S
     def look() -> str:
         found = ""
         for each in range(seed, seed + seeds):
-            found = simulate(each, PROFILES[profile]).violation or found
+            try:
+                found = simulate(each, PROFILES[profile]).violation or found
+            except OsqueueError as error:  # what a check met where it should not be
+                found = f"{type(error).__name__}: {error}"
             if re.search(words, found):
                 break
         return found

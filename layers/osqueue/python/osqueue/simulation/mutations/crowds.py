@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from ...commit import announcements
 from ...core import draft, reduce, settle
 from ...core.draft import Draft
 from ...core.ops import Request
@@ -19,7 +20,7 @@ def refusals_ignored() -> AbstractContextManager[None]:
         epoch = found.epoch if isinstance(found, State) else found.state.epoch
         return epoch == request.epoch and request.born >= found.floor and (row is None or request.n > row.n)
 
-    return patched((reduce, "applicable", applicable))
+    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
 
 
 def refusals_forgotten_first() -> AbstractContextManager[None]:

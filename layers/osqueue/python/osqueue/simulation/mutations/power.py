@@ -9,8 +9,9 @@ from typing import Any
 from ... import ids, shards
 from ...commit import protocol
 from ...commit.effects import Flow
+from ...commit.writer import HEAD
 from ...stores import file, file_locks
-from ...stores.base import DeleteIfMatch, Get, Put
+from ...stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from ...stores.file import FileStore
 from ...stores.file_locks import Stripes
 from ..power import FOLDER, power_cuts
@@ -81,7 +82,11 @@ def no_flush_of_deletions() -> AbstractContextManager[None]:
 
 def objects_left_unflushed() -> AbstractContextManager[None]:
     """What a head refers to is written like something that nobody misses."""
-    return patched((protocol, "Put", lambda key, body, durable=False: Put(key, body, durable=False)))
+
+    def created(key: str, body: bytes) -> Put | PutIfAbsent:
+        return PutIfAbsent(key, body) if key.endswith(HEAD) else Put(key, body, durable=False)
+
+    return patched((protocol, "PutIfAbsent", created))
 
 
 def answers_before_others_flushes() -> AbstractContextManager[None]:
