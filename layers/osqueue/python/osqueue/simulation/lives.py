@@ -75,6 +75,7 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
     repair = ledger.repairs[state.commit]
     if any(each.state.commit == state.commit for each in ledger.commits):
         raise Violation("a repaired head came back")
+    inv.leases.repaired(repair.kind)
     found = places(state, inv.library)
     leaves = list(inv.shelves.leaves(state.tables))
     if repair.kind == "restore":
