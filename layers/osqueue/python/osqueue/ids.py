@@ -163,13 +163,9 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
 
 
 def replace(queue: str, client_id: str, entry: Entry, key: bytes) -> Flow[Entry | None]:
-    """Let an id stand for another key, if it still stands for ``entry``'s; None: it does not any more."""
-    place = place_of(queue, client_id)
-    (reply,) = yield from _ask([PutIfMatch(place, encode(key), entry.version)])
-    if isinstance(reply, Written):
-        return Entry(key, reply.version, fresh=True)
-    (now,) = yield from read(queue, [client_id])
-    return now if now is not None and now.key == key else None
+    """Let an id stand for another key, if it still stands for ``entry``'s; None: ``create`` tells what now."""
+    (reply,) = yield from _ask([PutIfMatch(place_of(queue, client_id), encode(key), entry.version)])
+    return Entry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
 
 
 def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:

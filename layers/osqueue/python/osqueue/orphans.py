@@ -7,7 +7,7 @@ entry gone the next one would enqueue another. So it takes four steps:
     close     the entry is marked by compare-and-swap: from then on nobody acts on its word
     forget    a commit makes everybody who looked before it look again (``State.forgotten``)
     look      is the key nowhere still, no job can come under it any more
-    remove    if the entry is as it was closed; if there is a job, it is opened again
+    remove    if the entry is as it was closed; if there is a job, it stays, and whoever meets it finds the job
 
 Whoever meets a closed entry whose key is nowhere does the second and third step itself and takes it over
 (``embedded.identified``). Its creator, if it comes back after a day, is told to look again as everybody else is; it
@@ -154,8 +154,6 @@ def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
     for shard, group in closed.items():
         yield Submit(shard, (LOOK_AGAIN,))
         gone = yield from _nowhere(queue, group)
-        back = [each for each in group if each not in gone]
-        yield from ids.insist([PutIfMatch(each.place, ids.encode(_key(each)), each.version) for each in back])
         replies = yield from ids.insist([DeleteIfMatch(each.place, each.version) for each in gone])
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         for reply in replies:

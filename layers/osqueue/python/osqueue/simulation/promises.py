@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING
 from ..errors import (
+    Damaged,
     Expired,
     JobCancelled,
     JobFailed,
@@ -59,6 +60,8 @@ class Promises:
     def judge(self, ask: Ask) -> None:
         """A call was answered just now."""
         if isinstance(ask.error, _NO_ANSWER) and not isinstance(ask.error, WaitTimeout):
+            return
+        if isinstance(ask.error, Damaged) and self.stories.truth.damaged:
             return
         if not _JUDGES[ask.kind](self, ask):
             told = ask.answer if ask.error is None else f"{type(ask.error).__name__}: {ask.error}"

@@ -13,15 +13,16 @@ from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Outcome
 from ...errors import OsqueueError
+from .. import id_scenes, scenes, upkeep_scenes
 from ..explore import SCENARIOS, explore
 from ..ledger import Violation
 from ..profile import PROFILES
 from ..run import simulate
-from ..scenes import SCENES, play
-from ..upkeep_scenes import SCENES as UPKEEP_SCENES
+from ..scenes import Play, play
 
 Mutation = Callable[[], AbstractContextManager[None]]
 
+ALL_SCENES: dict[str, Callable[[Play], Any]] = scenes.SCENES | upkeep_scenes.SCENES | id_scenes.SCENES
 SEEDS = 9  # runs that a mutation may survive
 
 
@@ -63,7 +64,7 @@ def in_scene(name: str, words: str) -> Sighting:
 
     def look() -> str:
         try:
-            play((SCENES | UPKEEP_SCENES)[name])
+            play(ALL_SCENES[name])
         except Violation as violation:
             return str(violation)
         return ""

@@ -1,0 +1,147 @@
+"""Scenes of clients' ids: entries that are swept, freed and read while their jobs come, go, or cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .. import ids, limits
+from ..commit.effects import Flow
+from ..core.ops import Configure, Enqueue, New
+from ..errors import OsqueueError, Unavailable
+from ..stores.base import Failed
+from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, head_swap, id_freed, id_taken, segmented
+from .upkeep_scenes import id_changed
+
+SWEPT_SECONDS = 2 * limits.EXPIRED_KNOWN_MS / 1000  # by then an entry is old enough to be swept
+BEFORE, BEHIND = 8, 8  # jobs in front of one that is to lie in a segment, and behind it
+
+
+def fill(actor: Actor, count: int) -> None:
+    """Let nameless jobs wait."""
+    for _ in range(count):
+        key = actor.client.writer.machine.bits(128).to_bytes(16, "big")
+        actor.run(actor.commit(Enqueue((New(key, b"x" * 40),))))
+
+
+def entry_of(stage: Play, name: str) -> bytes:
+    """The key that an id stands for."""
+    _, key = stage.invariants.stories.entries[ids.place_of(QUEUE, name)][-1]
+    assert key is not None
+    return key
+
+
+def damage_segments(stage: Play) -> None:
+    """No segment can be read any more."""
+    stage.truth.damaged.update(stage.truth.keys(f"{ROOT}segments/"))
+
+
+def bury_in_segment(stage: Play, caller: Actor, name: str) -> None:
+    """A job under an id waits in a segment."""
+    fill(caller, BEFORE)
+    caller.run(caller.enqueue(name, "first"))
+    fill(caller, BEHIND)
+    assert entry_of(stage, name) in segmented(caller)
+
+
+def endured(call: Flow[Any]) -> Flow[Any]:
+    """A call, or the error that it ends with."""
+    try:
+        return (yield from call)
+    except OsqueueError as error:
+        return error
+
+
+# ── Sweeping ─────────────────────────────────────────────────────────────────
+def swept_where_nobody_can_tell(stage: Play) -> Any:
+    """An entry is swept whose job lies in a segment that cannot be read."""
+    caller, reaper = map(stage.actor, ("caller", "reaper"))
+    bury_in_segment(stage, caller, "a")
+    damage_segments(stage)
+    stage.later(SWEPT_SECONDS)
+    reaper.run(reaper.sweep())
+    return entry_of(stage, "a") in segmented(caller)
+
+
+def helped_before_it_is_closed(stage: Play, *, closed: bool) -> Any:
+    """A sweep has closed an entry without a job, when it gets one: from a caller who saw it open, or a new one."""
+    dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    dying.stop_after(dying.enqueue("a", "dying"), id_taken)
+    stage.later(SWEPT_SECONDS)
+    if closed:
+        reaper.stop_at(reaper.sweep(), id_freed)
+        helper.run(helper.enqueue("a", "helper"))
+    else:
+        helper.stop_at(helper.enqueue("a", "helper"), head_swap)
+        reaper.stop_at(reaper.sweep(), head_swap)  # before all have to look again
+        helper.go_on()
+    reaper.go_on()
+    return other.run(other.enqueue("a", "other"))
+
+
+def not_closed(stage: Play) -> Any:
+    """The store fails whenever a sweep closes an entry without a job; a caller helps meanwhile."""
+    dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    dying.stop_after(dying.enqueue("a", "dying"), id_taken)
+    stage.later(SWEPT_SECONDS)
+    reaper.stop_at(reaper.sweep(), id_changed)
+    for _ in range(ids.TRIES):
+        reaper.heard = ((Failed(Unavailable("nobody knows")),),)
+        reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
+    if reaper.pending is not None:
+        helper.stop_at(helper.enqueue("a", "helper"), head_swap)
+        reaper.go_on()
+        helper.go_on()
+    return other.run(other.enqueue("a", "other"))
+
+
+# ── Freeing ──────────────────────────────────────────────────────────────────
+def freed_where_nobody_can_tell(stage: Play) -> Any:
+    """A job is forgotten whose id stands for another one by now, and the entry cannot be read."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(3.0)
+    caller.run(caller.enqueue("a", "second"))
+    stage.truth.damaged.add(ids.place_of(QUEUE, "a"))
+    stage.later(FORGOTTEN_SECONDS)
+    reaper.run(endured(reaper.reap()))
+    stage.truth.damaged.clear()
+    return other.run(other.enqueue("a", "third"))
+
+
+def died_out_unread(stage: Play) -> Any:
+    """All jobs of a table are forgotten at once, and one of them has an id that is used again."""
+    caller, other = map(stage.actor, ("caller", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    other.run(other.reap())
+    return caller.run(caller.enqueue("a", "second"))
+
+
+# ── Enqueueing ───────────────────────────────────────────────────────────────
+def accepted_where_nobody_can_tell(stage: Play) -> Any:
+    """A caller looks, and stands still; meanwhile its job comes, into a segment that cannot be read."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.enqueue("a", "slow"), head_swap)
+    bury_in_segment(stage, quick, "a")
+    damage_segments(stage)
+    return slow.go_on()
+
+
+SCENES: dict[str, Callable[[Play], Any]] = {
+    "swept where nobody can tell": swept_where_nobody_can_tell,
+    "helped before it is closed": partial(helped_before_it_is_closed, closed=False),
+    "helped before it is removed": partial(helped_before_it_is_closed, closed=True),
+    "not closed": not_closed,
+    "freed where nobody can tell": freed_where_nobody_can_tell,
+    "died out unread": died_out_unread,
+    "accepted where nobody can tell": accepted_where_nobody_can_tell,
+}

@@ -1,0 +1,141 @@
+"""Entries of clients' ids with one check removed: what is swept, freed, or enqueued where somebody cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ... import ids, orphans
+from ...commit.effects import Flow
+from ...core import passed, reduce
+from ...core.draft import Draft
+from ...core.ops import Code, New
+from ...core.state import State, Table
+from ...errors import Damaged, NewerFormat, NotFound
+from ...orphans import Read
+from ...reaper import Reaper
+from ...shards import QueueFlow
+from ...shelving import Report, Taken
+from ...stores.base import Delete, PutIfMatch, Reply, Request, Written
+from .control import Control, in_scene, patched
+
+
+# ── Sweeping ─────────────────────────────────────────────────────────────────
+def unreadable_counts_as_nowhere() -> AbstractContextManager[None]:
+    """A job is nowhere if nobody can read where it may lie."""
+    real = orphans.look
+
+    def look(*args: Any) -> Flow[Any]:
+        try:
+            return (yield from real(*args))
+        except (NotFound, Damaged, NewerFormat):
+            return None
+
+    return patched((orphans, "look", look))
+
+
+def swept_after_one_look() -> AbstractContextManager[None]:
+    """An entry that was closed is removed, whatever has come meanwhile."""
+    real = orphans._nowhere
+    looked: set[str] = set()
+
+    def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+        again = [each for each in found if each.place in looked]
+        lost: list[Read] = again or (yield from real(queue, found))
+        looked.update(each.place for each in lost)
+        return lost
+
+    return patched((orphans, "_nowhere", nowhere))
+
+
+def swept_whatever_it_stands_for() -> AbstractContextManager[None]:
+    """A closed entry is removed, even if it was taken over since."""
+    return patched((orphans, "DeleteIfMatch", lambda key, version: Delete((key,))))
+
+
+def closed_perhaps() -> AbstractContextManager[None]:
+    """An entry counts as closed, whether or not that was written."""
+    real = ids.insist
+
+    def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+        replies = yield from real(requests)
+        return [
+            Written(request.version) if isinstance(request, PutIfMatch) else reply
+            for request, reply in zip(requests, replies, strict=True)
+        ]
+
+    return patched((orphans.ids, "insist", insist))
+
+
+# ── Freeing ──────────────────────────────────────────────────────────────────
+def damaged_entries_freed_at_any_age() -> AbstractContextManager[None]:
+    """An entry that nobody can read is removed with the job that had its id."""
+    real = ids.free
+
+    def free(queue: str, jobs: Sequence[ids.End]) -> Flow[tuple[int, list[Damaged]]]:
+        late = 1 << 62
+        return (yield from real(queue, [ids.End(each.client_id, each.key, late) for each in jobs]))
+
+    return patched((ids, "free", free))
+
+
+def ids_kept_of_jobs_that_died_out() -> AbstractContextManager[None]:
+    """A table of which nothing has to be remembered goes unread, whoever had an id."""
+    real = Reaper._forget_some
+
+    def forget_some(self: Any, shard: int, state: State, table: Table, now: int) -> QueueFlow[Report]:
+        if table.until_ms > now:
+            return (yield from real(self, shard, state, table, now))
+        names = yield from self._names(shard, table)
+        return (yield from self._exchange(shard, state, Taken((table,), names, ()), unread=table.count))
+
+    return patched((Reaper, "_forget_some", forget_some))
+
+
+# ── Enqueueing ───────────────────────────────────────────────────────────────
+def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
+    """Nobody has enqueued a job if nobody can read where it may lie."""
+    real = passed.seen_before
+
+    def seen_before(draft: Draft, new: New) -> Code | None:
+        told = {place: frozenset[bytes]() for place in draft.context.unreadable if place[1] == passed.WHOLE}
+        draft.blocks = {**draft.blocks, **told}
+        return real(draft, new)
+
+    return patched((reduce, "seen_before", seen_before))
+
+
+CONTROLS = (
+    Control(
+        "unreadable objects when ids are swept",
+        unreadable_counts_as_nowhere,
+        (in_scene("swept where nobody can tell", "an id was freed while its job"),),
+    ),
+    Control(
+        "unreadable objects when jobs come",
+        unreadable_counts_as_unknown,
+        (in_scene("accepted where nobody can tell", "in two places"),),
+    ),
+    Control(
+        "closed entries, looked up again",
+        swept_after_one_look,
+        (in_scene("helped before it is closed", "an id was freed while its job"),),
+    ),
+    Control(
+        "closed entries removed conditionally",
+        swept_whatever_it_stands_for,
+        (in_scene("helped before it is removed", "an id was freed while its job"),),
+    ),
+    Control("entries that were closed", closed_perhaps, (in_scene("not closed", "was never enqueued"),)),
+    Control(
+        "age of damaged entries",
+        damaged_entries_freed_at_any_age,
+        (in_scene("freed where nobody can tell", "an id was freed while its job"),),
+    ),
+    Control(
+        "ids of jobs that died out",
+        ids_kept_of_jobs_that_died_out,
+        (in_scene("died out unread", "accepted a second time"),),
+    ),
+)

@@ -1,0 +1,34 @@
+"""Scenes of clients' ids, each the way it ends well."""
+
+from __future__ import annotations
+
+import pytest
+
+from osqueue import Damaged
+from osqueue.simulation.id_scenes import SCENES
+from osqueue.simulation.scenes import play
+
+
+def test_an_entry_is_kept_whose_job_may_lie_in_a_segment_that_cannot_be_read() -> None:
+    assert play(SCENES["swept where nobody can tell"])
+
+
+@pytest.mark.parametrize("scene", ["helped before it is closed", "helped before it is removed"])
+def test_a_job_that_came_while_its_entry_was_swept_keeps_its_id(scene: str) -> None:
+    assert play(SCENES[scene]).status == "duplicate"
+
+
+def test_an_entry_that_may_not_have_been_closed_is_not_removed() -> None:
+    assert play(SCENES["not closed"]).status == "queued"
+
+
+def test_an_entry_that_cannot_be_read_is_kept_for_the_job_it_may_stand_for() -> None:
+    assert play(SCENES["freed where nobody can tell"]).status == "duplicate"
+
+
+def test_an_id_is_free_again_once_all_jobs_of_a_table_are_forgotten() -> None:
+    assert play(SCENES["died out unread"]).status == "queued"
+
+
+def test_a_job_that_may_lie_in_a_segment_that_cannot_be_read_is_not_accepted_again() -> None:
+    assert isinstance(play(SCENES["accepted where nobody can tell"]), Damaged)
