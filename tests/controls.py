@@ -1,0 +1,32 @@
+"""The controls of the simulator as test cases, for the files that walk them theme by theme."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from osqueue.simulation.mutations.control import Control, Sighting
+
+
+class Case(NamedTuple):
+    """One check, and one place where its lack is seen."""
+
+    control: Control
+    sighting: Sighting
+
+    def judge(self) -> None:
+        """The violation is seen there without the check."""
+        with self.control.remove():
+            violation = self.sighting.look()
+        assert re.search(self.sighting.words, violation), violation or "nothing was seen"
+
+
+def cases(theme: ModuleType) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+    """Every case of a theme."""
+    found = [Case(control, sighting) for control in theme.CONTROLS for sighting in control.sightings]
+    names = [f"{case.control.name}, in {case.sighting.place}" for case in found]
+    return pytest.mark.parametrize("case", found, ids=names)
