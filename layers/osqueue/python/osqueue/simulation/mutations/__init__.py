@@ -16,6 +16,7 @@ from . import (
     repeats,
     runs,
     shared,
+    steering,
     upgrades,
     upkeep,
 )
@@ -35,6 +36,7 @@ THEMES = (
     repeats,
     runs,
     shared,
+    steering,
     upgrades,
     upkeep,
 )
