@@ -71,7 +71,7 @@ def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> No
     assert q.cancel(str(jobs[-1].job_id)) == "cancelled"
     q.reap()
     after, _ = sighting(q, key)
-    amend = Amend(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index)
+    amend = Amend(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index, vector=at.vector)
     assert apply(state, amend, state.now_ms)[1] == Code.OK
     changed, code = apply(after, amend, after.now_ms)
     assert code == Code.RETRY

@@ -73,7 +73,7 @@ def cancel(shard: Any, key: bytes) -> Code:
     """Cancel a job in a segment by the evidence a caller would bring."""
     found = reading(shard, look("", shard.state, key))
     place = found.place
-    op = Cancel(key, place.job, place.top.name, place.offset, place.index)
+    op = Cancel(key, place.job, place.top.name, place.offset, place.index, place.vector)
     return shard.apply(op)[0].code  # type: ignore[no-any-return]
 
 

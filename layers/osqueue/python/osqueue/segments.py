@@ -54,6 +54,11 @@ class Place(Struct, frozen=True):
     offset: int  # of the block in the segment
     index: int  # of the job in the block
 
+    @property
+    def vector(self) -> str:
+        """The name of the deletion vector beside the outermost span, if there is one."""
+        return self.top.vector.name if self.top.vector is not None else ""
+
 
 def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | OsqueueError]]:
     """The bytes of payloads or results, wherever they lie, in order; one that cannot be read is its error."""

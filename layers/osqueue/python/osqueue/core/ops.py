@@ -187,7 +187,8 @@ class Cancel(Operation, frozen=True, tag="cancel"):
     """Cancel a job that waits; ask its worker when it runs.
 
     A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
-    the place of the outermost span it found it under; if that span has moved on: RETRY.
+    the place of the outermost span it found it under; if that span has moved on, or its deletion vector is another
+    one, which may tell of this job: RETRY.
     """
 
     key: bytes
@@ -195,6 +196,7 @@ class Cancel(Operation, frozen=True, tag="cancel"):
     span: str = ""  # the outermost span's name
     offset: int = 0  # of the job's block, where that span is a segment
     index: int = 0  # of the job in its block
+    vector: str = ""  # the name of the deletion vector beside that span
 
 
 class Amend(Operation, frozen=True, tag="amend"):
@@ -211,6 +213,7 @@ class Amend(Operation, frozen=True, tag="amend"):
     span: str = ""  # of a waiting job: as in Cancel
     offset: int = 0
     index: int = 0
+    vector: str = ""
     seen: int = -1  # with a row: seq of the head in which it was looked for
 
 

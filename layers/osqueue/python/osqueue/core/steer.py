@@ -89,8 +89,10 @@ def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
 
 
 def _still_holds(span: Span, op: Cancel | Amend) -> bool:
-    """Is the job still to come in this span? Blocks and jobs leave it in order."""
-    return span.name == op.span and (span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip))
+    """Is the job still to come in this span? Blocks and jobs leave it in order, others by its vector."""
+    if span.name != op.span or (span.vector.name if span.vector else "") != op.vector:
+        return False
+    return span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip)
 
 
 def rewrite(draft: Draft, op: Rewrite) -> Outcome:

@@ -148,7 +148,14 @@ class Asking(Context):
                 op = Amend(found.key, ttl_ms, at.row, at.table, seen=found.state.seq)
             elif at.place is not None:
                 place = at.place
-                op = Amend(found.key, ttl_ms, span=place.top.name, offset=place.offset, index=place.index)
+                op = Amend(
+                    found.key,
+                    ttl_ms,
+                    span=place.top.name,
+                    offset=place.offset,
+                    index=place.index,
+                    vector=place.vector,
+                )
             answer = yield Submit(shard_of(found.key), (op,))
             code = answer.outcomes[0].code
             if code == Code.OK:

@@ -39,7 +39,7 @@ class Operating(Asking):
                     stage = yield from self.stage(shard)
                     settled = yield from tombstones.settle(root_of(self.queue, shard), found.state, stage)
                 place = at.place  # the reducer cannot see it there: this is the evidence
-                op = Cancel(found.key, place.job, place.top.name, place.offset, place.index)
+                op = Cancel(found.key, place.job, place.top.name, place.offset, place.index, place.vector)
             answer = yield Submit(shard, (op, *settled))
             code = answer.outcomes[0].code
             if code not in (Code.NOT_FOUND, Code.RETRY):

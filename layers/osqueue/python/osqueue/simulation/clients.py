@@ -332,7 +332,8 @@ class Client:
         except OsqueueError:
             return
         if place is not None:
-            yield from self.call(Cancel(key, place.job, place.top.name, place.offset, place.index))
+            where = (place.top.name, place.offset, place.index, place.vector)
+            yield from self.call(Cancel(key, place.job, *where))
 
     def operate(self, pause_seconds: float) -> Flow[None]:
         """Pause, resume, configure, redrive, sweep, and rewrite segments that hold cancelled jobs."""

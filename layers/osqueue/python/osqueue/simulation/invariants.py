@@ -52,7 +52,7 @@ from .ledger import Applied, Batch, Commit, Ledger, Violation
 from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
 from .progress import Progress
 from .shelves import Leaf, Record, Shelves, record_of
-from .stories import Stories
+from .stories import LIVE, Stories
 from .truth import Truth
 
 # Every arrow of the diagram in core/state.py: (from, to, cause).
@@ -257,6 +257,8 @@ class Invariants:
         """Invariant 3."""
         if state.seq != before.seq + 1 or state.epoch != before.epoch:
             raise Violation(f"invariant 3: seq went from {before.seq} to {state.seq}")
+        if state.settings.shards < before.settings.shards:
+            raise Violation(f"invariant 3: the shards went back to {state.settings.shards}")
         for name in ("floor", "gc_floor", "now_ms"):
             if getattr(state, name) < getattr(before, name):
                 raise Violation(f"invariant 3: {name} went back")
@@ -312,6 +314,8 @@ class Invariants:
                 raise Violation(f"the head's {name} take {size} bytes; the budget is {budget}")
         if len(state.tombstones) > limits.TOMBSTONES_MAX:
             raise Violation(f"{len(state.tombstones)} tombstones")
+        if len(state.result_ttls) > limits.RESULT_TTLS_MAX:
+            raise Violation(f"{len(state.result_ttls)} times to live")
         spans = sum(len(lane.backlog.spans) for lane in state.lanes)
         spans += len(state.delayed.spans) + len(state.dead.spans)
         if len(state.tables) > TABLES_MAX * limits.FANOUT + STEPS_MAX:
@@ -327,6 +331,8 @@ class Invariants:
         total = (keysum_of(found) + state.counters.keysum_out) & KEYSUM_MASK
         if total != state.counters.keysum_in:
             raise Violation("invariant 6: the sums over job keys do not balance")
+        if over := [key for key in state.result_ttls if key not in found or found[key].state not in LIVE]:
+            raise Violation(f"{len(over)} times to live are those of jobs that are over")
 
     def _references(self, state: State, found: dict[bytes, Place]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""

@@ -108,6 +108,12 @@ class Stories:
         kept.update((row.key, row) for row in state.finished if row.mark != ECHO)
         for key, row in kept.items():
             known = self.versions.setdefault(key, [])
+            if (
+                known
+                and known[-1].row.expires_ms <= state.now_ms
+                and known[-1].row.expires_ms < row.expires_ms
+            ):
+                raise Violation(f"the result of {key.hex()} had expired, and came back")
             if not known or (known[-1].row.expires_ms, known[-1].row.state) != (row.expires_ms, row.state):
                 known.append(Version(now, row))
             if row.state == COMPLETED and key not in self.results:

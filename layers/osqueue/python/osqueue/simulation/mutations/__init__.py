@@ -17,6 +17,7 @@ from . import (
     repeats,
     runs,
     shared,
+    steering,
     upgrades,
     upkeep,
 )
@@ -37,6 +38,7 @@ THEMES = (
     repeats,
     runs,
     shared,
+    steering,
     upgrades,
     upkeep,
 )
