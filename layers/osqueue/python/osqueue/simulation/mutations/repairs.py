@@ -200,7 +200,11 @@ CONTROLS = (
     Control("purge: objects", lambda: _forgets("_objects"), (RUNS("was purged"),)),
     Control("purge: backups", lambda: _forgets("_backups"), (RUNS("was purged"),)),
     Control("purge: state", lambda: _forgets("_forget"), (RUNS("still knows it"),)),
-    Control("purge: archive", lambda: _forgets("_archive"), (RUNS("was purged"),)),
+    Control(
+        "purge: archive",
+        lambda: _forgets("_archive"),
+        (in_repair("purged after it was archived", "was purged"),),
+    ),
     Control("purge: list for restores", unnoted, (RUNS("purged jobs came back"),)),
     Control(
         "purge: contents moved meanwhile",
