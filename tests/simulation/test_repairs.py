@@ -25,8 +25,10 @@ def test_what_was_announced_to_a_lost_head_is_not_told_to_the_next() -> None:
     assert mended(REPAIR_SCENES["announced in a former life"]) == 0
 
 
-@pytest.mark.parametrize("scene", ["purged beside another", "moved while it is purged"])
-def test_a_purge_finds_contents_wherever_they_are_moved(scene: str) -> None:
+@pytest.mark.parametrize(
+    "scene", ["purged beside another", "moved while it is purged", "purged after it was archived"]
+)
+def test_a_purge_finds_contents_wherever_they_are(scene: str) -> None:
     assert mended(REPAIR_SCENES[scene]) is True
 
 

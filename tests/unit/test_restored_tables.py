@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from osqueue import Conflict, Queue, limits
+from osqueue import Conflict, Expired, Queue, limits
 from osqueue.backup import name_of
+from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.ops import Sweep
 from osqueue.core.wire import decode_head
 from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
 from osqueue.probes import OK
-from osqueue.restoration import Restorer
+from osqueue.restoration import Restorer, hourly
 from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
@@ -210,3 +211,65 @@ def test_tables_that_a_reaper_of_the_old_life_deletes_late_are_needed_by_nobody(
     assert late
     assert clinic.said(deep=True)["objects"] == OK
     assert {clinic.queue().status(job).state for job in jobs} == {"completed"}
+
+
+def collect(clinic: Clinic) -> set[str]:
+    """Some days with a reaper that dies whenever it comes to delete; answers the bodies it was about to."""
+    doomed: set[str] = set()
+
+    def dies(request: Request) -> Request | Reply:
+        if isinstance(request, Delete) and any("/finished/" in key for key in request.keys):
+            doomed.update(key for key in request.keys if "/bodies/" in key)
+            return Failed(Unavailable("the process ended", permanent=True))
+        return request
+
+    for _ in range(2 * 25 + 2):  # a day until it is forgotten, and another until no recent backup knows of it
+        clinic.machine.advance(HOUR)
+        q: Queue[Any] = Queue(Careless(clinic.store, dies), "mail", machine=clinic.machine)
+        q.enqueue("x", delay=30 * 24 * HOUR)
+        q.reap()
+    return doomed
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_no_restored_table_asks_for_a_result_that_was_forgotten_and_is_collected(
+    clinic: Clinic, late: bool
+) -> None:
+    q = clinic.q
+    q.enqueue("x", result_ttl=60)
+    q.claim()[0].complete("y" * 5_000)
+    q.reap()
+    (name,) = clinic.run(hourly("mail", 0))
+    collected = collect(clinic)
+    if not late:
+        clinic.remove(*collected)
+    done = clinic.restore(name, force=True)
+    clinic.remove(*collected)
+    assert collected
+    assert clinic.said(deep=True)["objects"] == OK
+    assert done.results_gone == 0  # nobody was to get it any more
+
+
+@pytest.mark.parametrize("shelved", [False, True])
+def test_a_result_that_is_lost_has_expired_after_a_restore_and_its_job_does_not_run_again(
+    clinic: Clinic, shelved: bool
+) -> None:
+    q = clinic.q
+    job = str(q.enqueue("x", result_ttl=10 * 24 * HOUR).job_id)
+    kept = str(q.enqueue("x", result_ttl=10 * 24 * HOUR).job_id)
+    for size in (5_000, 10):
+        q.claim()[0].complete("y" * size)
+    if shelved:
+        q.reap()
+    name = name_of("mail", 0, clinic.machine.now_ms())
+    clinic.write(name, clinic.read(HEAD))
+    clinic.remove(*clinic.names(ROOT + "bodies/"))
+    done = clinic.restore(name, force=True)
+    assert done.results_gone == 1
+    assert any(line == "results that are gone: those jobs are known as expired: 1" for line in account(done))
+    assert clinic.said(deep=True)["objects"] == OK
+    fresh = clinic.queue()
+    with pytest.raises(Expired):
+        fresh.result(job)
+    assert fresh.result(kept) == "y" * 10
+    assert fresh.claim() == []

@@ -25,8 +25,20 @@ from .commit.effects import Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import spans_of
 from .core.history import Record, wants_record
-from .core.restore import Ending, Evidence, Life, Loss, Sieve, Told, names_in_head, restore, seq_after, told
-from .core.state import FAILED, Attempt, Finished, Job, Span, State, Table, jobs_in_memory
+from .core.restore import (
+    Ending,
+    Evidence,
+    Life,
+    Loss,
+    Sieve,
+    Told,
+    names_in_head,
+    restore,
+    seq_after,
+    told,
+    without_result,
+)
+from .core.state import FAILED, Attempt, Body, Finished, Job, Span, State, Table, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table
 from .core.wire import born_of, decode_head, encode_head, encode_segment
@@ -56,6 +68,7 @@ class Restoration(Struct, frozen=True):
     strays: (
         int  # segments younger than the backup, which nothing refers to: jobs enqueued since may be in them
     )
+    results_gone: int  # results that are not there, and would have been given out for some time: expired now
     enqueued_since: int | None  # jobs enqueued since the backup, where the replaced head could be read
     loss: Loss
 
@@ -71,6 +84,8 @@ class _Since(Struct):
     rows: list[Finished]  # finished since, in tables with others: the archive has to get these alone
     tables: list[Table]
     purged: frozenset[bytes]  # jobs of which nothing may be left
+    there: set[str]  # the names of all objects
+    unheard: set[bytes] = set()  # jobs whose result is gone, and would have been given out for some time
     rests: dict[str, list[Finished]] = {}  # of tables to be written anew: the rows, by the table's name
     recovered: int = 0  # finished since, and not in the archive
     born: int = 0  # the highest number in an archive part's name
@@ -132,7 +147,8 @@ class Restorer:
             chance=self.machine.bits(64),
             now_ms=self.now_ms,
         )
-        gone = yield from self._gone(old, set(names))
+        old = replace(old, finished=tuple(self._intact(old.finished, since)))
+        gone = yield from self._gone(old, since.there)
         stage = Stage(self.root, life.born, self.machine)
         evidence = Evidence(
             endings=since.endings,
@@ -159,6 +175,7 @@ class Restorer:
             live=live(made.state),
             recovered=since.recovered,
             strays=len(_strays(names, old.seq)),
+            results_gone=len(since.unheard),
             enqueued_since=None if replaced is None else replaced.counters.enqueued - old.counters.enqueued,
             loss=made.loss,
         )
@@ -217,11 +234,11 @@ class Restorer:
             if not index.archived:  # of its tables nobody knows which ones the archive has: it says so itself
                 begin_ms = min(begin_ms, max(0, drawn_ms(index.first) - DRAWN_EARLY_MS_MAX))
         floor = 0 if unread else old.gc_floor  # what is older is garbage, or lay below such an index
-        since = _Since(begin_ms, floor, {}, set(), set(map(told, old.finished)), [], [], purged)
+        since = _Since(begin_ms, floor, {}, set(), set(map(told, old.finished)), [], [], purged, names)
         yield from self._read_archive(since)
-        yield from self._read_tables({table.name: table for table in known}, names, since)
+        yield from self._read_tables({table.name: table for table in known}, since)
         if replaced is not None:
-            left = [row for row in replaced.finished if row.key not in purged]
+            left = self._intact([row for row in replaced.finished if row.key not in purged], since)
             fresh = [row for row in left if self._fresh(row, since)]
             since.rows += fresh
             since.recovered += len(fresh)
@@ -245,13 +262,15 @@ class Restorer:
                     since.archived.add((key, each.run, each.state))
                     since.note(key, _ending_of(each))
 
-    def _read_tables(self, known: Mapping[str, Table], names: set[str], since: _Since) -> Flow[None]:
+    def _read_tables(self, known: Mapping[str, Table], since: _Since) -> Flow[None]:
         """Every table that is there tells only of what was committed, whether or not any head still names it."""
-        for name in sorted(each for each in names if each.startswith(f"{TABLES}/") and born_of(each) >= 0):
+        for name in sorted(
+            each for each in since.there if each.startswith(f"{TABLES}/") and born_of(each) >= 0
+        ):
             pointer = known.get(name)
             if pointer is None and born_of(name) < since.floor:
                 continue  # perhaps about to be collected
-            if pointer is not None and pointer.archived and not _covers(pointer, since.purged):
+            if pointer is not None and pointer.archived and not _concerned(pointer, since.purged):
                 since.tables.append(pointer)
                 continue
             reply = yield Get(self.root + name)
@@ -265,10 +284,10 @@ class Restorer:
                 if pointer is not None:
                     since.tables.append(pointer)  # the doctor tells of it
                 continue  # an index, whose tables are all here, or an object that tells nothing
-            rows = [row for row in found if row.key not in since.purged]
+            rows = self._intact([row for row in found if row.key not in since.purged], since)
             if not rows:
                 continue
-            if len(rows) < len(found):
+            if rows != found:
                 since.rests[name] = rows
             if pointer is None:
                 pointer = inventory.pointer_to(found, reply.body, name)
@@ -350,6 +369,17 @@ class Restorer:
             return False
         since.met.add(told(row))
         return True
+
+    def _intact(self, rows: Iterable[Finished], since: _Since) -> list[Finished]:
+        """Finished jobs without the results that a reaper has collected, or may be about to."""
+        found: list[Finished] = []
+        for row in rows:
+            lost = isinstance(row.result, Body) and row.result.name not in since.there
+            expired = row.expires_ms <= self.now_ms
+            if lost and not expired:
+                since.unheard.add(row.key)
+            found.append(without_result(row, self.now_ms) if lost or expired else row)
+        return found
 
     def _gone(self, old: State, names: set[str]) -> Flow[frozenset[str]]:
         """Objects that the backup names itself and that are not there. (Those below an index show when it is read.)"""
@@ -451,8 +481,9 @@ class Restorer:
             yield Sleep(SWAP_PAUSE_SECONDS * tried)
 
 
-def _covers(table: Table, keys: Iterable[bytes]) -> bool:
-    return any(table.first <= key <= table.last for key in keys)
+def _concerned(table: Table, keys: Iterable[bytes]) -> bool:
+    """May it hold one of these jobs, or a result that is not there?"""
+    return table.bodies or any(table.first <= key <= table.last for key in keys)
 
 
 def _why(reply: Reply) -> str:
@@ -480,37 +511,6 @@ def live(state: State) -> int:
     """How many jobs a shard has that are not finished, dead letters included."""
     spans = sum(span.count for span in spans_of(state))
     return spans - len(state.tombstones) + sum(1 for _ in jobs_in_memory(state))
-
-
-def account(done: Restoration) -> list[str]:
-    """What a restore did and could not do, in sentences."""
-    loss = done.loss
-    gone = f"in {loss.segments_gone:,} objects that are gone"
-    lines = (
-        (
-            "jobs that wait or are dead letters; any may have run since the backup, and may run again",
-            done.live,
-        ),
-        ("jobs of the backup that have finished since and do not run again", loss.finished),
-        ("jobs of the backup that have failed for good since: dead letters", loss.buried),
-        ("jobs that were running: queued again, and perhaps still running at this moment", loss.stalled),
-        ("jobs that were running in their last attempt: dead letters, for you to redrive or not", loss.spent),
-        ("jobs that were running with their cancellation requested: cancelled", loss.cancelled),
-        ("jobs finished since the backup that only tables tell of: the archive gets them", done.recovered),
-        (f"jobs {gone}: taken since the backup, or lost", loss.jobs_gone),
-        ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
-        ("jobs purged since the backup: they stay so", loss.erased),
-        ("tables of finished jobs that are gone: the archive alone tells of their jobs", loss.tables_gone),
-        ("segments younger than the backup, of whose jobs nothing is known", done.strays),
-        (
-            "jobs enqueued since the backup; those that have not finished are lost",
-            done.enqueued_since or 0,
-        ),
-    )
-    said = [f"{what}: {count:,}" for what, count in lines if count]
-    if done.enqueued_since is None:
-        said.append("jobs enqueued since the backup that have not finished are lost; nothing tells how many")
-    return said
 
 
 def _strays(names: Iterable[str], seq: int) -> list[str]:

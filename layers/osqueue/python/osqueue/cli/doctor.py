@@ -18,7 +18,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Tim
 from ..job import moment
 from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..queue import Queue
-from ..restoration import Restoration, Restorer, account, hourly, live
+from ..restoration import Restoration, Restorer, hourly, live
 from ..shards import registered
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
@@ -220,6 +220,38 @@ def _restore(output: Output, runner: Runner, queue: str, name: str, shard: int |
         output.record({name: row[name] for name in SHOWN} if output.tables else row)
         for line in account(done):
             output.note(line)
+
+
+def account(done: Restoration) -> list[str]:
+    """What a restore did and could not do, in sentences."""
+    loss = done.loss
+    gone = f"in {loss.segments_gone:,} objects that are gone"
+    lines = (
+        (
+            "jobs that wait or are dead letters; any may have run since the backup, and may run again",
+            done.live,
+        ),
+        ("jobs of the backup that have finished since and do not run again", loss.finished),
+        ("jobs of the backup that have failed for good since: dead letters", loss.buried),
+        ("jobs that were running: queued again, and perhaps still running at this moment", loss.stalled),
+        ("jobs that were running in their last attempt: dead letters, for you to redrive or not", loss.spent),
+        ("jobs that were running with their cancellation requested: cancelled", loss.cancelled),
+        ("jobs finished since the backup that only tables tell of: the archive gets them", done.recovered),
+        (f"jobs {gone}: taken since the backup, or lost", loss.jobs_gone),
+        ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
+        ("jobs purged since the backup: they stay so", loss.erased),
+        ("tables of finished jobs that are gone: the archive alone tells of their jobs", loss.tables_gone),
+        ("results that are gone: those jobs are known as expired", done.results_gone),
+        ("segments younger than the backup, of whose jobs nothing is known", done.strays),
+        (
+            "jobs enqueued since the backup; those that have not finished are lost",
+            done.enqueued_since or 0,
+        ),
+    )
+    said = [f"{what}: {count:,}" for what, count in lines if count]
+    if done.enqueued_since is None:
+        said.append("jobs enqueued since the backup that have not finished are lost; nothing tells how many")
+    return said
 
 
 def _record(done: Restoration) -> dict[str, Any]:

@@ -290,6 +290,14 @@ def _finished(rows: Sequence[Finished], evidence: Evidence) -> list[Finished]:
     return kept
 
 
+def without_result(row: Finished, now_ms: int) -> Finished:
+    """A finished job whose result lies in an object that nobody shall need: it has expired, if not before, then now."""
+    if not isinstance(row.result, Body):
+        return row
+    kept_ms = max(row.kept_ms, row.expires_ms)
+    return replace(row, result=b"", expires_ms=min(row.expires_ms, now_ms), kept_ms=kept_ms)
+
+
 def names_in_head(state: State) -> set[str]:
     """The objects that a head names itself: segments, indexes, tables and bodies."""
     found = {span.name for span in spans_of(state)} | {table.name for table in state.tables}

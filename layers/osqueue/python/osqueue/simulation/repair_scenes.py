@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..archive import ROOT as ARCHIVE
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
 from ..core.intents import announced
@@ -24,6 +25,7 @@ from ..core.ops import (
 from ..core.state import waiting
 from ..staging import Bulk, Stage
 from ..stores.base import Delete, Put
+from . import secrecy
 from .lives import watched_repairs
 from .scenes import ROOT, Actor, Play, head_swap, play
 from .secrecy import secret_of
@@ -145,6 +147,18 @@ def moved_while_it_is_purged(stage: Play) -> Any:
     return purger.go_on()
 
 
+def purged_after_it_was_archived(stage: Play) -> Any:
+    """A job has failed for good, and the archive tells what it died of; then it is purged."""
+    (worker,) = map(stage.actor, ("worker",))
+    (job,) = worker.client.jobs(1, delayed=False)
+    worker.run(worker.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
+    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(Fail((Failure(job.key, lease.token, secret_of(job.key).decode()),))))
+    worker.run(worker.reap())
+    assert secrecy.found(stage.invariants, stage.truth.keys(ARCHIVE), job.key)
+    return worker.run(_surgeon(stage, worker).erase(job.key))
+
+
 def mended(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
 
@@ -162,4 +176,5 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "changed as it leaves": changed_as_it_leaves,
     "purged beside another": purged_beside_another,
     "moved while it is purged": moved_while_it_is_purged,
+    "purged after it was archived": purged_after_it_was_archived,
 }

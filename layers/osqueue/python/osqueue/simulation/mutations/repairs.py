@@ -78,6 +78,11 @@ def archive_unread() -> AbstractContextManager[None]:
     return patched((restoration.Restorer, "_read_archive", read))
 
 
+def results_unlooked_for() -> AbstractContextManager[None]:
+    """A restore takes every row of a table as it is, whether or not its result is still there."""
+    return patched((restoration.Restorer, "_intact", lambda self, rows, since: list(rows)))
+
+
 # ── One life and the next ────────────────────────────────────────────────────
 def one_epoch() -> AbstractContextManager[None]:
     """Nobody asks to which life of a shard a request belongs."""
@@ -179,6 +184,7 @@ CONTROLS = (
         (in_repair("changed as it leaves", "the commit that changed it"),),
     ),
     Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
+    Control("results are looked for", results_unlooked_for, (RUNS("invariant 8: bodies"),)),
     Control("epoch", one_epoch, (in_repair("announced in a former life", "applied twice"),)),
     Control(
         "gc_floor of a new life", old_gc_floor, (in_repair("collected in a former life", "invariant 8"),)
@@ -194,7 +200,11 @@ CONTROLS = (
     Control("purge: objects", lambda: _forgets("_objects"), (RUNS("was purged"),)),
     Control("purge: backups", lambda: _forgets("_backups"), (RUNS("was purged"),)),
     Control("purge: state", lambda: _forgets("_forget"), (RUNS("still knows it"),)),
-    Control("purge: archive", lambda: _forgets("_archive"), (RUNS("was purged"),)),
+    Control(
+        "purge: archive",
+        lambda: _forgets("_archive"),
+        (in_repair("purged after it was archived", "was purged"),),
+    ),
     Control("purge: list for restores", unnoted, (RUNS("purged jobs came back"),)),
     Control(
         "purge: contents moved meanwhile",
