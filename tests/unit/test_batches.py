@@ -6,16 +6,23 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from osqueue import Queue, Throttled, Unavailable, Unknown
-from osqueue.batches import forget, place_of
+from osqueue.batches import _FixedWriter, forget, identified, place_of
 from osqueue.bulk import BulkWriter, Staged
 from osqueue.commit.driver import BlockingDriver
+from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.core.ops import AttachAll, mark_of
+from osqueue.core.state import Refusals, State
+from osqueue.core.wire import encode_head
+from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
+    Put,
     PutIfAbsent,
     PutIfMatch,
     Reply,
@@ -395,3 +402,16 @@ def test_what_is_staged_and_never_attached_is_collected(machine: Any) -> None:
         q.enqueue("later")
         q.reap()
     assert key not in store_keys(store)
+
+
+def test_a_part_that_was_turned_away_before_is_told_so_and_not_that_nobody_knows(machine: Any) -> None:
+    store = MemoryStore(machine)
+    state = State(commit=bytes(16), epoch=5, seq=10, now_ms=machine.now_ms())
+    request = identified(machine, state, (AttachAll(()),))
+    refusals = (Refusals(11, state.now_ms, frozenset({mark_of(request.nonce)})),)
+    head = msgspec.structs.replace(state, seq=11, refusals=refusals)
+    store.put(Put(root_of("mail", 0) + "head", encode_head(head)))
+    writer = _FixedWriter(root_of("mail", 0), "mail", machine, store.clock_ms)
+    writer.fix(request)
+    with pytest.raises(TurnedAway):
+        BlockingDriver(store, machine).run(commit(writer, request.ops, machine.monotonic() + 5))

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits
-from osqueue.core.draft import Object
+from osqueue.core.draft import Context, Object
 from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
-from osqueue.core.state import Span
+from osqueue.core.reduce import reduce
+from osqueue.core.state import Backlog, Delayed, Job, Lane, Span, State, weight
 from osqueue.core.sweep import LANE_WAIT_MS
-from osqueue.core.wire import Footer, decode_blocks, decode_footer
+from osqueue.core.wire import Footer, decode_blocks, decode_footer, encode_segment
 from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -268,3 +269,27 @@ def test_the_age_of_the_oldest_job_counts_from_when_it_could_be_claimed(machine:
     machine.advance(7)
     q.reap()
     assert q.stats()["oldest_seconds"] == 7  # a retry counts from the end of its last attempt
+
+
+@pytest.mark.parametrize("lanes", [0, 1, 3, 7])
+def test_a_commit_spills_nothing_that_it_has_promoted_itself(lanes: int) -> None:
+    """Else what one attempt writes is another object than what the next one does."""
+
+    def job(at: int, kind: str, due_ms: int = 0) -> Job:
+        return Job(at.to_bytes(16, "big"), b"x" * 230, 1_000, 5, kind, due_ms=due_ms, scheduled_ms=due_ms)
+
+    due = [job(at, "due", 1_000 + at) for at in range(1_000, 2_000)]
+    data, span = encode_segment(due, "segments/000000000001-aaaa")
+    blocks = {(span.name, at): block for at, block in decode_blocks(data, span.length, span.name)}
+    others = [job(at, f"kind {at}") for at in range(lanes)]
+    state = State(
+        commit=bytes(16),
+        epoch=1,
+        seq=5,
+        now_ms=1_000,
+        lanes=tuple(Lane(5, each.kind, Backlog((each,), ready_bytes=weight(each))) for each in others),
+        delayed=Delayed((), (span,), 0),
+    )
+    done = reduce(state, [], Context(10_000, bytes(15) + b"\1", 1, blocks))
+    assert done.objects == ()
+    assert sum(event.cause == "due" for event in done.events) > 50

@@ -198,8 +198,11 @@ class Batches:
     def _look(self, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
         """What became of a request that was sent before, by this process or another one."""
         state = yield from read_state(self.queue, shard)
-        if state is not None and verdict(state, request) is Verdict.APPLIED:
+        fate = Verdict.UNKNOWN if state is None else verdict(state, request)
+        if state is not None and fate is Verdict.APPLIED:
             return outcomes_of(state, request)[0].code
+        if fate is Verdict.TURNED_AWAY:
+            return Code.CROWDED
         first = _spans(request)[0].first  # the writer's row is forgotten: its jobs may be there all the same
         _, sighting = yield from seek(self.queue, shard, first)
         if sighting is not None:

@@ -4,8 +4,8 @@ A segment is immutable, so a job cancelled in it leaves a tombstone in the head,
 respects. The head holds few of them. When there are many, whoever cancels next settles some in the same commit: it
 writes a *deletion vector* for each segment concerned, anew the indexes above it, and swaps them in by ``Rewrite``
 operations. Each is refused when what it takes the place of has changed meanwhile, which settles nothing and loses
-nothing. What one cancel reads and writes is bounded, however much waits: ``SETTLED_AT_ONCE`` blocks, vectors and
-paths of indexes.
+nothing. What one cancel reads and writes is bounded, however much waits: blocks, vectors and paths of indexes, of
+``SETTLED_AT_ONCE`` jobs, or of all that the head holds when it is nearly full.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .listing import waiting_spans
 from .segments import children, deleted_from, find_many, lost
 from .staging import Stage
 
-SETTLED_AT_ONCE = 4  # tombstones that one cancel settles
+SETTLED_AT_ONCE = 4  # tombstones that one cancel settles, while there is room for those of some others
 
 Leaf = Callable[[Span, Collection[bytes]], Flow[tuple[Span | None, Collection[bytes]]]]
 
@@ -32,6 +32,17 @@ Leaf = Callable[[Span, Collection[bytes]], Flow[tuple[Span | None, Collection[by
 def are_many(state: State) -> bool:
     """Is it time to settle some? There is room for some more, should others cancel meanwhile."""
     return len(state.tombstones) >= limits.TOMBSTONES_MAX * 3 // 4
+
+
+def leave_no_room(state: State) -> bool:
+    """Do they fill the head?"""
+    return len(state.tombstones) >= limits.TOMBSTONES_MAX
+
+
+def _at_once(state: State) -> int:
+    """How many to settle: of many who cancel at the same time only one comes to it, and each brings another one."""
+    crowded = len(state.tombstones) >= limits.TOMBSTONES_MAX * 7 // 8
+    return len(state.tombstones) if crowded else SETTLED_AT_ONCE
 
 
 def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
@@ -43,7 +54,7 @@ def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
     stage.born = max(stage.born, state.seq)  # what is written must not seem older than what it tells of
     youngest = iter(sorted(state.tombstones, reverse=True))
     trouble: OsqueueError | None = None
-    while group := tuple(islice(youngest, SETTLED_AT_ONCE)):
+    while group := tuple(islice(youngest, _at_once(state))):
         ops: list[Op] = []
         left = set(group)
         for span in waiting_spans(state):
@@ -60,7 +71,7 @@ def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
                 ops.append(Rewrite(span, fresh, tuple(sorted(dropped))))
         if ops:
             return tuple(ops)
-    if trouble is not None and len(state.tombstones) >= limits.TOMBSTONES_MAX:
+    if trouble is not None and leave_no_room(state):
         raise trouble
     return ()
 

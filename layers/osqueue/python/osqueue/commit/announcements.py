@@ -6,6 +6,7 @@ from .. import limits
 from ..core import intents
 from ..core.ops import Request
 from ..core.reduce import applicable
+from ..core.settle import remembered
 from ..stores.base import Found, Get, List, Listed
 from .deadline import Deadline
 from .effects import All, Flow
@@ -60,6 +61,9 @@ class Announcements:
                 if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
                     self.heard[name.key] = one
         heard = [self.heard[name.key] for name in found if name.key in self.heard]
+        if remembered(head.state) >= limits.TURNED_AWAY_MAX:
+            # Newcomers can neither be applied nor be told so: they do not stand before those who have a row.
+            heard.sort(key=lambda each: each.env not in head.state.sessions)
         # Runs of one batch share a request, and its keys differ with the seals of their time.
         told = {each.identity: each for each in heard[: limits.INTENTS_PER_COMMIT_MAX]}
         return intents.within_bytes(list(told.values())), tuple(done), head

@@ -250,9 +250,11 @@ class _Commit:
         return (yield from self.look(request, head))
 
     def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
-        """The reducer would not take the request, and it has not been sent anywhere."""
+        """The reducer would not take the request, and it has not been sent anywhere by this call."""
         if reduction.crowded:
             raise Throttled(CROWDED)
+        if verdict(state, request) is Verdict.TURNED_AWAY:  # sent by others, or before: one of a batch
+            raise TurnedAway(CROWDED)
         if verdict(state, request) is Verdict.CLONED or request.env in state.sessions:
             self.writer.redraw()
         raise _Again

@@ -32,6 +32,7 @@ from .state import (
     Job,
     Lease,
     Span,
+    State,
     finished_weight,
     keysums,
     session_weight,
@@ -247,10 +248,14 @@ def room_for_session(draft: Draft, request: Request) -> bool:
 
 def turn_away(draft: Draft, request: Request) -> None:
     """Refuse a request for good, if there is room to remember that: its writer need not wait until there is some."""
-    known = sum([len(each.marks) for each in draft.refusals])
-    if known + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
+    if remembered(draft) + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
         draft.turned_away.add(mark_of(request.nonce))
         draft.changed = True
+
+
+def remembered(draft: Draft | State) -> int:
+    """How many requests are known to have been turned away."""
+    return sum([len(each.marks) for each in draft.refusals])
 
 
 def forget_refusals(draft: Draft) -> None:

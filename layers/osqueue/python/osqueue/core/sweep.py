@@ -118,9 +118,7 @@ def _make_room(draft: Draft) -> int:
         fullest = max(ropes, key=lambda rope: rope.tail_bytes)
         tails -= fullest.tail_bytes
         draft.keep(fullest.spill_tail(draft.spill))
-    ready = sum(rope.ready_bytes for rope in ropes)
-    at_once = not any(rope.spans or rope.tail for rope in ropes)  # then they need no place in a tail
-    return most - tails - window + (max(0, limits.READY_BYTES_MAX - ready) if at_once else 0)
+    return most - tails - window
 
 
 def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:

@@ -38,6 +38,9 @@ class Operating(Asking):
                 if tombstones.are_many(found.state):
                     stage = yield from self.stage(shard)
                     settled = yield from tombstones.settle(root_of(self.queue, shard), found.state, stage)
+                    if settled and tombstones.leave_no_room(found.state):  # first there has to be some
+                        yield Submit(shard, settled)
+                        continue
                 place = at.place  # the reducer cannot see it there: this is the evidence
                 op = Cancel(found.key, place.job, place.top.name, place.offset, place.index, place.vector)
             answer = yield Submit(shard, (op, *settled))
