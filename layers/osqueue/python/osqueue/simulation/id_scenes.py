@@ -13,7 +13,7 @@ from ..core.ops import Configure, Enqueue, New, Sweep
 from ..errors import OsqueueError, Unavailable
 from ..stores.base import Failed, Put
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, head_swap, id_freed, id_taken, segmented
-from .upkeep_scenes import id_changed
+from .upkeep_scenes import PATIENCE_SECONDS, id_changed
 
 SWEPT_SECONDS = 2 * limits.EXPIRED_KNOWN_MS / 1000  # by then an entry is old enough to be swept
 BEFORE, BEHIND = 8, 8  # jobs in front of one that is to lie in a segment, and behind it
@@ -158,6 +158,21 @@ def accepted_where_nobody_can_tell(stage: Play) -> Any:
     return slow.go_on()
 
 
+def repeated_once_forgotten(stage: Play) -> Any:
+    """A caller repeats a call, and stands still; its job, which has no id, is forgotten with all of its table."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    job = Enqueue((New(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", seen=1),))
+    slow.stop_at(slow.client.call(job, timeout=PATIENCE_SECONDS), head_swap)
+    other.run(other.commit(job))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    other.run(other.reap())
+    slow.go_on()
+    return slow.answer.answer.outcomes[0].code
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
     "swept where nobody can tell": swept_where_nobody_can_tell,
     "helped before it is closed": partial(helped_before_it_is_closed, closed=False),
@@ -167,5 +182,6 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "prolonged as it is forgotten, in the head": partial(prolonged_as_it_is_forgotten, shelved=False),
     "prolonged as it is forgotten, in a table": partial(prolonged_as_it_is_forgotten, shelved=True),
     "died out unread": died_out_unread,
+    "repeated once forgotten": repeated_once_forgotten,
     "accepted where nobody can tell": accepted_where_nobody_can_tell,
 }
