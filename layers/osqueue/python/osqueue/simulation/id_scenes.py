@@ -162,7 +162,9 @@ def repeated_once_forgotten(stage: Play) -> Any:
     """A caller repeats a call, and stands still; its job, which has no id, is forgotten with all of its table."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
-    job = Enqueue((New(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", seen=1),))
+    job = Enqueue(
+        (New(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", result_ttl_ms=1_000, seen=1),)
+    )
     slow.stop_at(slow.client.call(job, timeout=PATIENCE_SECONDS), head_swap)
     other.run(other.commit(job))
     other.work()
