@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from osqueue import Damaged
+from osqueue.core.ops import Code
 from osqueue.simulation.id_scenes import SCENES
 from osqueue.simulation.scenes import play
 
@@ -32,3 +33,12 @@ def test_an_id_is_free_again_once_all_jobs_of_a_table_are_forgotten() -> None:
 
 def test_a_job_that_may_lie_in_a_segment_that_cannot_be_read_is_not_accepted_again() -> None:
     assert isinstance(play(SCENES["accepted where nobody can tell"]), Damaged)
+
+
+@pytest.mark.parametrize("where", ["in the head", "in a table"])
+def test_a_result_that_another_lets_live_longer_keeps_its_id_however_slow_a_reaper_is(where: str) -> None:
+    assert play(SCENES[f"prolonged as it is forgotten, {where}"]).status == "completed"
+
+
+def test_a_call_that_is_repeated_once_its_job_is_forgotten_has_to_look_again() -> None:
+    assert play(SCENES["repeated once forgotten"]) == Code.RETRY

@@ -56,8 +56,8 @@ def test_no_more_jobs_get_another_time_to_live_than_there_is_room_for() -> None:
     assert isinstance(last, Throttled)
 
 
-def test_a_job_is_cancelled_that_was_redriven_just_now() -> None:
-    assert play(SCENES["cancelled at once"]) == "cancelled"
+def test_the_archive_tells_both_ends_of_a_job_that_was_cancelled_when_it_had_just_been_redriven() -> None:
+    assert play(SCENES["cancelled at once"]) == 2
 
 
 def test_the_number_of_shards_never_goes_back() -> None:

@@ -30,6 +30,10 @@ def test_a_table_that_was_collected_before_its_commit_is_written_anew() -> None:
     assert play(SCENES["merged after the collector"]) == 1
 
 
+def test_copies_of_what_is_in_an_index_that_were_collected_before_their_commit_are_written_anew() -> None:
+    assert play(SCENES["unfolded after the collector"]) == 6
+
+
 def test_a_payload_that_was_collected_before_its_commit_is_staged_again() -> None:
     assert play(SCENES["enqueued after the collector"]).status == "queued"
 

@@ -208,7 +208,7 @@ class Shelving:
         gone: list[Finished] = []
         for row in tables.merge(taken.runs):
             (rows if tables.known_until_ms(row) > now else gone).append(row)
-        freed, bound = yield from self._free(shard, state, taken.tables, gone)
+        freed, bound = yield from self._free(shard, taken.tables, gone)
         if bound:  # what stands for them could not be removed: they stay, so that nobody runs them again
             rows = sorted([*rows, *(row for row in gone if row.key in bound)], key=lambda row: row.key)
             gone = [row for row in gone if row.key not in bound]
@@ -239,17 +239,21 @@ class Shelving:
         return stage
 
     def _free(
-        self, shard: int, state: State, taken: Sequence[Table], gone: Sequence[Finished]
+        self, shard: int, taken: Sequence[Table], gone: Sequence[Finished]
     ) -> QueueFlow[tuple[int, frozenset[bytes]]]:
         """Free the ids of jobs that are about to be forgotten; how many, and the keys that must not be, yet.
 
         An id must not stand for a job that nobody remembers: its next caller would believe it was never enqueued.
-        Nor may it be freed while a younger row of its job is remembered for longer.
+        Nor may it be freed while a younger row of its job is remembered for longer. So the head is read now that it is
+        known which rows are over: none of them can get another time to live any more.
         """
         named = {row.key: row for row in gone if row.job.client_id is not None}
         if not named:
             return 0, frozenset()
         bound = frozenset(named)
+        state = yield from self.state_of(shard)
+        if taken[-1] not in state.tables:
+            return 0, bound  # another pass was faster
         try:
             yield from self._remembered(shard, state, taken, named)
             for row in state.finished:

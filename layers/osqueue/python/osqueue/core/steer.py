@@ -150,8 +150,7 @@ def amend(draft: Draft, op: Amend) -> Code:
         if row.key == op.key and row.mark != ECHO:
             if row.expires_ms <= draft.now:
                 return Code.EXPIRED
-            kept = max(row.kept_ms, row.expires_ms)
-            draft.amend_finished(at, replace(row, expires_ms=expires, kept_ms=kept))
+            draft.amend_finished(at, replace(row, expires_ms=expires))
             return Code.OK
     if op.row is not None:
         return _amend_table(draft, op, op.row, expires)

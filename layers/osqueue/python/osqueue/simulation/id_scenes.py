@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from .. import ids, limits
-from ..commit.effects import Flow
-from ..core.ops import Configure, Enqueue, New
+from ..commit.effects import Effect, Flow
+from ..commit.writer import CLOCK
+from ..core.ops import Configure, Enqueue, New, Sweep
 from ..errors import OsqueueError, Unavailable
-from ..stores.base import Failed
+from ..stores.base import Failed, Put
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, head_swap, id_freed, id_taken, segmented
-from .upkeep_scenes import id_changed
+from .upkeep_scenes import PATIENCE_SECONDS, id_changed
 
 SWEPT_SECONDS = 2 * limits.EXPIRED_KNOWN_MS / 1000  # by then an entry is old enough to be swept
 BEFORE, BEHIND = 8, 8  # jobs in front of one that is to lie in a segment, and behind it
@@ -51,6 +52,11 @@ def endured(call: Flow[Any]) -> Flow[Any]:
         return (yield from call)
     except OsqueueError as error:
         return error
+
+
+def time_asked(effect: Effect) -> bool:
+    """The store is about to be asked for the time."""
+    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
 
 
 # ── Sweeping ─────────────────────────────────────────────────────────────────
@@ -114,6 +120,22 @@ def freed_where_nobody_can_tell(stage: Play) -> Any:
     return other.run(other.enqueue("a", "third"))
 
 
+def prolonged_as_it_is_forgotten(stage: Play, *, shelved: bool) -> Any:
+    """A reaper looks at the head, and stands still until a result would be forgotten that another makes live longer."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    for name in ("a", *"bcdefghi"):
+        caller.run(caller.enqueue(name, "first", 30.0))
+    other.work()
+    other.run(other.reap())
+    reaper.stop_at(reaper.reap(), time_asked)
+    caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
+    if shelved:
+        other.run(other.commit(Sweep(flush=True)))
+    stage.later(FORGOTTEN_SECONDS)
+    reaper.go_on()
+    return caller.run(caller.enqueue("a", "second"))
+
+
 def died_out_unread(stage: Play) -> Any:
     """All jobs of a table are forgotten at once, and one of them has an id that is used again."""
     caller, other = map(stage.actor, ("caller", "other"))
@@ -136,12 +158,32 @@ def accepted_where_nobody_can_tell(stage: Play) -> Any:
     return slow.go_on()
 
 
+def repeated_once_forgotten(stage: Play) -> Any:
+    """A caller repeats a call, and stands still; its job, which has no id, is forgotten with all of its table."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    job = Enqueue(
+        (New(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", result_ttl_ms=1_000, seen=1),)
+    )
+    slow.stop_at(slow.client.call(job, timeout=PATIENCE_SECONDS), head_swap)
+    other.run(other.commit(job))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    other.run(other.reap())
+    slow.go_on()
+    return slow.answer.answer.outcomes[0].code
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
     "swept where nobody can tell": swept_where_nobody_can_tell,
     "helped before it is closed": partial(helped_before_it_is_closed, closed=False),
     "helped before it is removed": partial(helped_before_it_is_closed, closed=True),
     "not closed": not_closed,
     "freed where nobody can tell": freed_where_nobody_can_tell,
+    "prolonged as it is forgotten, in the head": partial(prolonged_as_it_is_forgotten, shelved=False),
+    "prolonged as it is forgotten, in a table": partial(prolonged_as_it_is_forgotten, shelved=True),
     "died out unread": died_out_unread,
+    "repeated once forgotten": repeated_once_forgotten,
     "accepted where nobody can tell": accepted_where_nobody_can_tell,
 }

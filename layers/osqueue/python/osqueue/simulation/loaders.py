@@ -74,16 +74,18 @@ class Loader:
             self.loads.failed(load, error)
 
     def load_kinds(self, batch_id: str, kinds: Sequence[str]) -> Flow[None]:
-        """A batch of one task, with a job of each kind."""
+        """A batch of one task for each shard, with a job of each kind."""
         load = self.loads.begin(self.client.name, batch_id)
         plan = yield from self.bulks.plan()
-        staging = Staging(self.machine, plan, 0)
-        keys = staging.keys(len(kinds))
-        yield from staging.add([New(key, b"", kind=kind) for key, kind in zip(keys, kinds, strict=True)])
-        self.loads.count(load, 0, keys)
+        staged = []
+        for shard in range(len(plan.born)):
+            staging = Staging(self.machine, plan, shard)
+            keys = staging.keys(len(kinds))
+            yield from staging.add([New(key, b"", kind=kind) for key, kind in zip(keys, kinds, strict=True)])
+            self.loads.count(load, shard, keys)
+            staged.append((yield from staging.finish()))
         load.fate = ATTACHING
         try:
-            staged = [(yield from staging.finish())]
             self.loads.attached(load, (yield from self.client.run(self.bulks.attach(staged, batch_id))))
         except OsqueueError as error:
             self.loads.failed(load, error)

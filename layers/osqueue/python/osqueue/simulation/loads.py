@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from ..batches import FOLDER, MAGIC, Batch
+from ..batches import FOLDER, KEPT_MS, MAGIC, Batch
 from ..bulk import Attached
 from ..core.ops import AttachAll
 from ..core.wire import unframe
@@ -35,6 +35,7 @@ class Load(Struct, eq=False):
     keys: dict[int, set[bytes]]  # by shard
     joined: set[int]  # the shards that have their part
     fate: str = STAGING  # IN: somebody was told that it is; OUT: that it is not and never will be
+    forgotten: bool = False  # the batch's id is that of another batch by now
 
     @property
     def jobs(self) -> int:
@@ -62,6 +63,7 @@ class Loads:
         self._decided: dict[
             str, Load | None
         ] = {}  # by place: what a batch is; None: it is written down no more
+        self._written: dict[str, float] = {}  # by place: when it was, in seconds of virtual time
         truth.watchers.append(self._watch)
         truth.mourners.append(self._mourn)
 
@@ -92,13 +94,15 @@ class Loads:
 
     def _in(self, batch_id: str | None) -> list[Load]:
         """The loads of a batch that have joined, somewhere."""
-        return [each for each in self.all if each.joined and None is not each.batch_id == batch_id]
+        known = [each for each in self.all if each.joined and not each.forgotten]
+        return [each for each in known if None is not each.batch_id == batch_id]
 
     def _watch(self, request: StoreRequest, key: str, body: bytes) -> None:
         """A batch was written down, or that it is done."""
         if not key.startswith(FOLDER):
             return
         requests = _decoded(body, key).requests
+        self._written[key] = self.truth.seconds()
         if not requests:
             load = self._decided[key]
             if load is None or not load.whole:
@@ -109,11 +113,17 @@ class Loads:
         self._decided[key] = self._of[op.parts[0].spans[0].first]
 
     def _mourn(self, key: str) -> None:
-        """A batch is written down no more, so that the next run begins anew: nothing of it may be there, or come."""
-        if key.startswith(FOLDER):
-            load, self._decided[key] = self._decided[key], None
-            if load is not None:
-                self.out(load)
+        """A batch is written down no more, so that the next run begins anew: nothing of it may be there, or come.
+
+        Unless that was long ago.
+        """
+        if not key.startswith(FOLDER):
+            return
+        load, self._decided[key] = self._decided[key], None
+        if load is not None and self.truth.seconds() - self._written[key] >= KEPT_MS / 1000:
+            load.forgotten = True
+        elif load is not None:
+            self.out(load)
 
     # ── What was told ────────────────────────────────────────────────────────
     def attached(self, load: Load, done: Attached) -> None:

@@ -227,7 +227,9 @@ def batch_written(effect: Effect) -> bool:
 
 def batch_changed(effect: Effect) -> bool:
     """A batch is about to be done, or removed."""
-    return isinstance(effect, PutIfMatch | DeleteIfMatch) and effect.key.startswith(BATCHES)
+    if isinstance(effect, Delete):
+        return effect.keys[0].startswith(BATCHES)
+    return isinstance(effect, Put | PutIfMatch | DeleteIfMatch) and effect.key.startswith(BATCHES)
 
 
 # ── The scenes ───────────────────────────────────────────────────────────────

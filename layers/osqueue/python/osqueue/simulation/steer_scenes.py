@@ -6,9 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .. import archive
 from ..commit.effects import Flow
+from ..core.history import decode_part
 from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Redrive, Sweep
 from .id_scenes import bury_in_segment, entry_of, fill
+from .ledger import Violation
 from .promises import Ask
 from .scenes import FORGOTTEN_SECONDS, Actor, Play, cancelled, head_swap, segmented, waiting
 from .tight import limited
@@ -185,12 +188,19 @@ def many_lives(stage: Play) -> Any:
 
 # ── Dead letters, settings, collection ───────────────────────────────────────
 def cancelled_at_once(stage: Play) -> Any:
-    """A job fails, is redriven, and cancelled before anybody claims it."""
+    """A job fails, is redriven, and cancelled before anybody claims it; readers of the archive find both ends."""
     other = stage.actor("other")
     other.run(other.enqueue("a", "first"))
     fail(other)
     other.run(other.commit(Redrive(1, 1)))
-    return other.run(cancel(other, "a"))
+    other.run(cancel(other, "a"))
+    other.run(other.reap())
+    seen, found = archive.Seen(), 0
+    for name in stage.truth.keys(archive.ROOT):
+        found += len(list(seen.fresh(name, decode_part(stage.truth.read(name) or b"", name))))
+    if found != stage.invariants.ended.total():
+        raise Violation(f"invariant 10: of {stage.invariants.ended.total()} ends the archive tells {found}")
+    return found
 
 
 def shards_by_two(stage: Play) -> Any:

@@ -16,6 +16,7 @@ from ..ids import FOLDER as IDS
 from ..staging import Bulk, Stage
 from ..stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed, id_taken
+from .tight import limited
 
 AGED_SECONDS = (
     4.0  # three of these are longer than the collector's horizon; more than what lies between two marks
@@ -133,6 +134,22 @@ def merged_after_the_collector(stage: Play) -> Any:
     return reaper.go_on().archived
 
 
+def unfolded_after_the_collector(stage: Play) -> Any:
+    """The same between writing copies of what is in an index and their commit."""
+    reaper, other = map(stage.actor, ("reaper", "other"))
+    for _ in range(6):
+        finish_large(other)
+        other.run(other.commit(Sweep(flush=True)))
+    index = stage.invariants.state.tables[0]  # type: ignore[union-attr]
+    assert index.level
+    with limited({"TABLE_BYTES_MAX": index.below // 2}):
+        reaper.stop_at(reaper.reap(), table_written)
+        reaper.go_on(head_swap)
+        age(stage, other)
+        other.run(collect(other))
+        return reaper.go_on().archived
+
+
 # ── Ids ──────────────────────────────────────────────────────────────────────
 def id_not_freed(stage: Play, reply: Reply) -> Any:
     """An id is not removed, as the store refuses or fails; its job is forgotten, and somebody uses the id again."""
@@ -230,6 +247,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "id perhaps freed": partial(id_not_freed, reply=Failed(Unavailable("nobody knows"))),
     "taken over as it is closed": taken_over_as_it_is_closed,
     "merged after the collector": merged_after_the_collector,
+    "unfolded after the collector": unfolded_after_the_collector,
     "enqueued after the collector": enqueued_after_the_collector,
     "completed after the collector": completed_after_the_collector,
     "attached after the collector": attached_after_the_collector,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -49,29 +50,30 @@ def ids_freed_whatever_they_stand_for() -> AbstractContextManager[None]:
 
 def ids_freed_last() -> AbstractContextManager[None]:
     """Jobs are forgotten, and then their ids are freed."""
-    real_free, real_exchange = Reaper._free, Reaper._exchange
+    real_exchange = Reaper._exchange
 
-    def free(self: Any, *args: Any) -> QueueFlow[tuple[int, frozenset[bytes]]]:
-        self.owed = args
+    def free(self: Any, shard: int, taken: Any, gone: Any) -> QueueFlow[tuple[int, frozenset[bytes]]]:
+        self.owed = _ends(gone)
         yield from ()
         return 0, frozenset()
 
     def exchange(self: Any, *args: Any, **more: Any) -> QueueFlow[Reaped]:
         report = yield from real_exchange(self, *args, **more)
-        yield from real_free(self, *self.owed)
+        yield from ids.free(self.queue, self.owed)
         return report
 
     return patched((Reaper, "_free", free), (Reaper, "_exchange", exchange))
 
 
+def _ends(gone: Sequence[Finished]) -> list[ids.End]:
+    return [ids.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
+
+
 def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
     """A job's id is freed with its oldest row, although a younger one is remembered for longer."""
 
-    def free(
-        self: Any, shard: int, state: State, taken: Any, gone: Any
-    ) -> QueueFlow[tuple[int, frozenset[bytes]]]:
-        named = [ids.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
-        freed, _ = yield from ids.free(self.queue, named)
+    def free(self: Any, shard: int, taken: Any, gone: Any) -> QueueFlow[tuple[int, frozenset[bytes]]]:
+        freed, _ = yield from ids.free(self.queue, _ends(gone))
         return freed, frozenset()
 
     return patched((Reaper, "_free", free))

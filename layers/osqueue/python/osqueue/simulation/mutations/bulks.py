@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+
+from msgspec.structs import replace
 
 from ... import batches, garbage
 from ...batches import Batch, Batches, Known
@@ -12,6 +15,9 @@ from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import AttachAll, Code, Op, Outcome, Request, outcome
 from ...core.state import State
+from ...errors import Unknown
+from ...shards import QueueFlow
+from ...stores.base import Delete, Put
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
 
 
@@ -72,7 +78,83 @@ def staged_collected_at_once() -> AbstractContextManager[None]:
     return patched((garbage, "born_of", lambda name: 0))
 
 
+def decided_again() -> AbstractContextManager[None]:
+    """What a batch is, the last of its runs decides."""
+    return patched((batches, "PutIfAbsent", Put))
+
+
+def rewritten_whatever_it_says() -> AbstractContextManager[None]:
+    """What is left of a batch is written down, even if another run has done so since."""
+    return patched((batches, "PutIfMatch", lambda key, body, version: Put(key, body)))
+
+
+def removed_whatever_it_says() -> AbstractContextManager[None]:
+    """A batch that was refused, or is to be forgotten, is removed, even if it is another one by now."""
+    return patched((batches, "DeleteIfMatch", lambda key, version: Delete((key,))))
+
+
+def unknown_counts_as_in() -> AbstractContextManager[None]:
+    """A shard has its part if nobody can tell whether it has."""
+    real = Batches._commit
+
+    def commit(self: Batches, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+        try:
+            return (yield from real(self, shard, request, batch))
+        except Unknown:
+            return Code.QUEUED
+
+    return patched((Batches, "_commit", commit))
+
+
+def removed_though_partly_in() -> AbstractContextManager[None]:
+    """A batch begins anew if any shard refuses its part."""
+    real = Batches._refuse
+
+    def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
+        yield from real(self, replace(known, batch=replace(known.batch, shards=len(refused))), refused)
+
+    return patched((Batches, "_refuse", refuse))
+
+
+def forgotten_at_any_age() -> AbstractContextManager[None]:
+    """A batch is forgotten by the next pass."""
+    return patched((batches, "KEPT_MS", 0))
+
+
 CONTROLS = (
+    Control(
+        "batches decided once",
+        decided_again,
+        (in_interleavings("two runs of a batch", "joined shard 0 a second time|is done, and it is not"),),
+    ),
+    Control(
+        "batches rewritten conditionally",
+        rewritten_whatever_it_says,
+        (in_scene("refused in part", "joined shard 1 a second time"),),
+    ),
+    Control(
+        "batches removed conditionally",
+        removed_whatever_it_says,
+        (
+            in_scene("refused and loaded", "ended as if it had never been"),
+            in_scene("finished as it is forgotten", "ended as if it had never been"),
+        ),
+    ),
+    Control(
+        "batches of which nobody can tell",
+        unknown_counts_as_in,
+        (in_scene("silent for too long", "says that a batch is done, and it is not"),),
+    ),
+    Control(
+        "batches that are partly in",
+        removed_though_partly_in,
+        (in_scene("refused in part", "ended as if it had never been"),),
+    ),
+    Control(
+        "batches known for long",
+        forgotten_at_any_age,
+        (in_scene("known for a while", "ended as if it had never been"),),
+    ),
     Control(
         "receipt",
         receipt_ignored,

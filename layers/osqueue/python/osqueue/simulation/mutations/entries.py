@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from msgspec.structs import replace
+
 from ... import ids, orphans
 from ...commit.effects import Flow
 from ...core import passed, reduce
@@ -93,6 +95,43 @@ def ids_kept_of_jobs_that_died_out() -> AbstractContextManager[None]:
     return patched((Reaper, "_forget_some", forget_some))
 
 
+def freed_by_an_older_head() -> AbstractContextManager[None]:
+    """Ids are freed by the head that a step began with, whenever it is told the time."""
+    real, real_exchange = Reaper._free, Reaper._exchange
+
+    def exchange(self: Any, shard: int, state: State, *args: Any, **more: Any) -> QueueFlow[Report]:
+        self.known = state
+        return (yield from real_exchange(self, shard, state, *args, **more))
+
+    def free(self: Any, *args: Any) -> QueueFlow[Any]:
+        def state_of(shard: int) -> QueueFlow[State]:
+            yield from ()
+            return self.known  # type: ignore[no-any-return]
+
+        self.state_of = state_of
+        answer = yield from real(self, *args)
+        del self.state_of
+        return answer
+
+    return patched((Reaper, "_free", free), (Reaper, "_exchange", exchange))
+
+
+def freed_of_rows_that_are_back() -> AbstractContextManager[None]:
+    """Ids are freed of jobs of which the head itself has a younger row."""
+    real = Reaper._free
+
+    def free(self: Any, *args: Any) -> QueueFlow[Any]:
+        def state_of(shard: int) -> QueueFlow[State]:
+            return replace((yield from type(self).state_of(self, shard)), finished=())
+
+        self.state_of = state_of
+        answer = yield from real(self, *args)
+        del self.state_of
+        return answer
+
+    return patched((Reaper, "_free", free))
+
+
 # ── Enqueueing ───────────────────────────────────────────────────────────────
 def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     """Nobody has enqueued a job if nobody can read where it may lie."""
@@ -132,6 +171,16 @@ CONTROLS = (
         "age of damaged entries",
         damaged_entries_freed_at_any_age,
         (in_scene("freed where nobody can tell", "an id was freed while its job"),),
+    ),
+    Control(
+        "ids freed by a head that is read then",
+        freed_by_an_older_head,
+        (in_scene("prolonged as it is forgotten, in a table", "an id was freed while the result"),),
+    ),
+    Control(
+        "ids of rows that are back",
+        freed_of_rows_that_are_back,
+        (in_scene("prolonged as it is forgotten, in the head", "an id was freed while the result"),),
     ),
     Control(
         "ids of jobs that died out",

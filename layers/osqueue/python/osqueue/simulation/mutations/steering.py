@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import limits
+from ... import limits, shelving
 from ...core import steer
 from ...core.draft import Draft
-from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor
-from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span
+from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
+from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, Table
 from .control import Control, dispatched, in_runs, in_scene, patched
 
 
@@ -149,6 +149,31 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
+def redriven_in_the_same_run() -> AbstractContextManager[None]:
+    """A job that is redriven has no run of its own until somebody claims it."""
+    real = steer.redrive
+
+    def change(job: Any, **changes: Any) -> Any:
+        return replace(job, **{name: each for name, each in changes.items() if name != "run"})
+
+    def redrive(draft: Draft, op: Redrive) -> Outcome:
+        with patched((steer, "replace", change)):
+            return real(draft, op)
+
+    return dispatched(Redrive, redrive)
+
+
+def died_out_in_silence() -> AbstractContextManager[None]:
+    """A commit does not say that it lets jobs be forgotten none of which has an id."""
+
+    def merge(
+        taken: tuple[Table, ...], put: tuple[Table, ...], archived: int = 0, forgets: bool = False
+    ) -> Merge:
+        return Merge(taken, put, archived, forgets and any(each.named for each in taken))
+
+    return patched((shelving, "Merge", merge))
+
+
 def forgotten_in_silence() -> AbstractContextManager[None]:
     """A commit does not say that it lets jobs be forgotten."""
     return dispatched(Merge, lambda draft, op: steer.merge(draft, replace(op, forgets=False)))
@@ -243,6 +268,12 @@ CONTROLS = (
     Control(
         "forgetting is told", forgotten_in_silence, (in_scene("forgotten meanwhile", "accepted a second"),)
     ),
+    Control(
+        "forgetting unread is told",
+        died_out_in_silence,
+        (in_scene("repeated once forgotten", "accepted a second"),),
+    ),
+    Control("runs of redriven jobs", redriven_in_the_same_run, (in_scene("cancelled at once", "of 2 ends"),)),
     Control("shards only grow", shards_given_back, (in_scene("shards by two", "shards went back"),)),
     Control("floor only rises", floor_set_back, (in_scene("collected by two", "gc_floor went back"),)),
 )

@@ -77,9 +77,18 @@ def floor_of_others() -> AbstractContextManager[None]:
 # ── Tables ───────────────────────────────────────────────────────────────────
 def deleted_whatever_was_answered() -> AbstractContextManager[None]:
     """Tables go once others were to take their place, whether or not these did."""
-    real = Reaper._exchange
+    return _believed("_exchange")
 
-    def exchange_all(self: Any, *args: Any, **more: Any) -> QueueFlow[Any]:
+
+def unfolded_whatever_was_answered() -> AbstractContextManager[None]:
+    """The same of an index and the tables in it."""
+    return _believed("_unfolded")
+
+
+def _believed(step: str) -> AbstractContextManager[None]:
+    real = getattr(Reaper, step)
+
+    def go_through(self: Any, *args: Any, **more: Any) -> QueueFlow[Any]:
         flow, reply = real(self, *args, **more), None
         while True:
             try:
@@ -90,7 +99,7 @@ def deleted_whatever_was_answered() -> AbstractContextManager[None]:
             if isinstance(effect, Submit):
                 reply = replace(reply, outcomes=(Outcome(((int(Code.OK), 1),)),))
 
-    return patched((Reaper, "_exchange", exchange_all))
+    return patched((Reaper, step, go_through))
 
 
 # ── Ids ──────────────────────────────────────────────────────────────────────
@@ -161,6 +170,11 @@ CONTROLS = (
         "tables deleted once exchanged",
         deleted_whatever_was_answered,
         (in_scene("merged after the collector", "invariant 8"),),
+    ),
+    Control(
+        "indexes deleted once exchanged",
+        unfolded_whatever_was_answered,
+        (in_scene("unfolded after the collector", "invariant 8"),),
     ),
     Control(
         "ids refused to be freed",
