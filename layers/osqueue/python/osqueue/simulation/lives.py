@@ -16,6 +16,7 @@ from ..archive import ROOT as ARCHIVE
 from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
+from ..core.tables import known_until_ms
 from ..keys import key_of
 from ..restoration import live
 from . import order
@@ -154,6 +155,7 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
     again = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
     inv.over = Counter(dict.fromkeys((inv.over.keys() | found.keys()) - again, 1))
     inv.adrift |= {key for key, _, _ in inv.finished} - {row.key for row in rows}
+    inv.adrift |= {row.key for row in rows if known_until_ms(row) <= state.now_ms}
     inv.lost_jobs |= inv.accepted - found.keys() - inv.over.keys()
 
 
