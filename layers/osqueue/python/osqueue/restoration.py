@@ -371,7 +371,7 @@ class Restorer:
         return True
 
     def _intact(self, rows: Iterable[Finished], since: _Since) -> list[Finished]:
-        """Finished jobs without the results that are gone, or that a reaper may collect: it has forgotten those jobs."""
+        """Finished jobs without results that are gone, or that a reaper may collect, as it has forgotten those jobs."""
         found: list[Finished] = []
         for row in rows:
             lost = isinstance(row.result, Body) and row.result.name not in since.there
