@@ -17,6 +17,7 @@ from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
 from ..core.tables import known_until_ms
+from ..core.wire import encode
 from ..keys import key_of
 from ..restoration import live
 from . import order
@@ -76,6 +77,8 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
     repair = ledger.repairs[state.commit]
     if any(each.state.commit == state.commit for each in ledger.commits):
         raise Violation("a repaired head came back")
+    if not body.endswith(encode(repair.state)):
+        raise Violation("invariant 1: a repaired head is not what was made under its commit's id")
     inv.leases.repaired(repair.kind)
     found = places(state, inv.library)
     leaves = list(inv.shelves.leaves(state.tables))
