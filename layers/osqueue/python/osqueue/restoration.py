@@ -40,7 +40,7 @@ from .core.restore import (
 )
 from .core.state import FAILED, Attempt, Body, Finished, Job, Span, State, Table, jobs_in_memory
 from .core.tables import FOLDER as TABLES
-from .core.tables import encode_table
+from .core.tables import encode_table, known_until_ms
 from .core.wire import born_of, decode_head, encode_head, encode_segment
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
 from .keys import drawn_ms, key_of
@@ -371,14 +371,14 @@ class Restorer:
         return True
 
     def _intact(self, rows: Iterable[Finished], since: _Since) -> list[Finished]:
-        """Finished jobs without the results that a reaper has collected, or may be about to."""
+        """Finished jobs without results that are gone, or that a reaper may collect, as it has forgotten those jobs."""
         found: list[Finished] = []
         for row in rows:
             lost = isinstance(row.result, Body) and row.result.name not in since.there
-            expired = row.expires_ms <= self.now_ms
-            if lost and not expired:
+            forgotten = known_until_ms(row) <= self.now_ms
+            if lost and row.expires_ms > self.now_ms:
                 since.unheard.add(row.key)
-            found.append(without_result(row, self.now_ms) if lost or expired else row)
+            found.append(without_result(row, self.now_ms) if lost or forgotten else row)
         return found
 
     def _gone(self, old: State, names: set[str]) -> Flow[frozenset[str]]:

@@ -16,6 +16,8 @@ from ..archive import ROOT as ARCHIVE
 from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
+from ..core.tables import known_until_ms
+from ..core.wire import encode
 from ..keys import key_of
 from ..restoration import live
 from . import order
@@ -75,6 +77,8 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
     repair = ledger.repairs[state.commit]
     if any(each.state.commit == state.commit for each in ledger.commits):
         raise Violation("a repaired head came back")
+    if not body.endswith(encode(repair.state)):
+        raise Violation("invariant 1: a repaired head is not what was made under its commit's id")
     inv.leases.repaired(repair.kind)
     found = places(state, inv.library)
     leaves = list(inv.shelves.leaves(state.tables))
@@ -152,8 +156,10 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
         raise Violation(f"invariant 10: {len(unheard)} records count as archived and are in no part")
     inv.ended = Counter(dict.fromkeys(archived | owed, 1))
     again = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
-    inv.over = Counter(dict.fromkeys((inv.over.keys() | found.keys()) - again, 1))
+    over |= {row.key for row in rows if row.state in (COMPLETED, CANCELLED)}
+    inv.over = Counter(dict.fromkeys((inv.over.keys() | found.keys() | over) - again, 1))
     inv.adrift |= {key for key, _, _ in inv.finished} - {row.key for row in rows}
+    inv.adrift |= {row.key for row in rows if known_until_ms(row) <= state.now_ms}
     inv.lost_jobs |= inv.accepted - found.keys() - inv.over.keys()
 
 
@@ -190,7 +196,9 @@ def _account(inv: Invariants, repair: Repair, state: State, found: Mapping[bytes
     }
     kept = {key for key in before if key in found and not found[key].state.startswith(FINISHED)}
     dropped = before.keys() - kept
-    if unjust := dropped - inv.over.keys() - inv.purged - set(found):
+    # A table of a former life may come so late that an earlier restore did not see how its jobs had ended.
+    over = inv.over.keys() | {key for key, _, how in inv.finished if how in (COMPLETED, CANCELLED)}
+    if unjust := dropped - over - inv.purged - set(found):
         raise Violation(f"{len(unjust)} jobs of the backup that were not over are lost with a restore")
     told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled
     if told != len(dropped):
