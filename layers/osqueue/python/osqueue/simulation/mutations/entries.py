@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import ids, orphans
+from ... import ids, lookup, orphans
 from ...commit.effects import Flow
 from ...core import passed, reduce
 from ...core.draft import Draft
@@ -26,11 +26,10 @@ from .control import Control, in_scene, patched
 # ── Sweeping ─────────────────────────────────────────────────────────────────
 def unreadable_counts_as_nowhere() -> AbstractContextManager[None]:
     """A job is nowhere if nobody can read where it may lie."""
-    real = orphans.look
 
     def look(*args: Any) -> Flow[Any]:
         try:
-            return (yield from real(*args))
+            return (yield from lookup.look(*args))
         except (NotFound, Damaged, NewerFormat):
             return None
 
@@ -67,7 +66,7 @@ def closed_perhaps() -> AbstractContextManager[None]:
             for request, reply in zip(requests, replies, strict=True)
         ]
 
-    return patched((orphans.ids, "insist", insist))
+    return patched((ids, "insist", insist))
 
 
 # ── Freeing ──────────────────────────────────────────────────────────────────
@@ -90,7 +89,10 @@ def ids_kept_of_jobs_that_died_out() -> AbstractContextManager[None]:
         if table.until_ms > now:
             return (yield from real(self, shard, state, table, now))
         names = yield from self._names(shard, table)
-        return (yield from self._exchange(shard, state, Taken((table,), names, ()), unread=table.count))
+        report: Report = yield from self._exchange(
+            shard, state, Taken((table,), names, ()), unread=table.count
+        )
+        return report
 
     return patched((Reaper, "_forget_some", forget_some))
 
@@ -122,7 +124,8 @@ def freed_of_rows_that_are_back() -> AbstractContextManager[None]:
 
     def free(self: Any, *args: Any) -> QueueFlow[Any]:
         def state_of(shard: int) -> QueueFlow[State]:
-            return replace((yield from type(self).state_of(self, shard)), finished=())
+            state: State = yield from type(self).state_of(self, shard)
+            return replace(state, finished=())
 
         self.state_of = state_of
         answer = yield from real(self, *args)
