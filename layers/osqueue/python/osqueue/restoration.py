@@ -24,6 +24,8 @@ from .clock import Machine
 from .commit.effects import Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import spans_of
+from .core.deletions import MAGIC as VECTOR_MAGIC
+from .core.deletions import NONE
 from .core.history import Record, wants_record
 from .core.restore import (
     Ending,
@@ -159,7 +161,7 @@ class Restorer:
             tables=(yield from self._written_anew(since, stage)),
         )
         sieve = Sieve(evidence, seq)
-        spans = yield from self._copy(old, sieve, stage)
+        spans = yield from self._copy(old, replaced, sieve, stage)
         made = restore(old, life, evidence, sieve, spans)
         yield from stage.write([(item.name, item.body) for item in made.objects])
         kept = yield from self._keep(there, seq)
@@ -174,7 +176,7 @@ class Restorer:
             seq=seq,
             live=live(made.state),
             recovered=since.recovered,
-            strays=len(_strays(names, old.seq)),
+            strays=(yield from self._strays(names, old.seq)),
             results_gone=len(since.unheard),
             enqueued_since=None if replaced is None else replaced.counters.enqueued - old.counters.enqueued,
             loss=made.loss,
@@ -394,13 +396,15 @@ class Restorer:
         return frozenset(named - names)
 
     # ── Copying ──────────────────────────────────────────────────────────────
-    def _copy(self, old: State, sieve: Sieve, stage: Stage) -> Flow[dict[str, tuple[Span, ...]]]:
+    def _copy(
+        self, old: State, replaced: State | None, sieve: Sieve, stage: Stage
+    ) -> Flow[dict[str, tuple[Span, ...]]]:
         """New segments with the jobs that still have to run, for each pointer of the backup."""
         copies: dict[str, tuple[Span, ...]] = {}
         for span in spans_of(old):
             fresh: list[Span] = []
             for leaf in (yield from self._leaves(span, sieve)):
-                jobs = yield from self._jobs(leaf, sieve)
+                jobs = yield from self._jobs(leaf, sieve, old, replaced)
                 kept = sieve.keep(jobs, tombstones=old.tombstones)
                 if kept:
                     name = stage.name("segments")
@@ -425,12 +429,46 @@ class Restorer:
             found.extend((yield from self._leaves(child, sieve)))
         return found
 
-    def _jobs(self, leaf: Span, sieve: Sieve) -> Flow[Sequence[Job]]:
+    def _jobs(self, leaf: Span, sieve: Sieve, old: State, replaced: State | None) -> Flow[Sequence[Job]]:
         try:
             return (yield from segments.whole(self.root, leaf))
         except (Damaged, NotFound):
-            sieve.miss(leaf)
-            return ()
+            pass
+        if leaf.vector is not None:
+            try:
+                jobs = yield from segments.beyond(self.root, leaf, NONE)
+                if len(jobs) >= leaf.count:
+                    marked = yield from self._marked(leaf, jobs, replaced)
+                    return sieve.unmarked(leaf, jobs, marked, old)
+            except (Damaged, NotFound):
+                pass
+        sieve.miss(leaf)
+        return ()
+
+    def _marked(self, leaf: Span, jobs: Sequence[Job], replaced: State | None) -> Flow[set[bytes] | None]:
+        """Which jobs of a segment were cancelled, by the replaced head: marks are only ever added. None: unknown."""
+        for span in () if replaced is None else spans_of(replaced):
+            if not (span.first <= leaf.last and leaf.first <= span.last):
+                continue
+            for each in (yield from self._leaves(span, None)):
+                if each.name != leaf.name or each.vector in (None, leaf.vector):
+                    continue
+                try:
+                    deleted = yield from segments.deleted_from(self.root, each)
+                    left = yield from segments.beyond(self.root, leaf, deleted)
+                except (Damaged, NotFound):
+                    continue
+                return {job.key for job in jobs} - {job.key for job in left}
+        return None
+
+    def _strays(self, names: Iterable[str], seq: int) -> Flow[int]:
+        """How many segments were born after this commit. Deletion vectors lie among them and hold no jobs."""
+        count = 0
+        for name in names:
+            if name.startswith("segments/") and inventory.born_in(name) > seq:
+                reply = yield Get(self.root + name, start=0, length=len(VECTOR_MAGIC))
+                count += not isinstance(reply, Found) or reply.body != VECTOR_MAGIC
+        return count
 
     # ── Swapping ─────────────────────────────────────────────────────────────
     def _marks(self) -> Flow[list[int]]:
@@ -511,7 +549,3 @@ def live(state: State) -> int:
     """How many jobs a shard has that are not finished, dead letters included."""
     spans = sum(span.count for span in spans_of(state))
     return spans - len(state.tombstones) + sum(1 for _ in jobs_in_memory(state))
-
-
-def _strays(names: Iterable[str], seq: int) -> list[str]:
-    return [name for name in names if name.startswith("segments/") and inventory.born_in(name) > seq]

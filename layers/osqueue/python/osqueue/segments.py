@@ -156,11 +156,16 @@ def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
 def whole(root: str, span: Span) -> Flow[list[Job]]:
     """Every job still to come in one segment, in order."""
     deleted = yield from deleted_from(root, span)
-    data = yield from read_range(root, span.name, span.offset, span.size - span.offset)
-    jobs = remaining(span, data, deleted)
+    jobs = yield from beyond(root, span, deleted)
     if len(jobs) != span.count:
         raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
     return jobs
+
+
+def beyond(root: str, span: Span, deleted: Deleted) -> Flow[list[Job]]:
+    """Every job of a segment from the span's place on, but for those in this vector."""
+    data = yield from read_range(root, span.name, span.offset, span.size - span.offset)
+    return remaining(span, data, deleted)
 
 
 def remaining(span: Span, data: bytes, deleted: Deleted) -> list[Job]:

@@ -238,6 +238,7 @@ def account(done: Restoration) -> list[str]:
         ("jobs that were running with their cancellation requested: cancelled", loss.cancelled),
         ("jobs finished since the backup that only tables tell of: the archive gets them", done.recovered),
         (f"jobs {gone}: taken since the backup, or lost", loss.jobs_gone),
+        ("cancelled jobs whose deletion vector is lost; so many of them may run, at most", loss.unmarked),
         ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
         ("jobs purged since the backup: they stay so", loss.erased),
         ("tables of finished jobs that are gone: the archive alone tells of their jobs", loss.tables_gone),

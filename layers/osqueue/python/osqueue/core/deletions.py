@@ -19,6 +19,8 @@ from ..errors import Damaged
 from .state import KEYSUM_MASK, Job, Span, Vector, keysum
 from .wire import Block, encode, frame, unframe
 
+MAGIC = b"OSQV"  # a vector begins with it
+
 _decode = msgspec.msgpack.Decoder(dict[int, bytes]).decode
 
 
@@ -75,14 +77,14 @@ def encode_vector(deleted: Deleted, name: str) -> tuple[bytes, Vector]:
         offset: mask.to_bytes((mask.bit_length() + 7) // 8, "little")
         for offset, mask in sorted(deleted.masks.items())
     }
-    data = frame(b"OSQV", encode(masks))
+    data = frame(MAGIC, encode(masks))
     return data, Vector(name, len(data))
 
 
 def decode_vector(data: bytes, name: str) -> Deleted:
     """The inverse; raises Damaged or NewerFormat."""
     try:
-        masks = _decode(unframe(b"OSQV", data, name))
+        masks = _decode(unframe(MAGIC, data, name))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
     return Deleted({offset: int.from_bytes(mask, "little") for offset, mask in masks.items()})

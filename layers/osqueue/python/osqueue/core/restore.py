@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from .audit import live_keysum, spans_of
 from .draft import Context, Draft, Object
 from .erase import is_blank
 from .state import (
+    CANCELLED,
     ECHO,
     ENDED,
     FAILED,
@@ -102,6 +104,7 @@ class Loss(Struct, frozen=True):
     jobs_gone: int = 0  # in segments that are not there: taken since, or lost
     erased: int = 0  # that were purged since: blank in the backup
     payloads_gone: int = 0  # whose payload is not there: finished and collected since, or lost
+    unmarked: int = 0  # cancelled before, by deletion vectors that are lost: as many may run, at most
     segments_gone: int = 0  # objects
     tables_gone: int = 0  # objects: what became of the jobs in them is in the archive alone
 
@@ -129,6 +132,7 @@ class Sieve:
         self.finished = 0
         self.erased = 0
         self.payloads_gone = 0
+        self.unmarked_jobs = 0
         self.jobs_gone = 0
         self.segments_gone = 0
 
@@ -147,6 +151,25 @@ class Sieve:
         """Count the jobs of a segment or an index that cannot be read."""
         self.segments_gone += 1
         self.jobs_gone += span.count
+
+    def unmarked(
+        self, span: Span, jobs: Sequence[Job], marked: AbstractSet[bytes] | None, backup: State
+    ) -> list[Job]:
+        """The jobs of a segment whose deletion vector is lost, without those that are known to be cancelled.
+
+        ``jobs`` are all that lie in it, and ``span`` tells how many of them were to come. ``marked``: those that a
+        later vector tells of. Where there is none, the backup's own rows tell of some.
+        """
+        before = len(jobs) - span.count  # cancelled when the backup was made, and no tombstone tells of it
+        tombstones = set(backup.tombstones)
+        if marked is None:
+            rows = {row.key for row in backup.finished if row.state == CANCELLED} - tombstones
+            left = [job for job in jobs if job.key not in rows]
+            self.unmarked_jobs += max(0, len(left) - span.count)
+        else:
+            left = [job for job in jobs if job.key not in marked]
+            self.finished += max(0, len(marked - tombstones) - before)
+        return left
 
     def raised(self, job: Job) -> Job:
         """The job, its ``run`` above any it can have had."""
@@ -212,6 +235,7 @@ def restore(
         jobs_gone=sieve.jobs_gone,
         erased=sieve.erased,
         payloads_gone=sieve.payloads_gone,
+        unmarked=sieve.unmarked_jobs,
         segments_gone=sieve.segments_gone,
         tables_gone=_tables_gone(backup, evidence),
     )
