@@ -185,6 +185,7 @@ class _ShardPurge:
         self.done = Purged(())
         self.wiped: set[Body] = set()
         self.looked: set[str] = set()  # objects that were looked into
+        self.copies: set[str] = set()  # and copies of heads
         self.since = max(0, min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS)
 
     def count(self, **more: Any) -> None:
@@ -202,6 +203,7 @@ class _ShardPurge:
         yield from self._backups()
         if state is not None:
             yield from self._forget()
+            yield from self._backups()  # a reaper may have made another one meanwhile, of the head before
         yield from self._archive()
         asked = [ids.End(each.client_id, each.key) for each in self.targets if each.client_id is not None]
         yield from self._free(asked)
@@ -316,8 +318,9 @@ class _ShardPurge:
 
     def _backups(self) -> QueueFlow[None]:
         for name in (yield from backup.saved(self.queue, self.shard)):
-            if backup.is_purge(name):
+            if backup.is_purge(name) or name in self.copies:
                 continue
+            self.copies.add(name)
             for _ in range(TRIES):
                 if (yield from self._backup(name)):
                     break
