@@ -96,6 +96,7 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
         inv._sessions(before, state)
         if repair.kind == "reclock":
             _reclocked(inv, before, state)
+    inv.stories.repaired = inv.truth.seconds()
     ledger.lives.append(inv.truth.seconds())
     ledger.commits.append(Commit(inv.truth.seconds(), state))
     inv._sums(state)

@@ -14,6 +14,7 @@ from ..archive import ROOT as ARCHIVE
 from ..batches import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.protocol import BARGE_MS
+from ..commit.writer import CLOCK
 from ..core.intents import announced
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
 from ..errors import OsqueueError
@@ -455,6 +456,25 @@ def due_with_cancelled_ones(stage: Play) -> Any:
     return state.delayed.spans, sorted({keys[0], keys[-2]} & set(segmented(other)))
 
 
+# ── Clocks ───────────────────────────────────────────────────────────────────
+def clock_written(effect: Effect) -> bool:
+    """Somebody is about to ask for the time."""
+    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
+
+
+def asked_for_the_time(stage: Play) -> Any:
+    """A worker stands still while it asks for the time, for longer than a lease lasts."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.fill("")
+    slow.stop_at(slow.client.call(Claim(1, "slow", 10_000), timeout=600.0), clock_written)
+    stage.later(300.0)
+    (lease,) = slow.go_on().answer.outcomes[0].leases
+    left_ms = lease.expires_ms - stage.truth.clock_ms()
+    if left_ms > 13_000:
+        raise Violation(f"a lease of 10000 ms was granted for {left_ms - 10_000} ms more")
+    return left_ms
+
+
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -474,6 +494,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "refused and resumed": refused_and_resumed,
     "announced and gone": announced_and_gone,
     "the crowd has gone": the_crowd_has_gone,
+    "asked for the time": asked_for_the_time,
     "settled by two": settled_by_two,
     "settled once passed": settled_once_passed,
     "merged with cancelled ones": merged_with_cancelled_ones,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...commit import protocol
+from ...commit import announcements, protocol
 from ...commit.effects import Flow
 from ...core.draft import Context
 from ...core.ops import Request
@@ -25,7 +25,7 @@ def settled_left_to_others() -> AbstractContextManager[None]:
 
 def first_page_only() -> AbstractContextManager[None]:
     """What is listed after the first page is the first page again."""
-    return patched((protocol, "List", lambda prefix, after="": List(prefix)))
+    return patched((announcements, "List", lambda prefix, after="": List(prefix)))
 
 
 def no_patience() -> AbstractContextManager[None]:

@@ -145,5 +145,7 @@ CONTROLS = (
     _control("states outlast", states_before_others_flushes, in_power_scene("asks meanwhile", "status told")),
     _control("ids outlast", ids_before_others_flushes, in_power_scene("enqueues meanwhile", "id told")),
     _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
-    _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
+    _control(
+        "clocks of versions", no_clock_of_versions, in_power_cuts("comes twice|was completed, and is queued")
+    ),
 )
