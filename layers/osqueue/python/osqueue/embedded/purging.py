@@ -14,6 +14,7 @@ In this order, so that whoever repeats a purge that died finds what is left of i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finishe
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
 from ..core.wire import decode_head, encode_head, encode_segment
-from ..errors import Conflict, Damaged, NewerFormat, NotFound, Rejected, Throttled
+from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
 from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of, unavailable
 from ..staging import Stage
@@ -38,6 +39,7 @@ from ..stores.base import (
     Found,
     Get,
     Missing,
+    Put,
     PutIfMatch,
     Refused,
     Reply,
@@ -201,11 +203,30 @@ class _ShardPurge:
             yield from self._objects(state)
         yield from self._backups()
         if state is not None:
-            yield from self._forget()
+            try:
+                yield from self._forget()
+            except (Conflict, Throttled):
+                with suppress(OsqueueError):
+                    yield from self._spare(note)
+                raise
         yield from self._archive()
         asked = [ids.End(each.client_id, each.key) for each in self.targets if each.client_id is not None]
         yield from self._free(asked)
         return self.done
+
+    def _spare(self, note: Put) -> QueueFlow[None]:
+        """Take jobs that were redriven meanwhile out of the list: they live on, also after a restore.
+
+        The list is written first all the same, and not right before the jobs are forgotten: a restore in between would
+        not know of them. A purge that dies leaves jobs in it that somebody did want erased.
+        """
+        state = yield from read_state(self.queue, self.shard)
+        if state is not None:
+            dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
+            rows = erase.rows_in(state, self.keys)
+            alive = {row.key for row in rows if isinstance(row, Job)} - dead
+            if alive:
+                yield from _ask(backup.relisted(note, self.keys - alive), note.key)
 
     # ── Contents ─────────────────────────────────────────────────────────────
     def _rows(self, rows: Iterator[Job | Finished] | Sequence[Job | Finished]) -> QueueFlow[None]:
