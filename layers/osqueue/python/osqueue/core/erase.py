@@ -52,7 +52,7 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         return outcome([Code.PROCESSING])
     if any(each.span not in draft.dead.spans for each in op.swaps):
         return outcome([Code.RETRY])
-    if any(body not in op.wiped for body in _bodies(draft, keys)):
+    if not frozenset(op.wiped).issuperset(_bodies(draft, keys)):
         return outcome(
             [Code.RETRY]
         )  # moved out of the head since the caller looked: nobody would find it again
