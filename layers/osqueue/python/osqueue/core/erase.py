@@ -183,6 +183,12 @@ def rows_in(state: State, keys: Collection[bytes]) -> Iterator[Job | Finished]:
     yield from (row for row in state.finished if row.key in keys)
 
 
+def alive_in(state: State, keys: Collection[bytes]) -> set[bytes]:
+    """Those of some jobs that wait or run, as far as the head itself tells."""
+    dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
+    return {row.key for row in rows_in(state, keys) if isinstance(row, Job)} - dead
+
+
 def blank_object(
     magic: bytes, data: bytes, name: str, decode: Callable[[bytes], tuple[R, ...]], change: Callable[[R], R]
 ) -> bytes | None:

@@ -222,9 +222,7 @@ class _ShardPurge:
         """
         state = yield from read_state(self.queue, self.shard)
         if state is not None:
-            dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
-            rows = erase.rows_in(state, self.keys)
-            alive = {row.key for row in rows if isinstance(row, Job)} - dead
+            alive = erase.alive_in(state, self.keys)
             if alive:
                 yield from _ask(backup.relisted(note, self.keys - alive), note.key)
 
