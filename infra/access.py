@@ -65,6 +65,6 @@ WHY: dict[str, str] = {
     IDS: "A client's id has one key, made of its hash.",
     REGISTER: "A queue has one key, its name; queues are made by their first job.",
     ARCHIVE: "The archive's parts are named by queue, hour and content.",
-    BACKUPS: "The copies of heads are named by queue, shard and hour.",
+    BACKUPS: "The copies of heads and the lists of purged jobs are named by queue, shard and hour.",
     BATCHES: "A batch of a bulk write has one key, made of its id's hash.",
 }

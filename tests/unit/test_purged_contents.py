@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, Queue, Rejected, Timeout, limits
+from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, backup, limits
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.state import Body
 from osqueue.restoration import Restoration, Restorer
@@ -117,6 +117,38 @@ def test_a_job_that_failed_since_the_backup_and_was_purged_is_no_dead_letter(
     loss = restored(store, machine).loss
     assert (loss.erased, loss.buried) == (1, 399)
     assert queue(store, machine).status(first.job_id) is None
+
+
+@pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "waiting"])
+def test_a_job_that_was_redriven_while_it_was_purged_lives_on_also_after_a_restore(
+    store: MemoryStore, machine: Any, claimed: bool
+) -> None:
+    q = queue(store, machine)
+    gone, kept = (str(q.enqueue(at, max_attempts=1).job_id) for at in ("gone", "kept"))
+    for lease in q.claim(2):
+        lease.fail(lease.payload)
+    others = [queue(store, machine)]
+
+    def meddle(request: Request, perform: Perform) -> Reply:
+        reply = perform(request)
+        if isinstance(request, Put) and backup.is_purge(request.key) and others:
+            other = others.pop()
+            assert other.redrive(error="kept") == 1
+            assert not claimed or other.claim()
+        return reply
+
+    purging = queue(Meddled(store, meddle), machine)
+    with pytest.raises(Conflict if claimed else Throttled):
+        purging.purge([gone, kept], dead_only=True)
+    assert not others
+    machine.advance(HOUR)
+    q.reap()  # copies the head in which it lives on
+    restored(store, machine)
+    q = queue(store, machine)
+    state = q.status(kept)
+    assert state is not None
+    assert state.state == ("failed" if claimed else "queued")
+    assert q.status(gone) is None
 
 
 # ── Results that were refused ────────────────────────────────────────────────

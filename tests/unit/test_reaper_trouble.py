@@ -14,7 +14,7 @@ from osqueue.core.audit import spans_of
 from osqueue.core.ops import Sweep
 from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
-from osqueue.keys import key_of
+from osqueue.keys import KeySource, job_id, key_of
 from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
@@ -371,3 +371,20 @@ def test_a_missing_head_of_a_shard_that_was_in_use_is_told(
     store.delete(Delete((f"{ROOT}head",)))
     with pytest.raises(Unavailable, match=r"head.*osqueue doctor ADDRESS mail"):
         opened().reap()
+
+
+def test_a_purge_in_a_shard_without_a_head_keeps_no_pass_from_its_work(q: Queue[Any], machine: Any) -> None:
+    """The list of purged jobs stays there, and tells nothing of whether the shard was in use."""
+    q.purge(job_id(KeySource(machine).draw(0, 1)[0]))
+    assert q.reap() == type(q.reap())()
+
+
+def test_a_head_that_is_missing_where_there_are_copies_of_it_is_told(
+    q: Queue[Any], store: MemoryStore
+) -> None:
+    done = q.enqueue(1)
+    q.reap()
+    q.purge(str(done.job_id))
+    store.delete(Delete((ROOT + "head",)))
+    with pytest.raises(Unavailable, match="--restore"):
+        q.reap()

@@ -106,9 +106,18 @@ def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
 # ── Purged jobs ──────────────────────────────────────────────────────────────
 def note_of(queue: str, shard: int, now_ms: int, keys: Collection[bytes]) -> Put:
     """The list that lets every restore leave these jobs out, whatever an object still tells of them."""
-    body = b"".join(sorted(keys))
+    body = _listed(keys)
     digest = hashlib.sha256(body).hexdigest()[:12]  # whoever repeats a purge writes the same list
     return Put(f"{folder_of(queue, shard)}{PURGED}{_hour(now_ms)}-{digest}", body)
+
+
+def relisted(note: Put, keys: Collection[bytes]) -> Put:
+    """The same list with these jobs alone."""
+    return Put(note.key, _listed(keys))
+
+
+def _listed(keys: Collection[bytes]) -> bytes:
+    return b"".join(sorted(keys))
 
 
 def purged(names: Collection[str]) -> Flow[frozenset[bytes]]:

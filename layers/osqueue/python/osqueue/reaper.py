@@ -107,7 +107,8 @@ class Reaper(Shelving):
     def _shard(self, shard: int) -> QueueFlow[Report]:
         before = yield from read_state(self.queue, shard)
         if before is None:
-            if (yield from backup.saved(self.queue, shard)):
+            copies = yield from backup.saved(self.queue, shard)
+            if not all(map(backup.is_purge, copies)):  # a purge leaves its list also where nothing ever was
                 raise Unavailable(
                     f"the head of {self.queue}/{shard} is missing, and the shard was in use. 'osqueue doctor ADDRESS"
                     f" {self.queue} --restore --shard {shard}' puts it back: at once, before anybody enqueues."

@@ -12,20 +12,19 @@ Nothing of the backup is changed, so a restore that stops half-way is simply rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import archive, backup, finished, inventory, limits, segments
+from . import archive, backup, finished, inventory, limits, salvage, segments
 from .clock import Machine
 from .commit.effects import Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import spans_of
 from .core.deletions import MAGIC as VECTOR_MAGIC
-from .core.deletions import NONE
 from .core.history import Record, wants_record
 from .core.restore import (
     Ending,
@@ -40,7 +39,7 @@ from .core.restore import (
     told,
     without_result,
 )
-from .core.state import FAILED, Attempt, Body, Finished, Job, Span, State, Table, jobs_in_memory
+from .core.state import FAILED, Attempt, Body, Finished, Span, State, Table, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table, known_until_ms
 from .core.wire import born_of, decode_head, encode_head, encode_segment
@@ -387,7 +386,7 @@ class Restorer:
         """Objects that the backup names itself and that are not there. (Those below an index show when it is read.)"""
         named = names_in_head(old)
         for span in spans_of(old):
-            for leaf in (yield from self._leaves(span, None)):
+            for leaf in (yield from salvage.leaves(self.root, span)):
                 if leaf.bodies and leaf.name in names:
                     try:
                         named.update((yield from segments.footer(self.root, leaf)).bodies)
@@ -403,8 +402,8 @@ class Restorer:
         copies: dict[str, tuple[Span, ...]] = {}
         for span in spans_of(old):
             fresh: list[Span] = []
-            for leaf in (yield from self._leaves(span, sieve)):
-                jobs = yield from self._jobs(leaf, sieve, old, replaced)
+            for leaf in (yield from salvage.leaves(self.root, span, sieve)):
+                jobs = yield from salvage.jobs(self.root, leaf, sieve, old, replaced)
                 kept = sieve.keep(jobs, tombstones=old.tombstones)
                 if kept:
                     name = stage.name("segments")
@@ -413,53 +412,6 @@ class Restorer:
                     fresh.append(pointer)
             copies[span.name] = tuple(fresh)
         return copies
-
-    def _leaves(self, span: Span, sieve: Sieve | None) -> Flow[list[Span]]:
-        """The segments below a pointer, in order; ``sieve`` counts what an index that is gone led to."""
-        if span.level == 0:
-            return [span]
-        try:
-            below = yield from segments.children(self.root, span)
-        except (Damaged, NotFound):
-            if sieve is not None:
-                sieve.miss(span)
-            return []
-        found: list[Span] = []
-        for child in below:
-            found.extend((yield from self._leaves(child, sieve)))
-        return found
-
-    def _jobs(self, leaf: Span, sieve: Sieve, old: State, replaced: State | None) -> Flow[Sequence[Job]]:
-        try:
-            return (yield from segments.whole(self.root, leaf))
-        except (Damaged, NotFound):
-            pass
-        if leaf.vector is not None:
-            try:
-                jobs = yield from segments.beyond(self.root, leaf, NONE)
-                if len(jobs) >= leaf.count:
-                    marked = yield from self._marked(leaf, jobs, replaced)
-                    return sieve.unmarked(leaf, jobs, marked, old)
-            except (Damaged, NotFound):
-                pass
-        sieve.miss(leaf)
-        return ()
-
-    def _marked(self, leaf: Span, jobs: Sequence[Job], replaced: State | None) -> Flow[set[bytes] | None]:
-        """Which jobs of a segment were cancelled, by the replaced head: marks are only ever added. None: unknown."""
-        for span in () if replaced is None else spans_of(replaced):
-            if not (span.first <= leaf.last and leaf.first <= span.last):
-                continue
-            for each in (yield from self._leaves(span, None)):
-                if each.name != leaf.name or each.vector in (None, leaf.vector):
-                    continue
-                try:
-                    deleted = yield from segments.deleted_from(self.root, each)
-                    left = yield from segments.beyond(self.root, leaf, deleted)
-                except (Damaged, NotFound):
-                    continue
-                return {job.key for job in jobs} - {job.key for job in left}
-        return None
 
     def _strays(self, names: Iterable[str], seq: int) -> Flow[int]:
         """How many segments were born after this commit. Deletion vectors lie among them and hold no jobs."""

@@ -52,7 +52,7 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         return outcome([Code.PROCESSING])
     if any(each.span not in draft.dead.spans for each in op.swaps):
         return outcome([Code.RETRY])
-    if any(body not in op.wiped for body in _bodies(draft, keys)):
+    if not frozenset(op.wiped).issuperset(_bodies(draft, keys)):
         return outcome(
             [Code.RETRY]
         )  # moved out of the head since the caller looked: nobody would find it again
@@ -181,6 +181,12 @@ def rows_in(state: State, keys: Collection[bytes]) -> Iterator[Job | Finished]:
     yield from (lease.job for lease in state.leases.values() if lease.job.key in keys)
     yield from (job for job in state.delayed.jobs if job.key in keys)
     yield from (row for row in state.finished if row.key in keys)
+
+
+def alive_in(state: State, keys: Collection[bytes]) -> set[bytes]:
+    """Those of some jobs that wait or run, as far as the head itself tells."""
+    dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
+    return {row.key for row in rows_in(state, keys) if isinstance(row, Job)} - dead
 
 
 def blank_object(

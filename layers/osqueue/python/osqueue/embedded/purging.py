@@ -14,6 +14,7 @@ In this order, so that whoever repeats a purge that died finds what is left of i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finishe
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
 from ..core.wire import decode_head, encode_head, encode_segment
-from ..errors import Conflict, Damaged, NewerFormat, NotFound, Rejected, Throttled
+from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
 from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..shards import QueueFlow, Submit, read_state, root_of, unavailable
 from ..staging import Stage
@@ -38,6 +39,7 @@ from ..stores.base import (
     Found,
     Get,
     Missing,
+    Put,
     PutIfMatch,
     Refused,
     Reply,
@@ -184,8 +186,7 @@ class _ShardPurge:
         self.ids_last = frozenset(target.client_id for target in targets)
         self.done = Purged(())
         self.wiped: set[Body] = set()
-        self.looked: set[str] = set()  # objects that were looked into
-        self.copies: set[str] = set()  # and copies of heads
+        self.looked: set[str] = set()  # objects that were looked into, and copies of heads
         self.since = max(0, min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS)
 
     def count(self, **more: Any) -> None:
@@ -202,12 +203,29 @@ class _ShardPurge:
             yield from self._objects(state)
         yield from self._backups()
         if state is not None:
-            yield from self._forget()
+            try:
+                yield from self._forget()
+            except (Conflict, Throttled):
+                with suppress(OsqueueError):
+                    yield from self._spare(note)
+                raise
             yield from self._backups()  # a reaper may have made another one meanwhile, of the head before
         yield from self._archive()
         asked = [ids.End(each.client_id, each.key) for each in self.targets if each.client_id is not None]
         yield from self._free(asked)
         return self.done
+
+    def _spare(self, note: Put) -> QueueFlow[None]:
+        """Take jobs that were redriven meanwhile out of the list: they live on, also after a restore.
+
+        The list is written first all the same, and not right before the jobs are forgotten: a restore in between would
+        not know of them. A purge that dies leaves jobs in it that somebody did want erased.
+        """
+        state = yield from read_state(self.queue, self.shard)
+        if state is not None:
+            alive = erase.alive_in(state, self.keys)
+            if alive:
+                yield from _ask(backup.relisted(note, self.keys - alive), note.key)
 
     # ── Contents ─────────────────────────────────────────────────────────────
     def _rows(self, rows: Iterator[Job | Finished] | Sequence[Job | Finished]) -> QueueFlow[None]:
@@ -318,9 +336,9 @@ class _ShardPurge:
 
     def _backups(self) -> QueueFlow[None]:
         for name in (yield from backup.saved(self.queue, self.shard)):
-            if backup.is_purge(name) or name in self.copies:
+            if backup.is_purge(name) or name in self.looked:
                 continue
-            self.copies.add(name)
+            self.looked.add(name)
             for _ in range(TRIES):
                 if (yield from self._backup(name)):
                     break
@@ -477,10 +495,9 @@ class _ShardPurge:
             data, found = erase.strip_part(part.body, name, names)
             if not found:
                 return []
-            change: Request = (
-                PutIfMatch(name, data, part.version) if data else DeleteIfMatch(name, part.version)
-            )
-            if not isinstance((yield from _ask(change, name)), Refused):
+            version = part.version
+            wish = PutIfMatch(name, data, version) if data else DeleteIfMatch(name, version)
+            if not isinstance((yield from _ask(wish, name)), Refused):
                 return found
         raise _restless()
 
@@ -499,6 +516,4 @@ def _ask(request: Request, name: str) -> QueueFlow[Reply]:
 
 
 def _restless() -> Throttled:
-    return Throttled(
-        "what was to be purged changes too fast just now. Repeat the purge: it goes on where it stopped."
-    )
+    return Throttled("what was to be purged changes too fast. Repeat the purge: it goes on where it stopped.")
