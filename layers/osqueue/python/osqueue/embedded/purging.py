@@ -387,7 +387,7 @@ class _ShardPurge:
                 ops.append(Erase(tuple(sorted(self.keys)), tuple(swaps), wiped=tuple(self.wiped)))
             if not ops:
                 return
-            answer = yield Submit(self.shard, tuple(ops))
+            answer = yield Submit(self.shard, tuple(ops), look=True)  # settled announcements go with it
             if merges and all(each.code == Code.OK for each in answer.outcomes[: len(merges)]):
                 self.count(tables=rows)
             last = answer.outcomes[-1]
