@@ -21,9 +21,9 @@ import msgspec
 
 from bench.our_worker import NAME, PAYLOAD, Answer, asked, gate, memory_mb, since
 from osqueue import Job, Lease, Queue, WaitTimeout
+from osqueue.commit.effects import QueueFlow, Submit
 from osqueue.core.history import decode_part
 from osqueue.core.ops import Sweep
-from osqueue.shards import QueueFlow, Submit
 
 RESULT = {"sent": True, "n": 12345}
 ROUNDS = 16  # of each kind of life

@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from osqueue import Queue
-from osqueue.commit.effects import All, Sleep
+from osqueue.commit.effects import All, Sleep, Submit
 from osqueue.commit.group import Flight, Rider
 from osqueue.errors import OsqueueError, Unavailable
-from osqueue.shards import Submit
 from osqueue.stores.base import Delete, Failed, Get, List, Reply, Request
 
 LOST = Failed(Unavailable("the reply was lost"))

@@ -88,7 +88,7 @@ def test_one_key_twice_in_one_request_is_one_job() -> None:
 
 
 def _submit(op: Any) -> Any:
-    from osqueue.shards import Submit
+    from osqueue.commit.effects import Submit
 
     return (yield Submit(0, (op,)))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue
+from osqueue.commit.effects import Await, Submit
 from osqueue.commit.group import Rider
 from osqueue.core.ops import Claim
-from osqueue.shards import Await, Submit
 from osqueue.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 60

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
+from osqueue.commit.effects import Submit
 from osqueue.core.ops import Sweep
-from osqueue.shards import Submit
 from osqueue.stores.memory import MemoryStore
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, archive, backup, finished, ids, limits
+from osqueue.commit.effects import Submit
 from osqueue.core import tables
 from osqueue.core.audit import spans_of
 from osqueue.core.ops import Sweep
 from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
 from osqueue.keys import KeySource, job_id, key_of
-from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore

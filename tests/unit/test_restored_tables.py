@@ -11,13 +11,13 @@ from osqueue import Conflict, Expired, Queue, limits
 from osqueue.backup import name_of
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
+from osqueue.commit.effects import Submit
 from osqueue.core.ops import Sweep
 from osqueue.core.wire import decode_head
 from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
 from osqueue.probes import OK
 from osqueue.restoration import Restorer, hourly
-from osqueue.shards import Submit
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from osqueue import Queue
+from osqueue.commit.effects import Await
 from osqueue.errors import OsqueueError
 from osqueue.keys import key_of
-from osqueue.shards import Await, root_of
+from osqueue.shards import root_of
 from osqueue.stores.base import Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

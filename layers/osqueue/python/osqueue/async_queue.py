@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
 from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
-from .commit.effects import Effect
+from .commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from .commit.group import Rider, give_back
 from .core.state import Event
 from .errors import OsqueueError
@@ -27,9 +27,8 @@ from .job import Job
 from .lease import AsyncLease
 from .methods import awaiting
 from .queue_base import QueueBase
-from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
-from .transports.base import Call, Transport
+from .transports.base import Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class AsyncQueue(QueueBase[T]):
             self._outlet.lose(len(events))
             return None
 
-    async def _perform(self, effect: Effect | Await | Call) -> Any:
+    async def _perform(self, effect: Effect | Await | RemoteRequest) -> Any:
         return await (self._await(effect) if isinstance(effect, Await) else self._driver.perform(effect))
 
     async def _await(self, effect: Await) -> None:

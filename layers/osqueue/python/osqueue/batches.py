@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from . import limits
 from .clock import Machine, Moment
-from .commit.effects import PAUSE_SECONDS, TRIES, Flow, Sleep, insist, together
+from .commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
 from .commit.protocol import TurnedAway, commit
 from .commit.verdict import Verdict, outcomes_of, verdict
 from .commit.writer import Head, Writer
@@ -32,7 +32,7 @@ from .core.wire import encode, frame, unframe
 from .errors import Damaged, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from .keys import job_id
 from .lookup import seek
-from .shards import QueueFlow, read_state, unavailable
+from .shards import read_state, unavailable
 from .stores.base import (
     Deleted,
     DeleteIfMatch,

@@ -23,7 +23,7 @@ from . import limits
 from .batches import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
 from .clock import MACHINE, Machine
 from .commit.driver import BlockingDriver
-from .commit.effects import TRIES, Flow, Sleep, insist, together
+from .commit.effects import TRIES, Flow, QueueFlow, Sleep, insist, together
 from .commit.protocol import commit
 from .commit.writer import Writer
 from .core.draft import Context, due_order
@@ -34,7 +34,7 @@ from .core.wire import born_of, decode_blocks, encode_segment
 from .errors import Throttled, Unavailable
 from .keys import KeySource
 from .segments import unread
-from .shards import QueueFlow, read_state, register, root_of, unavailable
+from .shards import read_state, register, root_of, unavailable
 from .staging import Bulk, Stage
 from .stores.base import Found, Get, Missing, Refused, Store, Written, room_below
 from .stores.counting import CountingStore

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 
 from . import finished, limits, segments
 from .backup import recent
-from .commit.effects import Flow, together
+from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.ops import RaiseGcFloor
 from .core.state import Body, Span, State, Table, beside, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .segments import footer
-from .shards import QueueFlow, Submit, read_state, root_of, unavailable
+from .shards import read_state, root_of, unavailable
 from .stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
 
 NAMES_MAX = 50_000  # that one pass looks at, some 10 MB

@@ -6,11 +6,11 @@ import functools
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from .commit.effects import QueueFlow
 from .embedded import Granted, lease_lost
 from .job import Done, moment
 from .keys import job_id
 from .methods import awaiting, blocking
-from .shards import QueueFlow
 
 T = TypeVar("T")
 R = TypeVar("R")

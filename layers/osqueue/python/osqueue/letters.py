@@ -7,26 +7,20 @@ does not count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from . import limits, validation
-from .commit.effects import All, Flow
 from .core import state as stored
 from .core.fingerprint import CHARS, fingerprint, last_error, normalised
-from .core.state import Backlog, Span
-from .core.wire import decode_blocks
-from .errors import Damaged, Rejected, shown
+from .errors import Rejected, shown
 from .job import moment
 from .keys import job_id
-from .segments import READS_AT_ONCE, segments_of, unread
-from .stores.base import Found, Get
 
 _MARK = re.compile(rf"[0-9a-f]{{{CHARS}}}")
-READ_BYTES_MAX = limits.SEGMENT_BYTES_MAX  # of segments read at once
 
 
 class DeadLetter(Struct, frozen=True):
@@ -144,55 +138,3 @@ class Groups:
             for mark, mine in self._groups.items()
         ]
         return sorted(groups, key=lambda group: (-group.count, group.fingerprint))
-
-
-# ── Reading ──────────────────────────────────────────────────────────────────
-def read(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[stored.Job]]:
-    """Up to ``most`` jobs of a backlog in order, after the first ``skip``."""
-    ready, tail = list(backlog.ready), list(backlog.tail)
-    jobs = ready[skip:]
-    skip = max(0, skip - len(ready))
-    wanted: list[Span] = []
-    if most is None or len(jobs) < most:
-        room = None if most is None else most - len(jobs)
-        for segment in (yield from segments_of(root, backlog.spans)):
-            if not wanted and skip >= segment.count:
-                skip -= segment.count
-                continue
-            wanted.append(segment)
-            if room is not None and sum(each.count for each in wanted) - skip >= room:
-                break
-    for group in _by_bytes(wanted):
-        for found in (yield from _whole(root, group)):
-            jobs.extend(found[skip:])
-            skip = 0
-    if most is None or len(jobs) < most:
-        jobs.extend(tail[skip:])
-    return jobs if most is None else jobs[:most]
-
-
-def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
-    group: list[Span] = []
-    size = 0
-    for span in spans:
-        if group and (len(group) >= READS_AT_ONCE or size + span.size > READ_BYTES_MAX):
-            yield group
-            group, size = [], 0
-        group.append(span)
-        size += span.size
-    if group:
-        yield group
-
-
-def _whole(root: str, spans: list[Span]) -> Flow[list[list[stored.Job]]]:
-    """Every job still to come in each of some segments."""
-    gets = tuple(Get(root + each.name, start=each.offset, length=each.size - each.offset) for each in spans)
-    found: list[list[stored.Job]] = []
-    for span, reply in zip(spans, (yield All(gets)), strict=True):
-        if not isinstance(reply, Found):
-            raise unread(reply, span.name)
-        jobs = [job for _, each in decode_blocks(reply.body, span.length, span.name) for job in each.jobs]
-        if len(jobs) - span.skip != span.count:
-            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
-        found.append(jobs[span.skip :])
-    return found

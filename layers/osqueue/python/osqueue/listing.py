@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .commit.effects import QueueFlow
 from .core import state as stored
 from .core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from .errors import Rejected, shown
@@ -16,7 +17,7 @@ from .job import Job, finished_view, job_view, lease_view
 from .keys import drawn_ms
 from .segments import page as segment_page
 from .segments import segments_of, whole
-from .shards import QueueFlow, read_state, root_of
+from .shards import read_state, root_of
 from .validation import whole as whole_number
 
 PAGE_MAX = 1_000

@@ -12,13 +12,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from . import finished
-from .commit.effects import Flow, Sleep, together
+from .commit.effects import Flow, QueueFlow, Sleep, together
 from .core import state as stored
 from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
 from .errors import NotFound, Unavailable
 from .job import Job, finished_view, job_view, lease_view
 from .segments import READ_PAUSE_SECONDS, READ_TRIES, Place, find_many
-from .shards import QueueFlow, read_state, root_of
+from .shards import read_state, root_of
 
 R = TypeVar("R")
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from . import finished, ids, inventory, limits, segments
-from .commit.effects import Flow, together
+from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.ops import LOOK_AGAIN
 from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
 from .errors import Damaged, NewerFormat, NotFound
@@ -30,7 +30,7 @@ from .ids import Entry
 from .keys import shard_of
 from .lookup import Sighting, look
 from .probes import OK, TROUBLE, WARNING, Finding
-from .shards import QueueFlow, Submit, read_state, root_of, unavailable
+from .shards import read_state, root_of, unavailable
 from .stores.base import (
     Deleted,
     DeleteIfMatch,

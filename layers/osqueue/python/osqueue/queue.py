@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
 from .commit.driver import BlockingDriver
+from .commit.effects import Await, QueueEffect, QueueFlow, Submit
 from .commit.group import BlockingGroup
 from .commit.outbox import Outbox
 from .errors import OsqueueError
@@ -25,7 +26,6 @@ from .job import Job
 from .lease import Lease
 from .methods import blocking
 from .queue_base import QueueBase
-from .shards import Await, QueueEffect, QueueFlow, Submit
 from .stores.base import Store
 from .transports.base import Transport
 from .worker.endings import Tally

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import limits, validation
 from .clock import MACHINE, Machine
+from .commit.effects import QueueFlow, Submit
 from .commit.outbox import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
@@ -22,7 +23,7 @@ from .job import Done, Enqueued, Job
 from .keys import key_of
 from .lease import LeaseBase, Leases
 from .serde import Codec, Serializer, serializer_of
-from .shards import QueueFlow, Submit, root_of
+from .shards import root_of
 from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore

@@ -30,11 +30,12 @@ from typing import Any, TypeVar
 
 from . import backup, batches, garbage, orphans, segments
 from .clock import Machine
+from .commit.effects import QueueEffect, QueueFlow, Submit
 from .core.intents import announced
 from .core.ops import Code, Sweep
 from .core.state import State
 from .errors import NotFound, OsqueueError, Unavailable
-from .shards import QueueEffect, QueueFlow, Submit, read_state, root_of, unavailable
+from .shards import read_state, root_of, unavailable
 from .shelving import STEPS_MAX, Clock, Report, Shelving, Staging
 from .stores.base import Found, Get, List, Listed, Put
 

@@ -5,16 +5,17 @@ Everything here reads immutable objects named by a committed head, so what is re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from zlib import crc32
 
 from msgspec import Struct
 
+from . import limits
 from .commit.effects import All, Flow, Sleep, together
 from .core.deletions import NONE, Deleted, decode_vector
 from .core.directory import blocks_of, page_of
-from .core.state import Body, Content, Job, Span
+from .core.state import Backlog, Body, Content, Job, Span
 from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index, unframe
 from .errors import Damaged, NotFound, OsqueueError, Unavailable
 from .shards import unavailable
@@ -23,6 +24,7 @@ from .stores.base import Failed, Found, Get, Missing
 FOOTER_BYTES_GUESS = 16 * 1024
 FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where a directory tells of keys
 READS_AT_ONCE = 32
+READ_BYTES_AT_ONCE = limits.SEGMENT_BYTES_MAX
 READ_TRIES = 3  # of a payload, or of what lies behind a head, before it is told as unavailable
 READ_PAUSE_SECONDS = 0.1
 
@@ -252,3 +254,54 @@ def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
         jobs.extend(rest[skip:])
         skip = 0
     return jobs[:limit]
+
+
+def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[Job]]:
+    """Up to ``most`` jobs of a backlog in order, after the first ``skip``."""
+    ready, tail = list(backlog.ready), list(backlog.tail)
+    jobs = ready[skip:]
+    skip = max(0, skip - len(ready))
+    wanted: list[Span] = []
+    if most is None or len(jobs) < most:
+        room = None if most is None else most - len(jobs)
+        for segment in (yield from segments_of(root, backlog.spans)):
+            if not wanted and skip >= segment.count:
+                skip -= segment.count
+                continue
+            wanted.append(segment)
+            if room is not None and sum(each.count for each in wanted) - skip >= room:
+                break
+    for group in _by_bytes(wanted):
+        for found in (yield from _whole(root, group)):
+            jobs.extend(found[skip:])
+            skip = 0
+    if most is None or len(jobs) < most:
+        jobs.extend(tail[skip:])
+    return jobs if most is None else jobs[:most]
+
+
+def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    group: list[Span] = []
+    size = 0
+    for span in spans:
+        if group and (len(group) >= READS_AT_ONCE or size + span.size > READ_BYTES_AT_ONCE):
+            yield group
+            group, size = [], 0
+        group.append(span)
+        size += span.size
+    if group:
+        yield group
+
+
+def _whole(root: str, spans: list[Span]) -> Flow[list[list[Job]]]:
+    """Every job still to come in each of some segments."""
+    gets = tuple(Get(root + each.name, start=each.offset, length=each.size - each.offset) for each in spans)
+    found: list[list[Job]] = []
+    for span, reply in zip(spans, (yield All(gets)), strict=True):
+        if not isinstance(reply, Found):
+            raise unread(reply, span.name)
+        jobs = [job for _, each in decode_blocks(reply.body, span.length, span.name) for job in each.jobs]
+        if len(jobs) - span.skip != span.count:
+            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
+        found.append(jobs[span.skip :])
+    return found

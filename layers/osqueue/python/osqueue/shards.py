@@ -10,45 +10,18 @@ The hash comes first, so that S3 can split the key space between queues and shar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
-from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
-from .commit.effects import Effect, Flow, insist
+from .commit.effects import Flow, insist
 from .commit.writer import HEAD
-from .core.ops import Op
 from .core.state import State
 from .core.wire import decode_head
 from .errors import OsqueueError, Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
-from .transports.base import Call
 from .validation import is_queue_name
 
 REGISTER = "queues/"
-
-
-class Submit(Struct, frozen=True):
-    """An effect of the library's flows: commit operations to a shard, with whoever else is doing so."""
-
-    shard: int
-    ops: tuple[Op, ...]
-    timeout: float | None = None  # seconds; None: the default of the queue
-    look: bool = False  # take announced requests along, contended or not
-
-
-class Await(Struct, frozen=True):
-    """An effect of the library's flows: let time pass until this process sees that a job is over."""
-
-    shard: int
-    key: bytes
-    seconds: float  # at most
-
-
-QueueEffect = Effect | Submit | Await | Call
-T = TypeVar("T")
-QueueFlow = Generator[QueueEffect, Any, T]
 
 
 def root_of(queue: str, shard: int) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import archive, finished, garbage, ids, limits
-from .commit.effects import Flow, together
+from .commit.effects import Flow, QueueFlow, Submit, together
 from .core import tables
 from .core.history import encode_part, record, wants_record
 from .core.ops import Code, Merge
@@ -21,7 +21,7 @@ from .core.state import Finished, State, Table
 from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
 from .segments import lost
-from .shards import QueueFlow, Submit, read_state, root_of, unavailable
+from .shards import read_state, root_of, unavailable
 from .staging import Stage
 from .stores.base import Found, Get, Missing, Put, Reply, Written
 

@@ -10,11 +10,10 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import Sleep
+from ..commit.effects import Await, QueueFlow, Sleep, Submit
 from ..commit.writer import OnHead, Writer
 from ..errors import OsqueueError, Rejected, Timeout, shown
 from ..queue import Queue
-from ..shards import Await, QueueFlow, Submit
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX
 from .flows import Flows, GiveBack

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..commit.effects import QueueFlow
 from ..embedded.asking import OVER, Located
 from ..errors import NotFound
 from ..job import Job
 from ..keys import job_id
-from ..shards import QueueFlow
 from ..story import Story
 from .answers import Answer, fitting
 from .asked import Asked

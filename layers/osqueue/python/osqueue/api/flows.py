@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import finished, limits, segments, validation
-from ..commit.effects import Flow, Sleep, together
+from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
 from ..embedded import Embedded, Granted
@@ -26,7 +26,7 @@ from ..job import Done, Enqueued
 from ..keys import is_key, job_id, key_of
 from ..lookup import Sighting, look, seek, seek_many
 from ..segments import read_bodies
-from ..shards import QueueFlow, Submit, read_state, root_of
+from ..shards import read_state, root_of
 from .bodies import NewJob
 from .faults import JobIdTaken, TooLarge
 from .functions import PAYLOAD_BYTES_MAX

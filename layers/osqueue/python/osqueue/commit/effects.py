@@ -1,4 +1,4 @@
-"""What a commit-layer generator may ask of its driver: store requests, several of them at once, and a pause.
+"""What a flow may ask of its driver: store requests, several of them at once, a pause, a commit, a call to an API.
 
 A generator yields an ``Effect`` and receives a reply: a store ``Reply`` for a request, a tuple of replies for
 ``All``, None for ``Sleep``. It never touches a socket, a file or a clock itself, so a blocking driver, an async
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from ..core.ops import Op
 from ..errors import Timeout
 from ..stores.base import Failed, Reply, Request
 
@@ -37,11 +38,33 @@ class Performer(Protocol):
     async def perform_async(self, request: Any, /) -> Any: ...
 
 
+class Submit(Struct, frozen=True):
+    """An effect of the library's flows: commit operations to a shard, with whoever else is doing so."""
+
+    shard: int
+    ops: tuple[Op, ...]
+    timeout: float | None = None  # seconds; None: the default of the queue
+    look: bool = False  # take announced requests along, contended or not
+
+
+class Await(Struct, frozen=True):
+    """An effect of the library's flows: let time pass until this process sees that a job is over."""
+
+    shard: int
+    key: bytes
+    seconds: float  # at most
+
+
+class RemoteRequest(Struct, frozen=True):
+    """An effect of the library's flows that an API performs, not a store: what it holds, ``transports`` knows."""
+
+
 Effect = Request | All | Sleep
+QueueEffect = Effect | Submit | Await | RemoteRequest
 T = TypeVar("T")
 R = TypeVar("R")
 Flow = Generator[Effect, Any, T]
-
+QueueFlow = Generator[QueueEffect, Any, T]
 
 AT_ONCE = 32  # flows that go on together
 TRIES = 5  # of a request that brought no definite answer

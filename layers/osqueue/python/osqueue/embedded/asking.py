@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from .. import finished, ids, limits, validation, waiting
-from ..commit.effects import Flow, together
+from ..commit.effects import Await, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
 from ..core.ops import Amend, Code
@@ -29,7 +29,7 @@ from ..job import Job
 from ..keys import is_key, job_id, key_of, shard_of
 from ..lookup import Sighting, seek
 from ..segments import find_many, read_bodies
-from ..shards import Await, QueueFlow, Submit, root_of
+from ..shards import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
 from ..waiting import SEARCH_SECONDS_MAX, Board, Waiter, board_of
 from .context import Context

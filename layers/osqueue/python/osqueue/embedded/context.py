@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..clock import Machine
+from ..commit.effects import QueueFlow, Submit
 from ..commit.writer import Writer
 from ..core.state import State
 from ..serde import Codec
-from ..shards import QueueFlow, Submit, register, unavailable
+from ..shards import register, unavailable
 from ..staging import Stage
 from ..stores.base import Refused, Written
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .. import limits, validation
-from ..commit.effects import Sleep
+from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import Redrive
 from ..errors import Rejected, shown
-from ..letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter, read
+from ..letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter
 from ..listing import PAGE_MAX, dead_count, read_cursor, write_cursor
-from ..shards import QueueFlow, Submit, read_state, root_of
+from ..segments import read_backlog
+from ..shards import read_state, root_of
 from .operate import Operating, Redriven
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
@@ -38,7 +39,7 @@ class DeadLetters(Operating):
         while shard < settings.shards:
             state = yield from read_state(self.queue, shard)
             while state is not None:
-                jobs = yield from read(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
+                jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
                 if not jobs:
                     break
                 for job in jobs:
@@ -61,7 +62,7 @@ class DeadLetters(Operating):
             state = yield from read_state(self.queue, shard)
             skip = 0
             while state is not None:
-                jobs = yield from read(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
+                jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
                 if not jobs:
                     break
                 skip += len(jobs)
@@ -105,7 +106,7 @@ class DeadLetters(Operating):
         state = yield from read_state(self.queue, shard)
         count = skip = 0
         while state is not None and (most is None or count < most):
-            jobs = yield from read(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
+            jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
             if not jobs:
                 break
             skip += len(jobs)
@@ -127,7 +128,7 @@ class DeadLetters(Operating):
             if state is None:
                 break
             scan = dead_count(state) if scan is None else scan
-            jobs = yield from read(root, state.dead, 0, min(scan, limits.ITEMS_PER_REQUEST_MAX))
+            jobs = yield from read_backlog(root, state.dead, 0, min(scan, limits.ITEMS_PER_REQUEST_MAX))
             if not jobs:
                 break
             room = len(jobs) if most is None else most - redriven.moved

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from .. import finished, ids
-from ..commit.effects import Flow, together
+from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.ops import LOOK_AGAIN, Code, New
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
@@ -22,7 +22,7 @@ from ..job import Enqueued
 from ..keys import job_id, shard_of
 from ..lookup import Sighting, look
 from ..segments import find_many, lost
-from ..shards import QueueFlow, Submit, read_state, root_of
+from ..shards import read_state, root_of
 from .asking import OVER, Asking
 
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again

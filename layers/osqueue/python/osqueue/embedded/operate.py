@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import limits, listing, tombstones, validation
+from ..commit.effects import QueueFlow, Submit
 from ..core.ops import Cancel, Code, Configure, Op, Outcome, Redrive
 from ..core.state import FAILED, Settings
 from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..job import Job
 from ..keys import shard_of
-from ..shards import QueueFlow, Submit, read_state, root_of
+from ..shards import read_state, root_of
 from .asking import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..shards import QueueFlow
+from ..commit.effects import QueueFlow
 from .purging import Purging
 from .telling import Telling
 

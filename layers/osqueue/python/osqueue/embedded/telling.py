@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from .. import archive, ids, limits, validation
+from ..commit.effects import QueueFlow
 from ..core.history import Record
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, Settings, State, waiting
 from ..errors import NotFound
 from ..job import moment
 from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..lookup import Sighting
-from ..shards import QueueFlow, read_state
+from ..shards import read_state
 from ..story import ARCHIVE, Standing, Story, tell
 from .asking import Asking, Located
 

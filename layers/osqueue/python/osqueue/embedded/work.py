@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from .. import limits, validation
-from ..commit.effects import Sleep
+from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import (
     Abort,
     Claim,
@@ -31,7 +31,6 @@ from ..job import Done
 from ..keys import job_id, shard_of
 from ..lookup import seek_rows
 from ..segments import read_bodies
-from ..shards import QueueFlow, Submit
 from ..staging import wipe_refused
 from .context import Context
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..commit.effects import Flow
+from ..commit.effects import Flow, QueueFlow
 from ..errors import OsqueueError
 from ..keys import key_of
-from ..shards import QueueFlow
 from .clients import Client
 from .promises import Ask, Promises
 

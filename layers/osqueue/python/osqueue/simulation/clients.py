@@ -12,7 +12,7 @@ from msgspec import json
 
 from .. import limits, segments, tombstones
 from ..commit import protocol
-from ..commit.effects import Flow, Sleep
+from ..commit.effects import Await, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
 from ..core.ops import (
     Abort,
     Cancel,
@@ -39,9 +39,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Ti
 from ..reaper import Reaper
 from ..reaper import Report as Reaped
 from ..serde import JSON, Codec
-from ..shards import Await, QueueEffect, QueueFlow, Submit
 from ..staging import Bulk, Stage
-from ..transports.base import Call as ApiCall
 from ..waiting import board_of
 from . import answers
 from .invariants import Invariants
@@ -414,7 +412,7 @@ class Client:
                 if call.error is not None:
                     go_on, reply = flow.throw, call.error
             else:
-                assert not isinstance(effect, ApiCall), "nothing here is remote"
+                assert not isinstance(effect, RemoteRequest), "nothing here is remote"
                 reply = yield effect
 
     # ── The end ──────────────────────────────────────────────────────────────

@@ -18,14 +18,13 @@ from msgspec.structs import replace
 from ..async_queue import AsyncQueue
 from ..commit import asynchronous, group
 from ..commit.asynchronous import AsyncGroup
-from ..commit.effects import Effect, Flow
+from ..commit.effects import Effect, Flow, Submit
 from ..commit.group import TORN, Flight, Rider
 from ..commit.protocol import Answer
 from ..commit.writer import Writer
 from ..core.ops import Cancel, Claim, Configure, Heartbeat, Held, New, Op, Sweep
 from ..errors import OsqueueError
 from ..queue import Queue
-from ..shards import Submit
 from . import answers
 from .clients import Client
 from .fibers import POINTS_MAX, Fiber, Host, Interrupted, ThreadedMachine, VirtualStore, weak_point

@@ -21,11 +21,11 @@ from typing import Any
 from msgspec import Struct
 
 from ..bulk import Plan, Staged, Staging
-from ..commit.effects import All, Effect, Flow, Sleep
+from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import commit
 from ..core.ops import Claim, Enqueue, New, Op
 from ..errors import OsqueueError, Timeout
-from ..shards import QueueFlow, root_of
+from ..shards import root_of
 from ..stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from . import answers
 from .invariants import Invariants

@@ -12,7 +12,7 @@ from typing import Any
 from .. import limits, orphans
 from ..archive import ROOT as ARCHIVE
 from ..batches import FOLDER as BATCHES
-from ..commit.effects import All, Effect, Flow, Sleep
+from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import BARGE_MS
 from ..commit.writer import CLOCK
 from ..core.intents import announced
@@ -20,7 +20,7 @@ from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op,
 from ..errors import OsqueueError
 from ..ids import FOLDER as IDS
 from ..reaper import Reaper
-from ..shards import QueueFlow, root_of
+from ..shards import root_of
 from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
 from ..turns import SLICES
 from .clients import Book, Client

@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from .. import limits
 from ..async_queue import AsyncQueue
+from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..embedded import Granted
 from ..errors import Rejected
-from ..shards import QueueFlow
 from ..worker.desk import Desk, became
 from ..worker.endings import Completed, Ending, Failed, describe
 from ..worker.handlers import is_coroutine, perform, perform_async

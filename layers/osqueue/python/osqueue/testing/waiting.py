@@ -9,13 +9,14 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 
 from ..async_queue import AsyncQueue
+from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
 from ..job import moment
 from ..keys import job_id, shard_of
 from ..queue import Queue
 from ..segments import read_bodies, segments_of, whole
-from ..shards import QueueFlow, read_state, root_of
+from ..shards import read_state, root_of
 
 JOBS_SHOWN_MAX = 10  # in the message of a failed assertion
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from .. import forks
 from ..clock import MACHINE, Machine
+from ..commit.effects import RemoteRequest
 from ..errors import OsqueueError, Unavailable
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
-class Call(Struct, frozen=True):
+class Call(RemoteRequest, frozen=True):
     """One request of the API, as an effect."""
 
     route: Route

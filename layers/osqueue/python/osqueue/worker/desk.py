@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import Answer
 from ..embedded import Claimed, lease_lost
 from ..errors import Rejected
 from ..job import Done
-from ..shards import QueueFlow, Submit
 from ..validation import error_details
 from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob

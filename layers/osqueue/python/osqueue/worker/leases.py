@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from ..shards import QueueFlow
+from ..commit.effects import QueueFlow
 from .desk import Desk, Place
 from .endings import short
 from .job import WorkerJob

@@ -19,9 +19,9 @@ import threading
 from typing import Any
 
 from .. import limits, validation
+from ..commit.effects import QueueFlow
 from ..embedded import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
-from ..shards import QueueFlow
 from .desk import Answered, Desk, Ended, Place, became
 from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async

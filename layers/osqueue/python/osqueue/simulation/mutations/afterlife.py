@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ... import archive, ids, limits, orphans
+from ...commit.effects import QueueFlow
 from ...core import passed, reduce, tables
 from ...core.draft import Draft
 from ...core.ops import Code, Merge, New, Outcome, Sweep, outcome
 from ...core.state import Finished, State
 from ...reaper import Reaper
 from ...reaper import Report as Reaped
-from ...shards import QueueFlow
 from ...staging import Stage
 from ...stores.base import Delete, Put, Written
 from .control import Control, dispatched, in_runs, in_scene, patched

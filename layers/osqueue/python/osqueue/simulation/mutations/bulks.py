@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from ... import batches, garbage
 from ...batches import Batch, Batches, Known
-from ...commit.effects import Flow
+from ...commit.effects import Flow, QueueFlow
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import AttachAll, Code, Op, Outcome, Request, outcome
 from ...core.state import State
 from ...errors import Unknown
-from ...shards import QueueFlow
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
 

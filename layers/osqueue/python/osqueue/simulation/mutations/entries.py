@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import ids, lookup, orphans
-from ...commit.effects import Flow
+from ...commit.effects import Flow, QueueFlow
 from ...core import passed, reduce
 from ...core.draft import Draft
 from ...core.ops import Code, New
@@ -17,7 +17,6 @@ from ...core.state import State, Table
 from ...errors import Damaged, NewerFormat, NotFound
 from ...orphans import Read
 from ...reaper import Reaper
-from ...shards import QueueFlow
 from ...shelving import Report, Taken
 from ...stores.base import Delete, PutIfMatch, Reply, Request, Written
 from .control import Control, in_scene, patched

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ... import backup, doctor, restoration
 from ...commit import announcements, protocol
-from ...commit.effects import Flow
+from ...commit.effects import Flow, QueueFlow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
 from ...core import erase, reduce, settle
@@ -21,7 +21,6 @@ from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
 from ...embedded.purging import _ShardPurge
-from ...shards import QueueFlow
 from ...stores.base import Put
 from ..ledger import Violation
 from ..repair_scenes import REPAIR_SCENES, mended

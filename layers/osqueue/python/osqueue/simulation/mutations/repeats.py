@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ...api import flows
+from ...commit.effects import QueueFlow
 from ...core.ops import Completion
 from ...core.state import State
 from ...embedded.work import Working
 from ...remote import calling
-from ...shards import QueueFlow
 from .control import Control, in_runs, patched
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import garbage, ids, orphans
-from ...commit.effects import Flow
+from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Complete, Enqueue, Merge, Op, Outcome, RaiseGcFloor, Rewrite
 from ...core.state import State
 from ...errors import OsqueueError
 from ...reaper import Reaper
-from ...shards import QueueFlow, Submit, read_state, root_of
+from ...shards import read_state, root_of
 from ...stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, Reply, Request
 from .control import Control, Mutation, dispatched, in_runs, in_scene, patched
 
