@@ -20,7 +20,7 @@ HEAVY = {
     "multiprocessing",
     "obstore",
     "osqueue.api",
-    "osqueue.remote",
+    "osqueue.remote.calling",
     "pyspark",
     "rich",
     "urllib.request",

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .commit.effects import QueueFlow
-from .embedded import Granted, lease_lost
+from .embedded.work import Granted, lease_lost
 from .job import Done, moment
 from .keys import job_id
 from .methods import awaiting, blocking

@@ -17,7 +17,9 @@ from .commit.effects import QueueFlow, Submit
 from .commit.outbox import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
-from .embedded import Claimed, Embedded, Writers
+from .embedded.context import Writers
+from .embedded.flows import Embedded
+from .embedded.work import Claimed
 from .errors import NotSupported, Rejected
 from .job import Done, Enqueued, Job
 from .keys import key_of
@@ -38,7 +40,7 @@ if TYPE_CHECKING:  # loaded where they are used
     from .events import Delivery, EventOutlet, Sink
     from .letters import DeadGroup, DeadLetter
     from .reaper import Report
-    from .remote import Remote
+    from .remote.flows import Remote
     from .remote.steering import Steering as RemoteSteering
     from .story import Story
 
@@ -126,7 +128,7 @@ class QueueBase(Generic[T]):
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if not isinstance(place, Transport):
             return Embedded(self.name, self.codec, self.machine, self._writers, place.place)
-        from .remote import Remote
+        from .remote.flows import Remote
 
         return Remote(self.name, self.codec, self.machine, self.timeout)
 

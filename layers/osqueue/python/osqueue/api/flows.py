@@ -18,9 +18,9 @@ from .. import finished, limits, segments, validation
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
-from ..embedded import Embedded, Granted
+from ..embedded.flows import Embedded
 from ..embedded.identified import Anew, Wish
-from ..embedded.work import STALE_TRIES, done_of
+from ..embedded.work import STALE_TRIES, Granted, done_of
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
 from ..job import Done, Enqueued
 from ..keys import is_key, job_id, key_of

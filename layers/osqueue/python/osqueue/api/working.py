@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 from .. import limits, validation
 from ..commit.effects import QueueFlow
 from ..core.ops import Completion, Failure
-from ..embedded import Granted
+from ..embedded.work import Granted
 from ..errors import OsqueueError, Rejected
 from ..job import Done, moment
 from ..keys import job_id, key_of

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from .. import limits, validation
-from ..embedded import lease_lost
+from ..embedded.work import lease_lost
 from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
 from ..job import Done

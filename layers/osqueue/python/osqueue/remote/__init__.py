@@ -1,20 +1,7 @@
-"""Everything a Queue does over an API, as flows: the remote mode.
+"""Everything a Queue does over an API, as flows: the remote mode. ``flows`` puts them together.
 
 The flows have the methods of ``osqueue.embedded``, so Queue, AsyncQueue, leases, the worker and the command line are
 the same for both. They yield calls and pauses, and turn answers into what callers see. Nothing is kept between calls.
 
 ``calling`` says what is repeated and for how long, ``contents`` how payloads and results travel.
 """
-
-from __future__ import annotations
-
-from .asking import Asking
-from .enqueue import Enqueuing
-from .work import Working
-
-
-class Remote(Enqueuing, Working, Asking):
-    """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
-
-
-__all__ = ["Remote"]

@@ -26,7 +26,7 @@ from ..api.bodies import Leases as Answered
 from ..api.faults import error_of
 from ..commit.effects import Sleep
 from ..core.state import Job, Lease
-from ..embedded import Claimed, Granted
+from ..embedded.work import Claimed, Granted
 from ..errors import Damaged, OsqueueError
 from ..job import Done
 from ..keys import job_id, key_of

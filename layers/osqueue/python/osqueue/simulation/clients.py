@@ -33,7 +33,8 @@ from ..core.ops import (
     Sweep,
 )
 from ..core.state import Body, Content, Lease, State
-from ..embedded import Embedded, Writers
+from ..embedded.context import Writers
+from ..embedded.flows import Embedded
 from ..embedded.steering import Steering
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..reaper import Reaper

@@ -14,7 +14,7 @@ from .. import limits
 from ..async_queue import AsyncQueue
 from ..commit.effects import QueueFlow
 from ..core import state as stored
-from ..embedded import Granted
+from ..embedded.work import Granted
 from ..errors import Rejected
 from ..worker.desk import Desk, became
 from ..worker.endings import Completed, Ending, Failed, describe

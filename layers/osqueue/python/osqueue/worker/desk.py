@@ -10,7 +10,7 @@ from typing import Any
 
 from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import Answer
-from ..embedded import Claimed, lease_lost
+from ..embedded.work import Claimed, lease_lost
 from ..errors import Rejected
 from ..job import Done
 from ..validation import error_details

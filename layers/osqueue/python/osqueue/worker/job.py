@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ..clock import Machine
 from ..core.state import Lease
-from ..embedded import Granted
+from ..embedded.work import Granted
 from ..job import moment
 from ..keys import job_id
 

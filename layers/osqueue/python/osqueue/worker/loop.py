@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import limits, validation
 from ..commit.effects import QueueFlow
-from ..embedded import Claimed, Granted
+from ..embedded.work import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from .desk import Answered, Desk, Ended, Place, became
 from .endings import Ending, Failed, Released, Tally, short

@@ -1,0 +1,10 @@
+"""The flows of an embedded queue in one object."""
+
+from __future__ import annotations
+
+from .enqueue import Enqueuing
+from .work import Working
+
+
+class Embedded(Enqueuing, Working):
+    """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
