@@ -18,6 +18,14 @@ def test_a_job_that_was_cancelled_and_moved_to_a_vector_is_not_cancelled_again()
     assert not play(SCENES["cancelled once settled"])
 
 
+def test_a_job_whose_segment_became_part_of_an_index_is_not_settled_in_it() -> None:
+    assert play(SCENES["settled once folded"])
+
+
+def test_an_index_that_is_written_anew_seems_no_older_than_what_it_tells_of() -> None:
+    assert play(SCENES["settled by a slow one"]).status == "duplicate"
+
+
 def test_the_result_of_a_job_that_is_over_by_now_gets_its_life_in_its_row() -> None:
     assert play(SCENES["prolonged once passed"])
 

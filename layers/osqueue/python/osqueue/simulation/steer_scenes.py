@@ -6,14 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import archive
+from .. import archive, tombstones
 from ..commit.effects import Flow
 from ..core.history import decode_part
 from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Redrive, Sweep
+from ..staging import Stage
 from .id_scenes import bury_in_segment, entry_of, fill
 from .ledger import Violation
 from .promises import Ask
-from .scenes import FORGOTTEN_SECONDS, Actor, Play, cancelled, head_swap, segmented, waiting
+from .scenes import FORGOTTEN_SECONDS, ROOT, Actor, Play, cancelled, head_swap, segmented, waiting
 from .tight import limited
 from .upkeep_scenes import age, collect, floor_raised
 
@@ -94,6 +95,41 @@ def cancelled_once_settled(stage: Play) -> Any:
         settle(other, keys[0])
         slow.go_on()
     return keys[0] in segmented(other)
+
+
+def settled_once_folded(stage: Play) -> Any:
+    """A job is about to be settled, when the segment it lies in becomes part of an index."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    with limited({"TAIL_BYTES_MAX": 2_000}):
+        key = next(reversed(waiting(other, 160)))
+        cancelled(other, key)
+        slow.stop_at(slow.client.rewrite(), head_swap)
+        fill(other, 160)
+        slow.go_on()
+    return stage.invariants.state.tombstones == (key,)  # type: ignore[union-attr]
+
+
+def settled_by_a_slow_one(stage: Play) -> Any:
+    """A caller looks; its job comes, and goes into an index, which is written anew by one who looked before it."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    born = Stage(ROOT, stage.invariants.state.seq, other.client.writer.machine)  # type: ignore[union-attr]
+    fill(other, 50)
+    slow.stop_at(slow.enqueue("a", "slow", LONG_SECONDS), head_swap)
+    quick.run(quick.enqueue("a", "quick", LONG_SECONDS))
+    fill(other, 80)
+    key = entry_of(stage, "a")
+    state = stage.invariants.state
+    assert state is not None
+    (index,) = [
+        span
+        for span in state.lanes[0].backlog.spans
+        if span.level and key in {job.key for job in stage.invariants.library.jobs(span)}
+    ]
+    cancelled(other, next(job.key for job in stage.invariants.library.jobs(index) if job.key != key))
+    ops = other.run(tombstones.settle(ROOT, other.run(other.client.head()), born))
+    other.run(other.commit(*ops))
+    return slow.go_on()
 
 
 def prolonged_once_passed(stage: Play, *, by: Callable[[Actor, bytes], None]) -> Any:
@@ -229,6 +265,8 @@ def collected_by_two(stage: Play) -> Any:
 SCENES: dict[str, Callable[[Play], Any]] = {
     "cancelled once passed": partial(cancelled_once_passed, gone=False),
     "cancelled once its segment is gone": partial(cancelled_once_passed, gone=True),
+    "settled once folded": settled_once_folded,
+    "settled by a slow one": settled_by_a_slow_one,
     "prolonged once passed": partial(prolonged_once_passed, by=pass_by),
     "prolonged once cancelled": partial(prolonged_once_passed, by=drop),
     "prolonged once settled": partial(prolonged_once_passed, by=settle),
