@@ -6,19 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import batches, limits
-from ..commit.effects import Flow
+from ..commit.effects import Effect, Flow
 from ..core.ops import Configure
+from ..errors import Unavailable
 from ..shards import root_of
+from ..stores.base import Failed, Get
 from ..turns import SLICES
 from .clients import Client
 from .invariants import Invariants
 from .ledger import Ledger, WatchedWriter
 from .machine import VirtualMachine
-from .scenes import QUEUE, Actor, Play, batch_changed, batch_written
+from .scenes import QUEUE, Actor, Play, batch_changed, batch_written, head_swap
+from .tight import limited
+from .upkeep_scenes import age, body_written, collect
 
 KEPT_SECONDS = batches.KEPT_MS / 1000
 WRITERS = 40  # as many as it takes to forget one that was here before them
 IDLE_SECONDS = 5.0  # between two of them
+LARGE = b"x" * 200  # a payload that is staged by itself
 
 
 def second_shard(stage: Play) -> Actor:
@@ -97,15 +102,108 @@ def known_for_a_while(stage: Play) -> Any:
 
 
 def finished_as_it_is_forgotten(stage: Play) -> Any:
-    """A batch is about to be forgotten that nobody has finished, when somebody does."""
+    """A batch is about to be forgotten whose run died before it said that it is done, when somebody does."""
     slow, reaper, other = map(stage.actor, ("slow", "reaper", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
-    slow.stop_after(slow.load("b", "x"), batch_written)
+    slow.stop_at(slow.load("b", "x"), batch_changed)
     stage.later(2 * KEPT_SECONDS)
     reaper.stop_at(forget(reaper), batch_changed)
     other.run(other.resume("b"))
     reaper.go_on()
     return other.run(other.load("b", "x"))
+
+
+# ── Staged ───────────────────────────────────────────────────────────────────
+def batch_read(effect: Effect) -> bool:
+    """It is about to be looked up what a batch is: all of it has been staged."""
+    return isinstance(effect, Get) and effect.key.startswith(batches.FOLDER)
+
+
+def payloads_left_unwritten(stage: Play) -> Any:
+    """The store takes none of the payloads of a bulk."""
+    slow = stage.actor("slow")
+    slow.run(slow.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.load("b", "x", payload=LARGE), body_written)
+    while slow.pending is not None:
+        slow.heard = ((Failed(Unavailable("nobody knows")),),)
+        slow.go_on(body_written)
+    return slow.answer
+
+
+def staged_at_the_same_time(stage: Play) -> Any:
+    """Two stage their bulks, and have seen the same head."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.load("b", "x"), batch_read)
+    quick.run(quick.load("c", "x"))
+    return slow.go_on()
+
+
+def merged_and_collected(stage: Play) -> Any:
+    """Segments of delayed jobs are merged long after they were staged; before they join, the collector comes."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    with limited({"DELAYED_SPANS_LOOSE": 1}):
+        slow.stop_at(slow.load("b", "x", tasks=2, delay_ms=3_600_000, payload=LARGE), batch_read)
+        age(stage, other)
+        slow.go_on(head_swap)
+        other.run(collect(other))
+        return slow.go_on()
+
+
+# ── Attached ─────────────────────────────────────────────────────────────────
+def attached_behind_others(stage: Play) -> Any:
+    """A bulk joins a lane where others wait, some of them in the tail."""
+    other = stage.actor("other")
+    other.fill(*["x"] * 20)
+    other.run(other.load("b", "x"))
+    (lane,) = stage.invariants.state.lanes  # type: ignore[union-attr]
+    return len(lane.backlog.tail)
+
+
+def delayed_beyond_measure(stage: Play) -> Any:
+    """A bulk of delayed jobs finds no room for them, when its run had found some."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    with limited({"DELAYED_SPANS_MAX": 2}):
+        slow.stop_after(slow.load("b", "x", tasks=2, delay_ms=3_600_000), batch_written)
+        other.run(other.load("c", "x", delay_ms=3_600_000))
+        return slow.go_on()
+
+
+def decided_by_another(stage: Play) -> Any:
+    """Two runs load a batch, each with jobs of its own, and the slow one comes to hear whose it is."""
+    slow, quick = map(stage.actor, ("slow", "quick"))
+    quick.run(quick.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.load("b", "x"), batch_written)
+    quick.run(quick.load("b", "x", "y"))
+    return slow.go_on()
+
+
+def refused_and_unknown(stage: Play) -> Any:
+    """Of two shards one refuses its part of a batch, and of the other nobody can tell."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    second = second_shard(stage)
+    slow.stop_after(slow.load("b", "x", "y"), batch_written)
+    for at in range(WRITERS):
+        stage.later(IDLE_SECONDS)
+        writer = stage.actor(f"writer {at}")
+        writer.run(writer.commit(Configure(backoff_base_ms=10 + at)))
+    second.fill(*"abcde")
+    other.run(other.resume("b"))
+    second.work()
+    return other.run(other.resume("b"))
+
+
+def abandoned_for_a_month(stage: Play) -> Any:
+    """A run that decided a batch stands still until it is forgotten and another one has its id; then it goes on."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    slow.stop_after(slow.load("b", "x"), batch_written)
+    stage.later(2 * KEPT_SECONDS)
+    other.run(forget(other))
+    other.run(other.load("b", "x"))
+    return slow.go_on()
 
 
 SCENES: dict[str, Callable[[Play], Any]] = {
@@ -114,4 +212,12 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "silent for too long": silent_for_too_long,
     "known for a while": known_for_a_while,
     "finished as it is forgotten": finished_as_it_is_forgotten,
+    "payloads left unwritten": payloads_left_unwritten,
+    "staged at the same time": staged_at_the_same_time,
+    "merged and collected": merged_and_collected,
+    "attached behind others": attached_behind_others,
+    "delayed beyond measure": delayed_beyond_measure,
+    "decided by another": decided_by_another,
+    "refused and unknown": refused_and_unknown,
+    "abandoned for a month": abandoned_for_a_month,
 }

@@ -8,15 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import batches, garbage
+from ... import batches, bulk, garbage
 from ...batches import Batch, Batches, Known
-from ...commit.effects import Flow
+from ...bulk import Attached, Bulks, Staged
+from ...commit.effects import All, Flow
 from ...core import reduce
 from ...core.draft import Draft
-from ...core.ops import AttachAll, Code, Op, Outcome, Request, outcome
-from ...core.state import State
+from ...core.ops import Attach, AttachAll, Code, Op, Outcome, Request, outcome
+from ...core.state import Span, State
 from ...errors import Unknown
-from ...shards import QueueFlow
+from ...shards import QueueFlow, read_state
+from ...staging import Stage
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
 
@@ -121,6 +123,122 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
     return patched((batches, "KEPT_MS", 0))
 
 
+def forgotten_though_it_may_join() -> AbstractContextManager[None]:
+    """A batch is forgotten although a run that stands still may send what it says."""
+
+    def may_join(queue: str, place: str) -> QueueFlow[bool]:
+        yield from ()
+        return False
+
+    return patched((batches, "_may_join", may_join))
+
+
+def applied_counts_as_in() -> AbstractContextManager[None]:
+    """A shard has its part if it was asked before, whatever it answered."""
+    return patched((batches, "outcomes_of", lambda state, request: (outcome([Code.QUEUED]),)))
+
+
+def refusals_unheard() -> AbstractContextManager[None]:
+    """A shard has its part once it was asked."""
+    real = Batches._commit
+
+    def commit(self: Batches, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+        yield from real(self, shard, request, batch)
+        return Code.QUEUED
+
+    return patched((Batches, "_commit", commit))
+
+
+def bulks_of_others_claimed() -> AbstractContextManager[None]:
+    """A run says that its own bulk is in when that of another run is."""
+
+    def attached(jobs: int, repeated: bool = False) -> Attached:
+        return Attached(jobs)
+
+    return patched((bulk, "Attached", attached))
+
+
+def jobs_of_each_run() -> AbstractContextManager[None]:
+    """A batch has as many jobs as who asks has staged."""
+    real = Bulks.attach
+
+    def attach(self: Bulks, staged: Sequence[Staged], batch_id: str | None) -> QueueFlow[Attached]:
+        done = yield from real(self, staged, batch_id)
+        return Attached(sum(each.jobs for each in staged), done.repeated)
+
+    return patched((Bulks, "attach", attach))
+
+
+# ── Joining ──────────────────────────────────────────────────────────────────
+def lanes_looked_for_one_by_one() -> AbstractContextManager[None]:
+    """Nobody asks beforehand whether there is a lane for each part of a bulk."""
+    return patched((Draft, "has_room_for", lambda self, lanes: True))
+
+
+def delayed_looked_for_one_by_one() -> AbstractContextManager[None]:
+    """Nobody asks beforehand whether there is room for the delayed jobs of a bulk."""
+    real = reduce._APPLY[AttachAll]
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        answer = real(draft, AttachAll(tuple(part for part in op.parts if not part.delayed)))
+        for part in op.parts if answer.code == Code.QUEUED else ():
+            if part.delayed:
+                reduce._attach(draft, part)
+        return answer
+
+    return dispatched(AttachAll, attach_all)
+
+
+def in_front_of_the_tail() -> AbstractContextManager[None]:
+    """A bulk joins between the segments of a lane and those who came last."""
+    real = reduce._attach
+
+    def attach(draft: Draft, op: Attach) -> Outcome:
+        tails = [(rope, rope.tail) for rope in draft.lanes.values()]
+        for rope, _ in tails:
+            rope.tail = []
+        answer = real(draft, op)
+        for rope, tail in tails:
+            rope.tail = tail
+        return answer
+
+    return patched((reduce, "_attach", attach))
+
+
+# ── Staging ──────────────────────────────────────────────────────────────────
+def merged_ones_born_late() -> AbstractContextManager[None]:
+    """Segments that were merged are as old as the merging."""
+    real = Bulks._merged
+
+    def merged(self: Bulks, shard: int, spans: Sequence[Span]) -> Flow[tuple[Span, ...]]:
+        state = yield from read_state(self.queue, shard)
+        assert state is not None
+        with patched((bulk, "born_of", lambda name: state.seq)):
+            return (yield from real(self, shard, spans))
+
+    return patched((Bulks, "_merged", merged))
+
+
+def unwritten_counts_as_staged() -> AbstractContextManager[None]:
+    """What was to be staged counts as staged, whatever the store has answered."""
+
+    def write(self: Stage, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
+        yield All(tuple(Put(self.root + name, data) for name, data in objects))
+
+    return patched((Stage, "write", write))
+
+
+def staged_under_common_names() -> AbstractContextManager[None]:
+    """All who have seen one head name what they stage alike."""
+    real = Stage.__init__
+
+    def init(self: Stage, *args: Any) -> None:
+        real(self, *args)
+        self._chance = 0
+
+    return patched((Stage, "__init__", init))
+
+
 CONTROLS = (
     Control(
         "batches decided once",
@@ -143,7 +261,35 @@ CONTROLS = (
     Control(
         "batches of which nobody can tell",
         unknown_counts_as_in,
-        (in_scene("silent for too long", "says that a batch is done, and it is not"),),
+        (
+            in_scene("silent for too long", "says that a batch is done, and it is not"),
+            in_scene("refused and unknown", "says that a batch is done, and it is not"),
+        ),
+    ),
+    Control(
+        "batches that may come in",
+        forgotten_though_it_may_join,
+        (in_scene("abandoned for a month", "joined shard 0 a second time"),),
+    ),
+    Control(
+        "batches that were refused",
+        refusals_unheard,
+        (in_scene("refused and resumed", "says that a batch is done, and it is not"),),
+    ),
+    Control(
+        "batches that others were refused",
+        applied_counts_as_in,
+        (in_scene("refused and resumed", "was told that . jobs are in; it is not so"),),
+    ),
+    Control(
+        "whose batch it is",
+        bulks_of_others_claimed,
+        (in_scene("decided by another", "was told that . jobs are in; it is not so"),),
+    ),
+    Control(
+        "jobs of a batch",
+        jobs_of_each_run,
+        (in_scene("decided by another", "was told that . jobs are in; it is not so"),),
     ),
     Control(
         "batches that are partly in",
@@ -179,5 +325,35 @@ CONTROLS = (
     ),
     Control(
         "all or nothing", half_a_bulk, (in_scene("refused and resumed", "bulks of 1 jobs were told of"),)
+    ),
+    Control(
+        "lanes for the whole",
+        lanes_looked_for_one_by_one,
+        (in_scene("refused and resumed", "bulks of 1 jobs were told of"),),
+    ),
+    Control(
+        "room for all that is delayed",
+        delayed_looked_for_one_by_one,
+        (in_scene("delayed beyond measure", "bulks of 0 jobs were told of"),),
+    ),
+    Control(
+        "those who waited first",
+        in_front_of_the_tail,
+        (in_scene("attached behind others", "in front of an older one"),),
+    ),
+    Control(
+        "birth of merged segments",
+        merged_ones_born_late,
+        (in_scene("merged and collected", "invariant 8"),),
+    ),
+    Control(
+        "staged before the commit",
+        unwritten_counts_as_staged,
+        (in_scene("payloads left unwritten", "invariant 8"),),
+    ),
+    Control(
+        "names of one's own",
+        staged_under_common_names,
+        (in_scene("staged at the same time", "a second time|is queued already"),),
     ),
 )
