@@ -317,7 +317,11 @@ CONTROLS = (
             in_interleavings("two runs of a batch", "joined shard 0 a second time"),
         ),
     ),
-    Control("collected by age", staged_collected_at_once, (in_runs("loads", "invariant 8", seed=4),)),
+    Control(
+        "collected by age",
+        staged_collected_at_once,
+        (in_scene("staged as the collector comes", "invariant 8"),),
+    ),
     Control(
         "spent refusals",
         refusals_unspent,
