@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.bulk_scenes import SCENES
+import pytest
+
+from osqueue.simulation.bulk_scenes import DELAY_MS, SCENES
 from osqueue.simulation.scenes import play
 
 
@@ -56,3 +58,8 @@ def test_of_two_runs_the_slow_one_hears_that_the_batch_is_the_other_ones() -> No
 
 def test_a_batch_of_which_nobody_can_tell_is_not_done_once_its_other_parts_are_in() -> None:
     assert play(SCENES["refused and unknown"]) == {"Unknown": 2}
+
+
+@pytest.mark.parametrize("scene", ["planned for long", "planned in silence"])
+def test_the_delay_of_a_staged_job_does_not_end_early(scene: str) -> None:
+    assert play(SCENES[scene]) >= DELAY_MS

@@ -7,22 +7,24 @@ from typing import Any
 
 from .. import batches, limits
 from ..commit.effects import Effect, Flow
-from ..core.ops import Configure
+from ..core.ops import Claim, Configure
 from ..errors import Unavailable
 from ..shards import root_of
 from ..stores.base import Failed, Get
 from ..turns import SLICES
 from .clients import Client
 from .invariants import Invariants
-from .ledger import Ledger, WatchedWriter
+from .ledger import Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine
-from .scenes import QUEUE, Actor, Play, batch_changed, batch_written, head_swap
+from .scenes import QUEUE, Actor, Play, batch_changed, batch_written, clock_written, head_swap
 from .tight import limited
 from .upkeep_scenes import age, body_written, collect
 
 KEPT_SECONDS = batches.KEPT_MS / 1000
 WRITERS = 40  # as many as it takes to forget one that was here before them
 IDLE_SECONDS = 5.0  # between two of them
+DELAY_MS = 60_000  # of a delayed job
+PLANNING_SECONDS = 50.0  # that somebody stands still while asking for the time
 LARGE = b"x" * 200  # a payload that is staged by itself
 
 
@@ -151,6 +153,39 @@ def merged_and_collected(stage: Play) -> Any:
         return slow.go_on()
 
 
+def planned_for_long(stage: Play) -> Any:
+    """It takes long until the store tells the time by which the jobs of a bulk are due."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    slow.stop_after(slow.load("b", "x", delay_ms=DELAY_MS), clock_written)
+    stage.later(PLANNING_SECONDS)
+    slow.go_on(batch_read)
+    return _due(stage, slow, other)
+
+
+def planned_in_silence(stage: Play) -> Any:
+    """The queue has been idle for long, and the store fails when the one who stages asks it for the time."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    stage.later(10 * DELAY_MS / 1000)
+    slow.stop_at(slow.load("b", "x", delay_ms=DELAY_MS), clock_written)
+    slow.heard = (Failed(Unavailable("nobody knows")),)
+    slow.go_on(batch_read)
+    return _due(stage, slow, other)
+
+
+def _due(stage: Play, slow: Actor, other: Actor) -> float:
+    """Let a staged job join, and wait until it can be claimed; for how long it was delayed."""
+    began = stage.world.now
+    slow.go_on()
+    while not other.run(other.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases:
+        stage.later(0.5)
+    waited_ms = (stage.world.now - began) * 1000
+    if waited_ms < DELAY_MS:
+        raise Violation(f"a delay of {DELAY_MS} ms ended {DELAY_MS - waited_ms:.0f} ms early")
+    return waited_ms
+
+
 # ── Attached ─────────────────────────────────────────────────────────────────
 def attached_behind_others(stage: Play) -> Any:
     """A bulk joins a lane where others wait, some of them in the tail."""
@@ -215,6 +250,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "payloads left unwritten": payloads_left_unwritten,
     "staged at the same time": staged_at_the_same_time,
     "merged and collected": merged_and_collected,
+    "planned for long": planned_for_long,
+    "planned in silence": planned_in_silence,
     "attached behind others": attached_behind_others,
     "delayed beyond measure": delayed_beyond_measure,
     "decided by another": decided_by_another,

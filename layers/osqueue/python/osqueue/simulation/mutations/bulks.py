@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from ... import batches, bulk, garbage
 from ...batches import Batch, Batches, Known
-from ...bulk import Attached, Bulks, Staged
+from ...bulk import Attached, Bulks, Plan, Staged
 from ...commit.effects import All, Flow
+from ...commit.writer import Writer
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Op, Outcome, Request, outcome
@@ -205,6 +206,21 @@ def in_front_of_the_tail() -> AbstractContextManager[None]:
     return patched((reduce, "_attach", attach))
 
 
+# ── Planning ─────────────────────────────────────────────────────────────────
+def delays_from_the_earliest() -> AbstractContextManager[None]:
+    """Delays count from the earliest that the store's clock may have shown."""
+
+    def plan(queue: str, now_ms: int, born: tuple[int, ...], latest_ms: int) -> Plan:
+        return Plan(queue, now_ms, born)
+
+    return patched((bulk, "Plan", plan))
+
+
+def planned_without_the_time() -> AbstractContextManager[None]:
+    """Who stages asks for the time once, and goes by the head's where there is no answer."""
+    return patched((Writer, "tell_time", Writer.measure_clock))
+
+
 # ── Staging ──────────────────────────────────────────────────────────────────
 def merged_ones_born_late() -> AbstractContextManager[None]:
     """Segments that were merged are as old as the merging."""
@@ -344,6 +360,16 @@ CONTROLS = (
         "those who waited first",
         in_front_of_the_tail,
         (in_scene("attached behind others", "in front of an older one"),),
+    ),
+    Control(
+        "delays of bulks",
+        delays_from_the_earliest,
+        (in_scene("planned for long", "a delay of 60000 ms ended"),),
+    ),
+    Control(
+        "the time of a bulk",
+        planned_without_the_time,
+        (in_scene("planned in silence", "a delay of 60000 ms ended"),),
     ),
     Control(
         "birth of merged segments",
