@@ -60,6 +60,8 @@ def test_a_batch_of_which_nobody_can_tell_is_not_done_once_its_other_parts_are_i
     assert play(SCENES["refused and unknown"]) == {"Unknown": 2}
 
 
-@pytest.mark.parametrize("scene", ["planned for long", "planned in silence"])
+@pytest.mark.parametrize(
+    "scene", ["planned for long", "planned in silence", "enqueued for long", "enqueued in silence"]
+)
 def test_the_delay_of_a_staged_job_does_not_end_early(scene: str) -> None:
     assert play(SCENES[scene]) >= DELAY_MS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import batches, limits
@@ -153,24 +154,34 @@ def merged_and_collected(stage: Play) -> Any:
         return slow.go_on()
 
 
-def planned_for_long(stage: Play) -> Any:
+def _by_loader(actor: Actor) -> Flow[Any]:
+    return actor.load("b", "x", delay_ms=DELAY_MS)
+
+
+def _by_call(actor: Actor) -> Flow[Any]:
+    with limited({"ITEMS_PER_REQUEST_MAX": 1}):
+        items = [{"payload": at, "delay": DELAY_MS / 1000} for at in range(2)]
+        return (yield from actor.client.run(actor.flows.enqueue_many(items)))
+
+
+def planned_for_long(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     """It takes long until the store tells the time by which the jobs of a bulk are due."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
-    slow.stop_after(slow.load("b", "x", delay_ms=DELAY_MS), clock_written)
+    slow.stop_after(by(slow), clock_written)
     stage.later(PLANNING_SECONDS)
-    slow.go_on(batch_read)
+    slow.go_on(head_swap)
     return _due(stage, slow, other)
 
 
-def planned_in_silence(stage: Play) -> Any:
+def planned_in_silence(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     """The queue has been idle for long, and the store fails when the one who stages asks it for the time."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
     stage.later(10 * DELAY_MS / 1000)
-    slow.stop_at(slow.load("b", "x", delay_ms=DELAY_MS), clock_written)
+    slow.stop_at(by(slow), clock_written)
     slow.heard = (Failed(Unavailable("nobody knows")),)
-    slow.go_on(batch_read)
+    slow.go_on(head_swap)
     return _due(stage, slow, other)
 
 
@@ -250,8 +261,10 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "payloads left unwritten": payloads_left_unwritten,
     "staged at the same time": staged_at_the_same_time,
     "merged and collected": merged_and_collected,
-    "planned for long": planned_for_long,
-    "planned in silence": planned_in_silence,
+    "planned for long": partial(planned_for_long, by=_by_loader),
+    "planned in silence": partial(planned_in_silence, by=_by_loader),
+    "enqueued for long": partial(planned_for_long, by=_by_call),
+    "enqueued in silence": partial(planned_in_silence, by=_by_call),
     "attached behind others": attached_behind_others,
     "delayed beyond measure": delayed_beyond_measure,
     "decided by another": decided_by_another,
