@@ -21,11 +21,11 @@ import msgspec
 from msgspec import Struct
 
 from . import limits
-from .clock import Machine, Moment
+from .clock import Machine
 from .commit.effects import PAUSE_SECONDS, TRIES, Flow, Sleep, insist, together
 from .commit.protocol import TurnedAway, commit
 from .commit.verdict import Verdict, outcomes_of, verdict
-from .commit.writer import Head, Writer
+from .commit.writer import Writer
 from .core.ops import AttachAll, Code, Op, Request
 from .core.reduce import applicable
 from .core.state import Span, State
@@ -225,7 +225,10 @@ class _SpokenBefore(Exception):
 
 
 class _FixedWriter(Writer):
-    """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it."""
+    """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it.
+
+    Where the head is gone it makes none: the request belongs to the epoch of the old one, so it changes nothing.
+    """
 
     _request: Request | None = None
 
@@ -244,15 +247,6 @@ class _FixedWriter(Writer):
     def redraw(self) -> None:
         """It cannot become another."""
         raise _SpokenBefore
-
-    def check_process(self) -> None:
-        """It does not live long enough for a fork."""
-
-    def see(self, reply: Any, began: Moment) -> Head | None:
-        """A head that is not there any more is made by nobody's old request."""
-        if isinstance(reply, Missing):
-            raise _SpokenBefore
-        return super().see(reply, began)
 
 
 def _spans(request: Request) -> list[Span]:
