@@ -65,3 +65,12 @@ def test_a_batch_of_which_nobody_can_tell_is_not_done_once_its_other_parts_are_i
 )
 def test_the_delay_of_a_staged_job_does_not_end_early(scene: str) -> None:
     assert play(SCENES[scene]) >= DELAY_MS
+
+
+@pytest.mark.parametrize("scene", ["delayed the other way round", "merged the other way round"])
+def test_delayed_jobs_of_a_bulk_are_due_in_their_order_however_they_were_staged(scene: str) -> None:
+    assert play(SCENES[scene]) == 1
+
+
+def test_a_bulk_makes_no_head_where_there_is_none_any_more() -> None:
+    assert play(SCENES["attached without a head"]) == {"Unknown": 1}

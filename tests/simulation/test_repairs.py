@@ -21,6 +21,10 @@ def test_what_was_collected_in_a_former_life_joins_no_queue() -> None:
     assert mended(REPAIR_SCENES["collected in a former life"]) == Code.STALE
 
 
+def test_what_was_refused_is_wiped_and_leaves_what_a_purge_has_wiped_beside_it() -> None:
+    assert mended(REPAIR_SCENES["purged beside a refused one"]) == []
+
+
 def test_what_was_announced_to_a_lost_head_is_not_told_to_the_next() -> None:
     assert mended(REPAIR_SCENES["announced in a former life"]) == 0
 

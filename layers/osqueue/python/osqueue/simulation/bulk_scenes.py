@@ -8,16 +8,17 @@ from typing import Any
 
 from .. import batches, limits
 from ..commit.effects import Effect, Flow
-from ..core.ops import Claim, Configure
+from ..commit.writer import HEAD
+from ..core.ops import Claim, Configure, Sweep
 from ..errors import Unavailable
 from ..shards import root_of
-from ..stores.base import Failed, Get
+from ..stores.base import Delete, Failed, Get
 from ..turns import SLICES
 from .clients import Client
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine
-from .scenes import QUEUE, Actor, Play, batch_changed, batch_written, clock_written, head_swap
+from .scenes import QUEUE, ROOT, Actor, Play, batch_changed, batch_written, clock_written, head_swap
 from .tight import limited
 from .upkeep_scenes import age, body_written, collect
 
@@ -63,7 +64,10 @@ def refused_in_part(stage: Play) -> Any:
     second.work()
     other.run(other.resume("b"))
     quick.go_on()
-    return other.run(other.resume("b"))
+    told = other.run(other.resume("b"))
+    if stage.loads.open():
+        raise Violation("there is room for all of a batch, and it cannot be finished")
+    return told
 
 
 def refused_and_loaded(stage: Play) -> Any:
@@ -147,7 +151,7 @@ def merged_and_collected(stage: Play) -> Any:
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_LOOSE": 1}):
-        slow.stop_at(slow.load("b", "x", tasks=2, delay_ms=3_600_000, payload=LARGE), batch_read)
+        slow.stop_at(slow.load("b", "x", tasks=2, delays_ms=(3_600_000,), payload=LARGE), batch_read)
         age(stage, other)
         slow.go_on(head_swap)
         other.run(collect(other))
@@ -155,7 +159,7 @@ def merged_and_collected(stage: Play) -> Any:
 
 
 def _by_loader(actor: Actor) -> Flow[Any]:
-    return actor.load("b", "x", delay_ms=DELAY_MS)
+    return actor.load("b", "x", delays_ms=(DELAY_MS,))
 
 
 def _by_call(actor: Actor) -> Flow[Any]:
@@ -197,6 +201,21 @@ def _due(stage: Play, slow: Actor, other: Actor) -> float:
     return waited_ms
 
 
+def delayed_the_other_way_round(stage: Play, *, tasks: int) -> Any:
+    """The first of two delayed jobs is due long after the second."""
+    other = stage.actor("other")
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    kinds = "xy"[: 2 // tasks]
+    with limited({"DELAYED_SPANS_LOOSE": 1}):
+        other.run(other.load("b", *kinds, tasks=tasks, delays_ms=(20 * DELAY_MS, DELAY_MS)))
+    stage.later(2 * DELAY_MS / 1000)
+    other.run(other.commit(Sweep()))
+    leases = other.run(other.commit(Claim(2, "worker", 60_000))).answer.outcomes[0].leases
+    if len(leases) != 1:
+        raise Violation(f"one job is due, and {len(leases)} can be claimed")
+    return len(leases)
+
+
 # ── Attached ─────────────────────────────────────────────────────────────────
 def attached_behind_others(stage: Play) -> Any:
     """A bulk joins a lane where others wait, some of them in the tail."""
@@ -212,8 +231,8 @@ def delayed_beyond_measure(stage: Play) -> Any:
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(Configure(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_MAX": 2}):
-        slow.stop_after(slow.load("b", "x", tasks=2, delay_ms=3_600_000), batch_written)
-        other.run(other.load("c", "x", delay_ms=3_600_000))
+        slow.stop_after(slow.load("b", "x", tasks=2, delays_ms=(3_600_000,)), batch_written)
+        other.run(other.load("c", "x", delays_ms=(3_600_000,)))
         return slow.go_on()
 
 
@@ -252,6 +271,18 @@ def abandoned_for_a_month(stage: Play) -> Any:
     return slow.go_on()
 
 
+def attached_without_a_head(stage: Play) -> Any:
+    """The head is gone when a bulk is about to be attached."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    slow.stop_after(slow.load("b", "x"), batch_written)
+    stage.truth.perform(Delete((ROOT + HEAD,)))
+    told = slow.go_on()
+    if stage.truth.read(ROOT + HEAD) is not None:
+        raise Violation("an old request has made a head")
+    return told
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
     "refused in part": refused_in_part,
     "refused and loaded": refused_and_loaded,
@@ -265,9 +296,12 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "planned in silence": partial(planned_in_silence, by=_by_loader),
     "enqueued for long": partial(planned_for_long, by=_by_call),
     "enqueued in silence": partial(planned_in_silence, by=_by_call),
+    "delayed the other way round": partial(delayed_the_other_way_round, tasks=1),
+    "merged the other way round": partial(delayed_the_other_way_round, tasks=2),
     "attached behind others": attached_behind_others,
     "delayed beyond measure": delayed_beyond_measure,
     "decided by another": decided_by_another,
     "refused and unknown": refused_and_unknown,
+    "attached without a head": attached_without_a_head,
     "abandoned for a month": abandoned_for_a_month,
 }

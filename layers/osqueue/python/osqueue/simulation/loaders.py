@@ -7,6 +7,7 @@ came in. Meanwhile the queue gets more shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 from ..bulk import Bulks, Plan, Staged, Staging
 from ..commit.effects import Flow, Sleep
@@ -74,9 +75,16 @@ class Loader:
             self.loads.failed(load, error)
 
     def load_kinds(
-        self, batch_id: str, kinds: Sequence[str], *, tasks: int = 1, delay_ms: int = 0, payload: bytes = b""
+        self,
+        batch_id: str,
+        kinds: Sequence[str],
+        *,
+        tasks: int = 1,
+        delays_ms: Sequence[int] = (0,),
+        payload: bytes = b"",
     ) -> Flow[None]:
-        """A batch of a few tasks for each shard, each with a job of each kind."""
+        """A batch of a few tasks for each shard, each with a job of each kind; their delays take turns."""
+        delays = cycle(delays_ms)
         load = self.loads.begin(self.client.name, batch_id)
         plan = yield from self.bulks.plan()
         staged = []
@@ -86,7 +94,7 @@ class Loader:
                 keys = staging.keys(len(kinds))
                 yield from staging.add(
                     [
-                        New(key, payload, kind=kind, delay_ms=delay_ms)
+                        New(key, payload, kind=kind, delay_ms=next(delays))
                         for key, kind in zip(keys, kinds, strict=True)
                     ]
                 )

@@ -23,9 +23,10 @@ from ..core.ops import (
     Sweep,
 )
 from ..core.state import waiting
-from ..staging import Bulk, Stage
-from ..stores.base import Delete, Put
+from ..staging import Bulk, Stage, wipe_refused
+from ..stores.base import Delete, Put, PutIfMatch
 from . import secrecy
+from .ledger import Violation
 from .lives import watched_repairs
 from .scenes import ROOT, Actor, Play, head_swap, play
 from .secrecy import secret_of
@@ -40,6 +41,11 @@ def segment_staged(effect: Effect) -> bool:
 def request_announced(effect: Effect) -> bool:
     """A request is about to be announced."""
     return isinstance(effect, Put) and effect.key.startswith(announced(ROOT))
+
+
+def body_written_again(effect: Effect) -> bool:
+    """A part of some contents is about to be wiped."""
+    return isinstance(effect, Put | PutIfMatch) and effect.key.startswith(f"{ROOT}bodies/")
 
 
 def _surgeon(stage: Play, actor: Actor) -> Surgeon:
@@ -129,6 +135,24 @@ def purged_beside_another(stage: Play) -> Any:
     return other.run(_surgeon(stage, other).erase(jobs[0].key))
 
 
+def purged_beside_a_refused_one(stage: Play) -> Any:
+    """Of two payloads in one object one was refused, and is about to be wiped when the other one's job is purged."""
+    caller, other = map(stage.actor, ("caller", "other"))
+    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    taken, refused = caller.run(caller.client.staged(caller.client.jobs(2, delayed=False)))
+    caller.run(caller.commit(Enqueue((taken,))))
+    caller.stop_at(wipe_refused(ROOT, [(taken.payload, True), (refused.payload, False)]), body_written_again)
+    other.run(_surgeon(stage, other).erase(taken.key))
+    caller.go_on()
+    if left := [
+        each.key.hex()
+        for each in (taken, refused)
+        if secrecy.found(stage.invariants, stage.truth.keys(ROOT), each.key)
+    ]:
+        raise Violation(f"{left} can be read, and one was purged, the other refused")
+    return left
+
+
 def moved_while_it_is_purged(stage: Play) -> Any:
     """A result moves out of the head, beside another one, between a purge's look and its commit."""
     worker, purger = map(stage.actor, ("worker", "purger"))
@@ -175,6 +199,7 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "failed in a lost swap": failed_in_a_lost_swap,
     "changed as it leaves": changed_as_it_leaves,
     "purged beside another": purged_beside_another,
+    "purged beside a refused one": purged_beside_a_refused_one,
     "moved while it is purged": moved_while_it_is_purged,
     "purged after it was archived": purged_after_it_was_archived,
 }

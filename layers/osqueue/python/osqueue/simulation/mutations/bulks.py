@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from ...commit.writer import Writer
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Op, Outcome, Request, outcome
-from ...core.state import Span, State
+from ...core.state import Job, Span, State
 from ...errors import Unknown
 from ...shards import QueueFlow, read_state
 from ...staging import Bulk, Stage
@@ -126,6 +127,18 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
     return patched((batches, "KEPT_MS", 0))
 
 
+def refused_for_ever() -> AbstractContextManager[None]:
+    """What is left of a batch is asked for by the requests that were refused."""
+    real = Batches._refuse
+
+    def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
+        old = {id(request.ops): request for _, request, _ in refused}
+        with patched((batches, "identified", lambda machine, state, ops: old[id(ops)])):
+            yield from real(self, known, refused)
+
+    return patched((Batches, "_refuse", refuse))
+
+
 def forgotten_though_it_may_join() -> AbstractContextManager[None]:
     """A batch is forgotten although a run that stands still may send what it says."""
 
@@ -224,6 +237,33 @@ def planned_without_the_time() -> AbstractContextManager[None]:
     return patched((Writer, "tell_time", Writer.measure_clock))
 
 
+class _AsTheyCame(list[Job]):
+    def sort(self, **how: Any) -> None:
+        """Leave them as they are."""
+
+
+def delayed_as_they_came() -> AbstractContextManager[None]:
+    """The delayed jobs of a bulk stand in the order in which they came."""
+    real = Bulk.__init__
+
+    def init(self: Bulk, *args: Any) -> None:
+        real(self, *args)
+        self._delayed = _AsTheyCame()
+
+    return patched((Bulk, "__init__", init))
+
+
+def merged_as_they_came() -> AbstractContextManager[None]:
+    """Segments of delayed jobs are put together one behind the other."""
+
+    class Behind:
+        @staticmethod
+        def merge(*runs: list[Job], key: Any) -> Iterator[Job]:
+            return chain(*runs)
+
+    return patched((bulk, "heapq", Behind))
+
+
 # ── Staging ──────────────────────────────────────────────────────────────────
 def merged_ones_born_late() -> AbstractContextManager[None]:
     """Segments that were merged are as old as the merging."""
@@ -284,6 +324,11 @@ CONTROLS = (
             in_scene("silent for too long", "says that a batch is done, and it is not"),
             in_scene("refused and unknown", "says that a batch is done, and it is not"),
         ),
+    ),
+    Control(
+        "batches asked for anew",
+        refused_for_ever,
+        (in_scene("refused in part", "it cannot be finished"),),
     ),
     Control(
         "batches that may come in",
@@ -373,6 +418,16 @@ CONTROLS = (
         "the time of a bulk",
         planned_without_the_time,
         (in_scene("planned in silence", ENDED_EARLY), in_scene("enqueued in silence", ENDED_EARLY)),
+    ),
+    Control(
+        "delayed jobs of a bulk in order",
+        delayed_as_they_came,
+        (in_scene("delayed the other way round", "one job is due, and 0 can be claimed"),),
+    ),
+    Control(
+        "merged segments in order",
+        merged_as_they_came,
+        (in_scene("merged the other way round", "one job is due, and 0 can be claimed"),),
     ),
     Control(
         "birth of merged segments",

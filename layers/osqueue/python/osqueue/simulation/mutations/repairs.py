@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup, doctor, restoration
+from ... import backup, doctor, restoration, staging
 from ...commit import announcements, protocol
 from ...commit.effects import Flow
 from ...commit.verdict import Verdict
@@ -172,6 +172,11 @@ def moved_contents() -> AbstractContextManager[None]:
     return patched((erase, "_bodies", lambda draft, keys: iter(())))
 
 
+def wiped_whatever_is_there() -> AbstractContextManager[None]:
+    """What was refused is wiped, even if a purge has wiped what lies beside it since."""
+    return patched((staging, "PutIfMatch", lambda key, body, version: Put(key, body)))
+
+
 CONTROLS = (
     Control(
         "a failure is not shelved with itself",
@@ -210,5 +215,10 @@ CONTROLS = (
         "purge: contents moved meanwhile",
         moved_contents,
         (in_repair("moved while it is purged", "was purged"),),
+    ),
+    Control(
+        "refused contents wiped conditionally",
+        wiped_whatever_is_there,
+        (in_repair("purged beside a refused one", "one was purged"),),
     ),
 )
