@@ -22,6 +22,11 @@ def test_a_job_whose_segment_became_part_of_an_index_is_not_settled_in_it() -> N
     assert play(SCENES["settled once folded"])
 
 
+def test_a_cancelled_retry_is_not_counted_any_more_once_it_is_settled() -> None:
+    ((count, failing),) = play(SCENES["settled before a retry"])
+    assert count == failing
+
+
 def test_an_index_that_is_written_anew_seems_no_older_than_what_it_tells_of() -> None:
     assert play(SCENES["settled by a slow one"]).status == "duplicate"
 

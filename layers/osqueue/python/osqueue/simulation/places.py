@@ -10,6 +10,7 @@ from ..core.deletions import NONE, decode_vector
 from ..core.state import (
     ENDED,
     FAILED,
+    FAILING,
     KEYSUM_MASK,
     LET_GO,
     PROCESSING,
@@ -61,6 +62,8 @@ class Library:
         found = self._whole(span) if span.level == 0 else self._children(span)
         if len(found) != span.count or keysums(found) != span.keysum:
             raise Violation(f"{span.name} says {span.count} jobs and holds {len(found)}, or others")
+        if span.due_ms and span.failing != (failing := sum(delayed_state(job) == FAILING for job in found)):
+            raise Violation(f"{span.name} says that {span.failing} jobs wait for a retry; {failing} do")
         return found
 
     def _whole(self, span: Span) -> tuple[Job, ...]:

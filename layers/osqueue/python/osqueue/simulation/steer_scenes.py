@@ -109,6 +109,18 @@ def settled_once_folded(stage: Play) -> Any:
     return stage.invariants.state.tombstones == (key,)  # type: ignore[union-attr]
 
 
+def settled_before_a_retry(stage: Play) -> Any:
+    """A job is cancelled, and settled, that waits for a retry in a segment of delayed jobs."""
+    other = stage.actor("other")
+    for _ in range(12):
+        fill(other, 1)
+        (lease,) = claim(other)
+        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 3_600_000),))))
+    cancelled(other, segmented(other)[0])
+    other.run(other.client.rewrite())
+    return [(span.count, span.failing) for span in stage.invariants.state.delayed.spans if span.vector]  # type: ignore[union-attr]
+
+
 def settled_by_a_slow_one(stage: Play) -> Any:
     """A caller looks; its job comes, and goes into an index, which is written anew by one who looked before it."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
@@ -266,6 +278,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "cancelled once passed": partial(cancelled_once_passed, gone=False),
     "cancelled once its segment is gone": partial(cancelled_once_passed, gone=True),
     "settled once folded": settled_once_folded,
+    "settled before a retry": settled_before_a_retry,
     "settled by a slow one": settled_by_a_slow_one,
     "prolonged once passed": partial(prolonged_once_passed, by=pass_by),
     "prolonged once cancelled": partial(prolonged_once_passed, by=drop),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -165,6 +166,15 @@ def sums_as_they_were() -> AbstractContextManager[None]:
     return patched((steer, "thinned", thinned))
 
 
+def retries_that_are_over() -> AbstractContextManager[None]:
+    """What is left of a segment counts the retries that were cancelled in it."""
+
+    def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | None) -> Span | None:
+        return deletions.thinned(span, keys, 0, vector)
+
+    return patched((steer, "thinned", thinned))
+
+
 CONTROLS = (
     Control(
         "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
@@ -210,6 +220,11 @@ CONTROLS = (
         "spills named by what they hold",
         spills_named_by_their_base,
         (in_runs("cancels", "or others|fails its checksum"),),
+    ),
+    Control(
+        "retries of what is left",
+        retries_that_are_over,
+        (in_scene("settled before a retry", "jobs wait for a retry; "),),
     ),
     Control("sums of what is left", sums_as_they_were, (in_runs("cancels", "or others"),)),
 )

@@ -129,14 +129,15 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
 
 def refused_for_ever() -> AbstractContextManager[None]:
     """What is left of a batch is asked for by the requests that were refused."""
-    real = Batches._refuse
+    real, spent = Batches._refuse, dict[int, Request]()
 
     def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
-        old = {id(request.ops): request for _, request, _ in refused}
-        with patched((batches, "identified", lambda machine, state, ops: old[id(ops)])):
-            yield from real(self, known, refused)
+        spent.update((id(request.ops), request) for _, request, _ in refused)
+        yield from real(self, known, refused)
 
-    return patched((Batches, "_refuse", refuse))
+    return patched(
+        (Batches, "_refuse", refuse), (batches, "identified", lambda machine, state, ops: spent[id(ops)])
+    )
 
 
 def forgotten_though_it_may_join() -> AbstractContextManager[None]:
