@@ -74,3 +74,8 @@ def test_delayed_jobs_of_a_bulk_are_due_in_their_order_however_they_were_staged(
 
 def test_a_bulk_makes_no_head_where_there_is_none_any_more() -> None:
     assert play(SCENES["attached without a head"]) == {"Unknown": 1}
+
+
+@pytest.mark.parametrize("scene", ["delayed without end", "delayed without end, staged"])
+def test_the_head_points_to_no_more_segments_of_delayed_jobs_than_it_has_room_for(scene: str) -> None:
+    assert play(SCENES[scene]) == 2

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from .. import batches, limits
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
-from ..core.ops import Claim, Configure, Sweep
+from ..core.ops import Claim, Configure, Enqueue, Sweep
 from ..errors import Unavailable
 from ..shards import root_of
+from ..staging import Bulk, Stage
 from ..stores.base import Delete, Failed, Get
 from ..turns import SLICES
 from .clients import Client
@@ -236,6 +239,27 @@ def delayed_beyond_measure(stage: Play) -> Any:
         return slow.go_on()
 
 
+def delayed_without_end(stage: Play, *, staged: bool) -> Any:
+    """Delayed jobs come and come, in bulks or one by one."""
+    other = stage.actor("other")
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    with limited({"DELAYED_SPANS_MAX": 2, "DELAYED_SPANS_SOFT": 100}):
+        for _ in range(4 if staged else 40):
+            (job,) = other.client.jobs(1, delayed=False)
+            late = replace(job, delay_ms=60 * DELAY_MS)
+            if staged:
+                head = other.run(other.client.head())
+                bulk = Bulk(Stage(ROOT, head.seq, other.client.writer.machine), head.now_ms)
+                other.run(bulk.add([late]))
+                other.run(other.commit(*other.run(bulk.attachments())))
+            else:
+                other.run(other.commit(Enqueue((late,))))
+    spans = stage.invariants.state.delayed.spans  # type: ignore[union-attr]
+    if len(spans) > 2:
+        raise Violation(f"the head points to {len(spans)} segments of delayed jobs, and has room for 2")
+    return len(spans)
+
+
 def decided_by_another(stage: Play) -> Any:
     """Two runs load a batch, each with jobs of its own, and the slow one comes to hear whose it is."""
     slow, quick = map(stage.actor, ("slow", "quick"))
@@ -300,6 +324,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "merged the other way round": partial(delayed_the_other_way_round, tasks=2),
     "attached behind others": attached_behind_others,
     "delayed beyond measure": delayed_beyond_measure,
+    "delayed without end, staged": partial(delayed_without_end, staged=True),
+    "delayed without end": partial(delayed_without_end, staged=False),
     "decided by another": decided_by_another,
     "refused and unknown": refused_and_unknown,
     "attached without a head": attached_without_a_head,

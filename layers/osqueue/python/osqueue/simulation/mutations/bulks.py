@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,9 +15,9 @@ from ...batches import Batch, Batches, Known
 from ...bulk import Attached, Bulks, Staged
 from ...commit.effects import All, Flow
 from ...commit.writer import Writer
-from ...core import reduce
+from ...core import reduce, settle
 from ...core.draft import Draft
-from ...core.ops import Attach, AttachAll, Code, Op, Outcome, Request, outcome
+from ...core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
 from ...core.state import Job, Span, State
 from ...errors import Unknown
 from ...shards import QueueFlow, read_state
@@ -204,6 +205,17 @@ def delayed_looked_for_one_by_one() -> AbstractContextManager[None]:
         return answer
 
     return dispatched(AttachAll, attach_all)
+
+
+def delayed_without_end(op: type[Op]) -> AbstractContextManager[None]:
+    """There is room for any number of segments of delayed jobs."""
+    real = reduce._APPLY[op]
+
+    def apply(draft: Draft, wished: Any) -> Outcome:
+        with patched((settle, "DELAYED_SPANS_MAX", 1 << 30)):
+            return real(draft, wished)
+
+    return dispatched(op, apply)
 
 
 def in_front_of_the_tail() -> AbstractContextManager[None]:
@@ -404,6 +416,16 @@ CONTROLS = (
         "room for all that is delayed",
         delayed_looked_for_one_by_one,
         (in_scene("delayed beyond measure", "bulks of 0 jobs were told of"),),
+    ),
+    Control(
+        "room for delayed segments",
+        partial(delayed_without_end, Attach),
+        (in_scene("delayed without end, staged", "and has room for 2"),),
+    ),
+    Control(
+        "room for delayed jobs",
+        partial(delayed_without_end, Enqueue),
+        (in_scene("delayed without end", "and has room for 2"),),
     ),
     Control(
         "those who waited first",
