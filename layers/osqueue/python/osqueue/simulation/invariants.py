@@ -222,6 +222,7 @@ class Invariants:
         self._transitions(state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
+        self._erased(state, found)
         self._tokens(before, state, batch)
         lanes = order.orders(state, self.library)
         order.check(self.lanes, lanes, batch.reduction.events)
@@ -344,6 +345,12 @@ class Invariants:
         spans = [span for lane in state.lanes for span in lane.backlog.spans]
         self.names = bodies | set(self.shelves.names(state.tables))
         self.names |= set(self.library.names((*spans, *state.delayed.spans, *state.dead.spans)))
+
+    def _erased(self, state: State, found: dict[bytes, Place]) -> None:
+        """What a purge said that it erased stays away."""
+        rows = [*state.finished, *(row for leaf in self.leaves for row in leaf.rows)] if self.erased else []
+        if back := self.erased & (found.keys() | {row.key for row in rows}):
+            raise Violation(f"{len(back)} purged jobs came back")
 
     def _tables(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
         """A row leaves the head into a table as it is, and not before the commit after its job's end."""

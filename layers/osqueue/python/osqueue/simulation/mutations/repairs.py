@@ -24,6 +24,7 @@ from ...embedded.purging import _ShardPurge
 from ...shards import QueueFlow
 from ...stores.base import Put
 from ..ledger import Violation
+from ..purge_scenes import PURGE_SCENES
 from ..repair_scenes import REPAIR_SCENES, mended
 from .control import Control, Sighting, in_runs, patched
 
@@ -31,11 +32,11 @@ RUNS = partial(in_runs, "repairs")
 
 
 def in_repair(name: str, words: str) -> Sighting:
-    """A scene of repairs goes wrong."""
+    """A scene of repairs, or of purges, goes wrong."""
 
     def look() -> str:
         try:
-            mended(REPAIR_SCENES[name])
+            mended({**REPAIR_SCENES, **PURGE_SCENES}[name])
         except Violation as violation:
             return str(violation)
         return ""
