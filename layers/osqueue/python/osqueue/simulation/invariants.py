@@ -43,6 +43,7 @@ from ..core.state import (
     weight,
 )
 from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encode
+from ..listing import count_states
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
@@ -79,6 +80,7 @@ ARROWS = {
 }
 TABLES_MAX = 8  # times FANOUT: the head points to no more, but for those that one pass has just archived
 SLACK_BYTES = 1_500  # one more row than the budget admits
+ALIVE = (*LIVE, FAILED)
 CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
 
 
@@ -334,6 +336,12 @@ class Invariants:
             raise Violation("invariant 6: the sums over job keys do not balance")
         if over := [key for key in state.result_ttls if key not in found or found[key].state not in LIVE]:
             raise Violation(f"{len(over)} times to live are those of jobs that are over")
+
+        told = {name: number for name, number in count_states(state).items() if name in ALIVE and number}
+        if told != Counter(place.state for place in found.values() if place.state in ALIVE):
+            raise Violation(f"the head says of its jobs that they are {told}")
+        if state.delayed_tombstones.keys() - set(state.tombstones):
+            raise Violation("the head says of which state jobs were that are not cancelled")
 
     def _references(self, state: State, found: dict[bytes, Place]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
