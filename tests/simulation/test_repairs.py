@@ -38,3 +38,11 @@ def test_what_failed_in_a_lost_swap_is_no_dead_letter_after_a_restore() -> None:
 
 def test_a_row_stays_for_the_commit_that_changes_it() -> None:
     assert mended(REPAIR_SCENES["changed as it leaves"]) == 1
+
+
+def test_a_job_that_failed_since_keeps_the_life_that_was_asked_for_its_result() -> None:
+    assert mended(REPAIR_SCENES["failed with another life"]) == 90_000
+
+
+def test_no_life_of_a_result_is_kept_for_a_job_that_was_purged_since() -> None:
+    assert mended(REPAIR_SCENES["purged with another life"]) is True

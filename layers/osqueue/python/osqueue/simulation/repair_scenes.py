@@ -159,6 +159,40 @@ def purged_after_it_was_archived(stage: Play) -> Any:
     return worker.run(_surgeon(stage, worker).erase(job.key))
 
 
+def _amended(actor: Actor) -> bytes:
+    """A waiting job whose result is to live for another time."""
+    (job,) = actor.client.jobs(1, delayed=False)
+    actor.run(actor.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
+    actor.run(actor.commit(Amend(job.key, 90_000)))
+    return job.key
+
+
+def failed_with_another_life(stage: Play) -> Any:
+    """A job whose result is to live for another time has failed for good since the copy; the head is restored."""
+    (worker,) = map(stage.actor, ("worker",))
+    key = _amended(worker)
+    surgeon = _surgeon(stage, worker)
+    surgeon.copy()
+    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(Fail((Failure(key, lease.token, "no luck"),))))
+    worker.run(worker.reap())
+    surgeon.damage()
+    worker.run(surgeon.mend())
+    return stage.invariants.found[key].job.result_ttl_ms
+
+
+def purged_with_another_life(stage: Play) -> Any:
+    """Such a job has been purged since the copy."""
+    (worker,) = map(stage.actor, ("worker",))
+    key = _amended(worker)
+    surgeon = _surgeon(stage, worker)
+    surgeon.copy()
+    worker.run(surgeon.erase(key))
+    surgeon.damage()
+    worker.run(surgeon.mend())
+    return key in stage.invariants.erased
+
+
 def mended(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
 
@@ -176,5 +210,7 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "changed as it leaves": changed_as_it_leaves,
     "purged beside another": purged_beside_another,
     "moved while it is purged": moved_while_it_is_purged,
+    "failed with another life": failed_with_another_life,
+    "purged with another life": purged_with_another_life,
     "purged after it was archived": purged_after_it_was_archived,
 }
