@@ -26,6 +26,11 @@ def test_a_job_that_a_purge_gave_up_lives_on_after_a_restore() -> None:
     assert mended(PURGE_SCENES["spared"]) is False
 
 
+@pytest.mark.parametrize("scene", ["given up as it waits", "given up as it runs"])
+def test_a_job_that_a_purge_gave_up_keeps_what_belongs_to_it(scene: str) -> None:
+    assert mended(PURGE_SCENES[scene]) is False
+
+
 def test_a_job_that_is_blank_in_a_copy_is_not_restored_from_it() -> None:
     assert mended(PURGE_SCENES["blank in its copy"]) == 0
 

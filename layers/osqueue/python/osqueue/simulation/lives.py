@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import doctor, restoration
 from ..archive import ROOT as ARCHIVE
+from ..core.erase import PURGED
 from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
@@ -142,6 +143,8 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
     rows = [*state.finished, *(row for leaf in leaves for row in leaf.rows)]
     if back := inv.erased & (found.keys() | {row.key for row in rows}):
         raise Violation(f"{len(back)} purged jobs came back with a restore")
+    if blank := [key for key, place in found.items() if place.job.priority == PURGED]:
+        raise Violation(f"{len(blank)} blank jobs came back with a restore")
     archived = _archived(inv)
     over = {key for key, _, how in archived if how in (COMPLETED, CANCELLED)}
     for key, place in found.items():

@@ -9,14 +9,26 @@ from typing import Any
 from ..backup import FOLDER as BACKUPS
 from ..backup import is_purge, save
 from ..commit.effects import Effect
-from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, Fail, Failure, New, Redrive, Sweep
+from ..core.ops import (
+    Amend,
+    Claim,
+    Complete,
+    Completion,
+    Configure,
+    Enqueue,
+    Fail,
+    Failure,
+    New,
+    Redrive,
+    Sweep,
+)
 from ..stores.base import Put, PutIfAbsent, PutIfMatch
 from . import secrecy
 from .id_scenes import endured, entry_of
 from .ledger import Violation
 from .repair_scenes import _surgeon, segment_staged
 from .scenes import QUEUE, ROOT, Actor, Play, Wish, head_swap, id_taken
-from .steer_scenes import LONG_SECONDS, SHORT_SECONDS, flush, lives
+from .steer_scenes import LONG_SECONDS, SHORT_SECONDS, archive_tells_all, flush, lives
 from .tight import limited
 from .upkeep_scenes import age, collect
 
@@ -142,8 +154,26 @@ def spared(stage: Play) -> Any:
     return done
 
 
+def given_up(stage: Play, *, claimed: bool) -> Any:
+    """A dead letter is redriven while it is purged: it keeps the life of its result, and what the archive is to get."""
+    purger, other = map(stage.actor, ("purger", "other"))
+    (key,) = bury(other, 1)
+    purger.stop_at(_surgeon(stage, purger).erase(key), head_swap)
+    other.run(other.commit(Redrive(1, 1), *([Claim(1, "worker", 60_000)] if claimed else [])))
+    other.run(other.commit(Amend(key, 90_000)))
+    done = purger.go_on()
+    state = stage.invariants.state
+    if state is None or key not in state.result_ttls:
+        raise Violation(
+            f"{key.hex()} was given up by a purge, and lost the life that was asked for its result"
+        )
+    other.run(other.reap())
+    archive_tells_all(stage)
+    return done
+
+
 def blank_in_its_copy(stage: Play) -> Any:
-    """The same, but the copy is from before it failed, and blank: the job that waits in it must never run."""
+    """The same, but the copy is from before it failed, and blank: nothing is made of the job in it."""
     purger, other = map(stage.actor, ("purger", "other"))
     surgeon = _surgeon(stage, other)
     (new,) = other.client.jobs(1, delayed=False)
@@ -267,6 +297,8 @@ PURGE_SCENES: dict[str, Callable[[Play], Any]] = {
     "redriven once blank": partial(redriven_while_it_is_purged, limit=20),
     "redriven beside a purged one": partial(redriven_while_it_is_purged, limit=2),
     "spared": spared,
+    "given up as it waits": partial(given_up, claimed=False),
+    "given up as it runs": partial(given_up, claimed=True),
     "blank in its copy": blank_in_its_copy,
     "payloads purged by two": partial(purged_by_two, prefix=f"{ROOT}bodies/", make=_large_payloads),
     "copies purged by two": partial(purged_by_two, prefix=BACKUPS, make=_waiting_in_a_copy),

@@ -95,6 +95,11 @@ def never_spared() -> AbstractContextManager[None]:
     return patched((_ShardPurge, "_spare", spare))
 
 
+def erased_as_they_live() -> AbstractContextManager[None]:
+    """A job is erased in the head, whether or not it was redriven meanwhile."""
+    return patched((erase, "_is_alive", lambda draft, keys: False))
+
+
 # ── Others at the same objects ───────────────────────────────────────────────
 def written_over_others() -> AbstractContextManager[None]:
     """A purge writes an object whatever another one has made of it since."""
@@ -210,12 +215,22 @@ CONTROLS = (
         "blank letters stay dead", blank_ones_redriven, (in_repair("redriven once blank", "made it blank"),)
     ),
     Control(
-        "blank jobs are not restored", blank_ones_restored, (in_repair("blank in its copy", "made it blank"),)
+        "blank jobs are not restored",
+        blank_ones_restored,
+        (in_repair("blank in its copy", "blank jobs came"),),
     ),
     Control(
         "letters as they were seen",
         swapped_by_name,
         (in_repair("redriven beside a purged one", "in two places|do not balance"),),
+    ),
+    Control(
+        "jobs that live",
+        erased_as_they_live,
+        (
+            in_repair("given up as it waits", "the archive tells"),
+            in_repair("given up as it runs", "the archive tells"),
+        ),
     ),
     Control("jobs that a purge gives up", never_spared, (in_repair("spared", "was given up by a purge"),)),
     Control(
