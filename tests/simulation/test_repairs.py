@@ -46,3 +46,27 @@ def test_a_job_that_failed_since_keeps_the_life_that_was_asked_for_its_result() 
 
 def test_no_life_of_a_result_is_kept_for_a_job_that_was_purged_since() -> None:
     assert mended(REPAIR_SCENES["purged with another life"]) is True
+
+
+def test_a_job_that_was_worked_on_waits_after_a_restore() -> None:
+    assert mended(REPAIR_SCENES["leased in its copy"]) == ["queued"]
+
+
+def test_one_copy_is_restored_as_often_as_one_likes() -> None:
+    assert mended(REPAIR_SCENES["restored twice"]) == 1
+
+
+def test_a_job_that_was_redriven_before_the_copy_waits_after_a_restore() -> None:
+    assert mended(REPAIR_SCENES["redriven before its copy"]) == "queued"
+
+
+def test_a_dead_letter_of_the_copy_is_not_told_to_have_failed_since() -> None:
+    assert mended(REPAIR_SCENES["failed before its copy"]) == "failed"
+
+
+def test_a_restored_head_needs_no_table_that_a_reaper_of_the_old_life_deletes() -> None:
+    assert mended(REPAIR_SCENES["merged in a former life"]) == 3
+
+
+def test_a_job_whose_payload_was_collected_is_not_restored() -> None:
+    assert mended(REPAIR_SCENES["collected since its copy"]) == 0

@@ -16,7 +16,7 @@ from ..archive import ROOT as ARCHIVE
 from ..core.erase import PURGED
 from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
-from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
+from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
 from ..core.wire import encode
 from ..keys import key_of
@@ -153,7 +153,7 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
             raise Violation(f"{key.hex()} is a dead letter after a restore, and never failed")
         if not place.state.startswith(FINISHED) and key in over:
             raise Violation(f"{key.hex()} runs again after a restore; the archive tells that it is over")
-    _account(inv, repair, state, found)
+    _account(inv, repair, state, found, ended)
     owed = unwritten(leaves) | {record_of(row) for row in state.finished if wants_record(row)}
     claimed = {record_of(row) for leaf in leaves for row in leaf.rows if wants_record(row)}
     if unheard := {each for each in claimed - owed - archived if each[0] not in inv.purged}:
@@ -190,7 +190,9 @@ def _archived(inv: Invariants) -> set[Record]:
     return found
 
 
-def _account(inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, Place]) -> None:
+def _account(
+    inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, Place], ended: set[Record]
+) -> None:
     """Every job of the backup is accounted for, and the operator was told the truth."""
     loss = repair.loss
     before = {
@@ -208,10 +210,15 @@ def _account(inv: Invariants, repair: Repair, state: State, found: Mapping[bytes
     if told != len(dropped):
         raise Violation(f"a restore says that it dropped {told} jobs of the backup; it was {len(dropped)}")
     dead = {key for key in kept if found[key].state == FAILED}
-    fresh = {
-        key for key in dead if before[key].state != FAILED
-    }  # the others may have been redriven, and failed anew
-    if not len(fresh) <= loss.buried + loss.spent <= len(dead):
+    anew = {  # some of them may have been dead before, and redriven since
+        key
+        for key, run, how in ended
+        if key in dead and how == FAILED and run >= before[key].job.run + (before[key].state != PROCESSING)
+    }
+    fresh = {key for key in dead if before[key].state != FAILED}
+    if stale := fresh - anew:
+        raise Violation(f"{len(stale)} jobs are dead letters after a restore, and were redriven before it")
+    if not len(fresh) <= loss.buried + loss.spent <= len(anew):
         raise Violation(f"a restore says that it buried {loss.buried + loss.spent} jobs; it was {len(fresh)}")
     stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:

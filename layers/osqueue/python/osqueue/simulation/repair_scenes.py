@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..archive import ROOT as ARCHIVE
@@ -20,9 +21,12 @@ from ..core.ops import (
     Fail,
     Failure,
     New,
+    Redrive,
     Sweep,
 )
 from ..core.state import waiting
+from ..errors import OsqueueError
+from ..garbage import FINISHED
 from ..staging import Bulk, Stage
 from ..stores.base import Delete, Put
 from . import secrecy
@@ -40,6 +44,19 @@ def segment_staged(effect: Effect) -> bool:
 def request_announced(effect: Effect) -> bool:
     """A request is about to be announced."""
     return isinstance(effect, Put) and effect.key.startswith(announced(ROOT))
+
+
+def tables_deleted(effect: Effect) -> bool:
+    """Tables are about to be deleted."""
+    return isinstance(effect, Delete) and effect.keys[0].startswith(f"{ROOT}{FINISHED}")
+
+
+def endured(call: Flow[Any]) -> Flow[Any]:
+    """A call, or the error that it ends with."""
+    try:
+        return (yield from call)
+    except OsqueueError as error:
+        return error
 
 
 def _surgeon(stage: Play, actor: Actor) -> Surgeon:
@@ -159,6 +176,87 @@ def purged_after_it_was_archived(stage: Play) -> Any:
     return worker.run(_surgeon(stage, worker).erase(job.key))
 
 
+def leased_in_its_copy(stage: Play) -> Any:
+    """A job is being worked on in the copy that a head is restored from."""
+    (worker,) = map(stage.actor, ("worker",))
+    worker.fill("")
+    worker.run(worker.commit(Claim(1, "w", 600_000)))
+    surgeon = _surgeon(stage, worker)
+    surgeon.copy()
+    surgeon.damage()
+    worker.run(surgeon.mend())
+    return [place.state for place in stage.invariants.found.values()]
+
+
+def restored_twice(stage: Play) -> Any:
+    """A restored head is lost at once, and restored from the same copy."""
+    (other,) = map(stage.actor, ("other",))
+    other.fill("")
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    for _ in range(2):
+        surgeon.damage()
+        other.run(surgeon.mend())
+        stage.later(5.0)
+    return len(stage.invariants.found)
+
+
+def failed_before_its_copy(stage: Play, *, redriven: bool) -> Any:
+    """A job failed for good before the copy, and perhaps waits again in it; the archive gets its failure later."""
+    (worker,) = map(stage.actor, ("worker",))
+    (job,) = worker.client.jobs(1, delayed=False)
+    worker.run(worker.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
+    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(Fail((Failure(job.key, lease.token, "no luck"),))))
+    if redriven:
+        worker.run(worker.commit(Redrive(1, 1)))
+    surgeon = _surgeon(stage, worker)
+    surgeon.copy()
+    worker.run(worker.reap())
+    surgeon.damage()
+    worker.run(surgeon.mend())
+    return stage.invariants.found[job.key].state
+
+
+def merged_in_a_former_life(stage: Play) -> Any:
+    """A reaper stands still before it deletes tables that it has merged, until a head is back that refers to them."""
+    reaper, other = map(stage.actor, ("reaper", "other"))
+    for _ in range(3):
+        other.fill("")
+        other.work()
+        other.run(other.commit(Sweep(flush=True)))
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    reaper.stop_at(endured(reaper.reap()), tables_deleted)
+    other.run(surgeon.restore(force=True, wished=surgeon.copies()[0]))
+    reaper.go_on()
+    return sum(len(leaf.rows) for leaf in stage.invariants.leaves)
+
+
+def collected_since_its_copy(stage: Play) -> Any:
+    """A head is put back to a copy that was kept elsewhere; a payload was collected since, and no archive is left."""
+    (other,) = map(stage.actor, ("other",))
+    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    jobs = other.run(other.client.staged(other.client.jobs(1, delayed=False)))
+    other.run(other.commit(Enqueue(tuple(jobs))))
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    (copy,) = surgeon.copies()
+    data = stage.truth.read(copy) or b""
+    stage.truth.perform(Delete((copy,)))
+    other.work()
+    for turn in range(20):
+        stage.later(30.0)
+        other.run(other.commit(Configure(backoff_base_ms=10 + turn)))
+        other.run(other.reap())
+        stage.truth.perform(Delete(tuple(surgeon.copies())))
+    assert not stage.truth.keys(f"{ROOT}bodies/")
+    stage.truth.perform(Delete(tuple(stage.truth.keys(ARCHIVE))))
+    stage.truth.perform(Put(copy, data))
+    other.run(surgeon.restore(force=True, wished=copy))
+    return len(stage.invariants.found)
+
+
 def _amended(actor: Actor) -> bytes:
     """A waiting job whose result is to live for another time."""
     (job,) = actor.client.jobs(1, delayed=False)
@@ -210,6 +308,12 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "changed as it leaves": changed_as_it_leaves,
     "purged beside another": purged_beside_another,
     "moved while it is purged": moved_while_it_is_purged,
+    "leased in its copy": leased_in_its_copy,
+    "restored twice": restored_twice,
+    "failed before its copy": partial(failed_before_its_copy, redriven=False),
+    "redriven before its copy": partial(failed_before_its_copy, redriven=True),
+    "merged in a former life": merged_in_a_former_life,
+    "collected since its copy": collected_since_its_copy,
     "failed with another life": failed_with_another_life,
     "purged with another life": purged_with_another_life,
     "purged after it was archived": purged_after_it_was_archived,

@@ -14,6 +14,7 @@ from ...commit.effects import Flow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
 from ...core import erase, reduce, settle
+from ...core import restore as core_restore
 from ...core.draft import Draft
 from ...core.ops import Request
 from ...core.restore import Restored, Sieve
@@ -84,6 +85,30 @@ def results_unlooked_for() -> AbstractContextManager[None]:
     return patched((restoration.Restorer, "_intact", lambda self, rows, since: list(rows)))
 
 
+def failures_of_any_run() -> AbstractContextManager[None]:
+    """A job is a dead letter by the record of a failure that it had when it was copied."""
+    real = Sieve._ended
+
+    def ended(self: Any, job: Job, *, leased: bool) -> bool:
+        return real(self, job, leased=True)
+
+    return patched((Sieve, "_ended", ended))
+
+
+def payloads_unlooked_for() -> AbstractContextManager[None]:
+    """A restore takes every job as it is, whether or not its payload is still there."""
+    return patched((restoration, "names_in_head", lambda state: set()))
+
+
+def doomed_tables_kept() -> AbstractContextManager[None]:
+    """A restored head refers to tables that a reaper may be about to delete."""
+
+    def read(self: Any, known: Any, since: Any) -> Flow[None]:
+        yield from ()
+
+    return patched((restoration.Restorer, "_read_doomed", read))
+
+
 # ── One life and the next ────────────────────────────────────────────────────
 def one_epoch() -> AbstractContextManager[None]:
     """Nobody asks to which life of a shard a request belongs."""
@@ -124,6 +149,26 @@ def runs_begin_again() -> AbstractContextManager[None]:
 def numbers_begin_again() -> AbstractContextManager[None]:
     """A new life counts on from what is known of the old one."""
     return patched((restoration, "seq_after", max))
+
+
+def former_restores_unknown() -> AbstractContextManager[None]:
+    """A restore does not look for the numbers that others began with."""
+
+    def marks(self: Any) -> Flow[list[int]]:
+        yield from ()
+        return []
+
+    return patched((restoration.Restorer, "_marks", marks))
+
+
+def leases_live_on() -> AbstractContextManager[None]:
+    """A lease of the copy ends in its own time."""
+    real = core_restore._sifted
+
+    def sifted(old: State, *rest: Any) -> State:
+        return replace(real(old, *rest), leases=old.leases)
+
+    return patched((core_restore, "_sifted", sifted))
 
 
 def restored_over_anything() -> AbstractContextManager[None]:
@@ -186,6 +231,29 @@ CONTROLS = (
     ),
     Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
     Control("results are looked for", results_unlooked_for, (RUNS("invariant 8: bodies"),)),
+    Control(
+        "runs that failed",
+        failures_of_any_run,
+        (in_repair("failed before its copy", "says that it buried"),),
+    ),
+    Control(
+        "payloads are looked for",
+        payloads_unlooked_for,
+        (in_repair("collected since its copy", "invariant 8"),),
+    ),
+    Control(
+        "tables about to be deleted",
+        doomed_tables_kept,
+        (in_repair("merged in a former life", "invariant 8"),),
+    ),
+    Control(
+        "leases end with a life", leases_live_on, (in_repair("leased in its copy", "outlived its life"),)
+    ),
+    Control(
+        "numbers of former restores",
+        former_restores_unknown,
+        (in_repair("restored twice", "counts from a number"),),
+    ),
     Control("epoch", one_epoch, (in_repair("announced in a former life", "applied twice"),)),
     Control(
         "gc_floor of a new life", old_gc_floor, (in_repair("collected in a former life", "invariant 8"),)
