@@ -70,3 +70,13 @@ def test_a_restored_head_needs_no_table_that_a_reaper_of_the_old_life_deletes() 
 
 def test_a_job_whose_payload_was_collected_is_not_restored() -> None:
     assert mended(REPAIR_SCENES["collected since its copy"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("scene", "again"),
+    [("vectors lost", 0), ("vectors lost, and the rows gone", 3), ("vectors lost of a copy", 0)],
+)
+def test_of_jobs_whose_vector_is_lost_those_run_again_of_which_nothing_else_tells(
+    scene: str, again: int
+) -> None:
+    assert mended(REPAIR_SCENES[scene]) == again

@@ -127,6 +127,9 @@ class Invariants:
         self.purged = self.stories.purged  # jobs that somebody purges, or has purged
         self.erased: set[bytes] = set()  # jobs of which a purge said that they are gone
         self.adrift: set[bytes] = set()  # jobs of which no row tells any more where contents of theirs lie
+        self.unmarked: set[bytes] = (
+            set()
+        )  # cancelled jobs whose deletion vectors were lost: they may run again
         self.lost_jobs: set[bytes] = set()  # that no backup knew when a head was restored
         self.runs: set[tuple[bytes, int]] = set()  # every job and run ever granted
         truth.watchers.append(self.watch)

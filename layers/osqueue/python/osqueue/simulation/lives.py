@@ -151,7 +151,7 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
         runs = {attempt.run for attempt in place.job.history}
         if place.state == FAILED and not any((key, run, FAILED) in ended for run in runs):
             raise Violation(f"{key.hex()} is a dead letter after a restore, and never failed")
-        if not place.state.startswith(FINISHED) and key in over:
+        if not place.state.startswith(FINISHED) and key in over - inv.unmarked:
             raise Violation(f"{key.hex()} runs again after a restore; the archive tells that it is over")
     _account(inv, repair, state, found, ended)
     owed = unwritten(leaves) | {record_of(row) for row in state.finished if wants_record(row)}
@@ -207,7 +207,11 @@ def _account(
     if unjust := dropped - over - inv.purged - set(found):
         raise Violation(f"{len(unjust)} jobs of the backup that were not over are lost with a restore")
     told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled
-    if told != len(dropped):
+    alive = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
+    revived = alive & inv.unmarked - before.keys()
+    if len(revived) > loss.unmarked:
+        raise Violation(f"{len(revived)} cancelled jobs wait again; a restore says at most {loss.unmarked}")
+    if not len(dropped) <= told <= len(dropped) + loss.unmarked:
         raise Violation(f"a restore says that it dropped {told} jobs of the backup; it was {len(dropped)}")
     dead = {key for key in kept if found[key].state == FAILED}
     anew = {  # some of them may have been dead before, and redriven since
@@ -223,5 +227,5 @@ def _account(
     stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:
         raise Violation(f"a restore says that {loss.stalled} jobs stalled; it was {stalled}")
-    if live(state) != len(kept):
-        raise Violation(f"a restore says that {live(state)} jobs live; it is {len(kept)}")
+    if live(state) != len(kept) + len(revived):
+        raise Violation(f"a restore says that {live(state)} jobs live; it is {len(kept) + len(revived)}")

@@ -24,16 +24,19 @@ from ..core.ops import (
     Redrive,
     Sweep,
 )
-from ..core.state import waiting
+from ..core.state import QUEUED, waiting
 from ..errors import OsqueueError
 from ..garbage import FINISHED
 from ..staging import Bulk, Stage
 from ..stores.base import Delete, Put
 from . import secrecy
+from .ledger import Violation
 from .lives import watched_repairs
-from .scenes import ROOT, Actor, Play, head_swap, play
+from .scenes import ROOT, Actor, Play, cancelled, head_swap, play
+from .scenes import waiting as waiting_jobs
 from .secrecy import secret_of
 from .surgeon import Surgeon
+from .tight import limited
 
 
 def segment_staged(effect: Effect) -> bool:
@@ -257,6 +260,36 @@ def collected_since_its_copy(stage: Play) -> Any:
     return len(stage.invariants.found)
 
 
+def vectors_lost(stage: Play, *, shelved: bool, copied: bool = False) -> Any:
+    """Jobs were cancelled in a segment, and its deletion vector is lost.
+
+    ``shelved``: the head tells of none of them any more. ``copied``: the vector was another one in the copy.
+    """
+    (other,) = map(stage.actor, ("other",))
+    surgeon = _surgeon(stage, other)
+    with limited({"TAIL_BYTES_MAX": 2_000}):
+        keys = waiting_jobs(other, 40)
+        cancelled(other, *keys[:3])
+        other.run(other.client.rewrite())
+        if shelved:
+            other.run(other.commit(Sweep(flush=True)))
+        state = stage.invariants.state
+        if copied:
+            surgeon.copy()
+            cancelled(other, keys[3])
+            other.run(other.client.rewrite())
+            other.run(other.commit(Sweep(flush=True)))
+        assert surgeon.lose_vectors(state)
+        other.run(surgeon.restore(force=True, wished=surgeon.copies()[0] if copied else HEAD))
+    found = stage.invariants.found
+    again = sum(key in found and found[key].state == QUEUED for key in keys[:3])
+    if again and (copied or not shelved):
+        raise Violation(
+            f"{again} jobs run again after a restore, of which it could know that they were cancelled"
+        )
+    return again
+
+
 def _amended(actor: Actor) -> bytes:
     """A waiting job whose result is to live for another time."""
     (job,) = actor.client.jobs(1, delayed=False)
@@ -314,6 +347,9 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "redriven before its copy": partial(failed_before_its_copy, redriven=True),
     "merged in a former life": merged_in_a_former_life,
     "collected since its copy": collected_since_its_copy,
+    "vectors lost": partial(vectors_lost, shelved=False),
+    "vectors lost, and the rows gone": partial(vectors_lost, shelved=True),
+    "vectors lost of a copy": partial(vectors_lost, shelved=True, copied=True),
     "failed with another life": failed_with_another_life,
     "purged with another life": purged_with_another_life,
     "purged after it was archived": purged_after_it_was_archived,

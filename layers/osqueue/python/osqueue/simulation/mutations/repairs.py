@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup, doctor, restoration
+from ... import backup, doctor, restoration, salvage
 from ...commit import announcements, protocol
 from ...commit.effects import Flow
 from ...commit.verdict import Verdict
@@ -107,6 +107,25 @@ def doomed_tables_kept() -> AbstractContextManager[None]:
         yield from ()
 
     return patched((restoration.Restorer, "_read_doomed", read))
+
+
+def cancelled_rows_unread() -> AbstractContextManager[None]:
+    """Where a vector is lost, the copy's own rows do not tell which jobs were cancelled."""
+    real = Sieve.unmarked
+
+    def unmarked(self: Any, span: Any, jobs: Any, marked: Any, copy: State) -> list[Job]:
+        return real(self, span, jobs, marked, replace(copy, finished=()))
+
+    return patched((Sieve, "unmarked", unmarked))
+
+
+def later_vectors_unread() -> AbstractContextManager[None]:
+    """Nor does a later vector, which the replaced head names."""
+
+    def marked(*args: Any) -> Flow[None]:
+        yield from ()
+
+    return patched((salvage, "_marked", marked))
 
 
 # ── One life and the next ────────────────────────────────────────────────────
@@ -246,6 +265,8 @@ CONTROLS = (
         doomed_tables_kept,
         (in_repair("merged in a former life", "invariant 8"),),
     ),
+    Control("rows of cancelled jobs", cancelled_rows_unread, (in_repair("vectors lost", "in two places"),)),
+    Control("later vectors", later_vectors_unread, (in_repair("vectors lost of a copy", "it could know"),)),
     Control(
         "leases end with a life", leases_live_on, (in_repair("leased in its copy", "outlived its life"),)
     ),

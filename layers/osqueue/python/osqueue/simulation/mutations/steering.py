@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import limits, shelving
-from ...core import steer
+from ...core import deletions, steer
 from ...core.draft import Draft
 from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
 from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
@@ -90,10 +90,9 @@ def echoes_count(name: str) -> AbstractContextManager[None]:
 
 def failing_ones_settled_unseen() -> AbstractContextManager[None]:
     """What is left of a segment counts the failing jobs that were taken out of it."""
-    real = steer.thinned
 
     def thinned(span: Span, keys: Any, failing: int, vector: Any) -> Span | None:
-        return real(span, keys, 0, vector)
+        return deletions.thinned(span, keys, 0, vector)
 
     return patched((steer, "thinned", thinned))
 
