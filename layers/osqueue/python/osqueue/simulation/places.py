@@ -47,6 +47,7 @@ class Library:
         self._read = read
         self._segments: dict[tuple[str, int, int, str], tuple[Job, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
+        self.broken: set[str] = set()  # what nobody else can read
 
     def past(self) -> Library:
         """For a head of the past, all of whose segments were read when it was new: some may be collected."""

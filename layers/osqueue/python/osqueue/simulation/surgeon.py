@@ -120,6 +120,7 @@ class Surgeon:
         for span in spans:
             assert span.vector is not None
             self.inv.unmarked |= self.inv.library.taken_out(span)
+            self.inv.library.broken.add(span.vector.name)
             self.truth.damaged.add(self.inv.root + span.vector.name)
             self.note("vectors damaged")
         return bool(spans)
