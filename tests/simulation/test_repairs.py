@@ -80,3 +80,11 @@ def test_of_jobs_whose_vector_is_lost_those_run_again_of_which_nothing_else_tell
     scene: str, again: int
 ) -> None:
     assert mended(REPAIR_SCENES[scene]) == again
+
+
+def test_a_restored_head_needs_no_table_that_a_collector_of_the_old_life_deletes() -> None:
+    assert mended(REPAIR_SCENES["collected by the former life"]) == 3
+
+
+def test_the_archive_gets_no_second_record_after_a_restore() -> None:
+    assert mended(REPAIR_SCENES["archived since its copy"]) == 5

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..archive import HOURS_REMEMBERED
 from ..archive import ROOT as ARCHIVE
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
@@ -25,18 +26,20 @@ from ..core.ops import (
     Sweep,
 )
 from ..core.state import QUEUED, waiting
-from ..errors import OsqueueError
 from ..garbage import FINISHED
 from ..staging import Bulk, Stage
 from ..stores.base import Delete, Put
 from . import secrecy
+from .id_scenes import endured
 from .ledger import Violation
 from .lives import watched_repairs
 from .scenes import ROOT, Actor, Play, cancelled, head_swap, play
 from .scenes import waiting as waiting_jobs
 from .secrecy import secret_of
+from .steer_scenes import archive_tells_all
 from .surgeon import Surgeon
 from .tight import limited
+from .upkeep_scenes import age, collect
 
 
 def segment_staged(effect: Effect) -> bool:
@@ -52,14 +55,6 @@ def request_announced(effect: Effect) -> bool:
 def tables_deleted(effect: Effect) -> bool:
     """Tables are about to be deleted."""
     return isinstance(effect, Delete) and effect.keys[0].startswith(f"{ROOT}{FINISHED}")
-
-
-def endured(call: Flow[Any]) -> Flow[Any]:
-    """A call, or the error that it ends with."""
-    try:
-        return (yield from call)
-    except OsqueueError as error:
-        return error
 
 
 def _surgeon(stage: Play, actor: Actor) -> Surgeon:
@@ -236,6 +231,44 @@ def merged_in_a_former_life(stage: Play) -> Any:
     return sum(len(leaf.rows) for leaf in stage.invariants.leaves)
 
 
+def collected_by_the_former_life(stage: Play) -> Any:
+    """A collector stands still before it deletes a table that nobody needs, until a head is restored."""
+    dying, collector, other = map(stage.actor, ("dying", "collector", "other"))
+    for _ in range(3):
+        other.fill("")
+        other.work()
+        other.run(other.commit(Sweep(flush=True)))
+    dying.stop_at(dying.reap(), tables_deleted)
+    age(stage, other)
+    collector.stop_at(endured(collect(collector)), tables_deleted)
+    assert collector.pending is not None
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    other.run(surgeon.restore(force=True, wished=surgeon.copies()[-1]))
+    collector.go_on()
+    return sum(len(leaf.rows) for leaf in stage.invariants.leaves)
+
+
+def archived_since_its_copy(stage: Play) -> Any:
+    """The archive has got a record since the copy, of which the head still told; it gets no second one much later."""
+    (other,) = map(stage.actor, ("other",))
+    other.fill("")
+    other.work()
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    (copy,) = surgeon.copies()
+    other.run(other.reap())
+    for _ in range(HOURS_REMEMBERED + 1):
+        stage.later(3_600.0)
+        other.fill("")
+        other.work()
+        other.run(other.reap())
+    other.run(surgeon.restore(force=True, wished=copy))
+    last = stage.actor("last")
+    last.run(last.reap())
+    return archive_tells_all(stage)
+
+
 def collected_since_its_copy(stage: Play) -> Any:
     """A head is put back to a copy that was kept elsewhere; a payload was collected since, and no archive is left."""
     (other,) = map(stage.actor, ("other",))
@@ -346,6 +379,8 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "failed before its copy": partial(failed_before_its_copy, redriven=False),
     "redriven before its copy": partial(failed_before_its_copy, redriven=True),
     "merged in a former life": merged_in_a_former_life,
+    "collected by the former life": collected_by_the_former_life,
+    "archived since its copy": archived_since_its_copy,
     "collected since its copy": collected_since_its_copy,
     "vectors lost": partial(vectors_lost, shelved=False),
     "vectors lost, and the rows gone": partial(vectors_lost, shelved=True),

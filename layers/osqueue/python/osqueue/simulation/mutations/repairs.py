@@ -17,7 +17,7 @@ from ...core import erase, reduce, settle
 from ...core import restore as core_restore
 from ...core.draft import Draft
 from ...core.ops import Request
-from ...core.restore import Restored, Sieve
+from ...core.restore import Evidence, Restored, Sieve
 from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
@@ -126,6 +126,26 @@ def later_vectors_unread() -> AbstractContextManager[None]:
         yield from ()
 
     return patched((salvage, "_marked", marked))
+
+
+def tables_of_any_age() -> AbstractContextManager[None]:
+    """A restore takes up a table that the copy does not name, however old it is."""
+    real = restoration._Since
+
+    def since(begin_ms: int, floor: int, *rest: Any) -> Any:
+        return real(begin_ms, 0, *rest)
+
+    return patched((restoration, "_Since", since))
+
+
+def told_to_the_archive_again() -> AbstractContextManager[None]:
+    """The finished jobs of a copy go to the archive, whether or not it has got them since."""
+    real = core_restore._finished
+
+    def finished(rows: Any, evidence: Evidence) -> list[Finished]:
+        return real(rows, replace(evidence, archived=frozenset()))
+
+    return patched((core_restore, "_finished", finished))
 
 
 # ── One life and the next ────────────────────────────────────────────────────
@@ -264,6 +284,16 @@ CONTROLS = (
         "tables about to be deleted",
         doomed_tables_kept,
         (in_repair("merged in a former life", "invariant 8"),),
+    ),
+    Control(
+        "tables that may be collected",
+        tables_of_any_age,
+        (in_repair("collected by the former life", "invariant 8"),),
+    ),
+    Control(
+        "records that the archive has got",
+        told_to_the_archive_again,
+        (in_repair("archived since its copy", "the archive tells"),),
     ),
     Control("rows of cancelled jobs", cancelled_rows_unread, (in_repair("vectors lost", "in two places"),)),
     Control("later vectors", later_vectors_unread, (in_repair("vectors lost of a copy", "it could know"),)),
