@@ -79,3 +79,12 @@ def test_the_number_of_shards_never_goes_back() -> None:
 
 def test_the_collectors_floor_never_goes_back() -> None:
     assert play(SCENES["collected by two"])
+
+
+def test_a_failing_job_that_is_cancelled_in_its_segment_is_counted_once() -> None:
+    before, after = play(SCENES["cancelled as it fails"])
+    assert before == after == 11
+
+
+def test_a_redrive_misses_no_letter_though_others_let_them_go_round() -> None:
+    assert play(SCENES["redriven by two"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.deletions import NONE, decode_vector
 from ..core.state import (
@@ -47,6 +48,7 @@ class Library:
         self._read = read
         self._segments: dict[tuple[str, int, int, str], tuple[Job, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
+        self.broken: set[str] = set()  # what nobody else can read
 
     def past(self) -> Library:
         """For a head of the past, all of whose segments were read when it was new: some may be collected."""
@@ -73,6 +75,11 @@ class Library:
             deleted = decode_vector(self._bytes(vector), vector) if vector else NONE
             self._segments[place] = tuple(remaining(span, self._bytes(span.name)[span.offset :], deleted))
         return self._segments[place]
+
+    def taken_out(self, span: Span) -> set[bytes]:
+        """The keys of the jobs that a segment's vector tells of, from the span's place on."""
+        left = {job.key for job in self.jobs(span)}
+        return {job.key for job in self._whole(replace(span, vector=None))} - left
 
     def _children(self, span: Span) -> tuple[Job, ...]:
         if span.name not in self._indexes:

@@ -9,7 +9,9 @@ from typing import Any
 from .. import archive, tombstones
 from ..commit.effects import Flow
 from ..core.history import decode_part
-from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Redrive, Sweep
+from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, Fail, Failure, New, Redrive, Sweep
+from ..core.state import FAILED, FAILING
+from ..listing import count_states
 from ..staging import Stage
 from .id_scenes import bury_in_segment, entry_of, fill
 from .ledger import Violation
@@ -180,6 +182,20 @@ def prolonged_once_redriven(stage: Play) -> Any:
     return other.run(lives(other, "a", LONG_SECONDS))
 
 
+def cancelled_as_it_fails(stage: Play) -> Any:
+    """Jobs that failed wait for their next attempts in a segment; one of them is cancelled there, and settled."""
+    other = stage.actor("other")
+    for at in range(12):
+        other.run(other.commit(Enqueue((New(at.to_bytes(16, "big"), b"x" * 40),))))
+        (lease,) = claim(other)
+        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 600_000),))))
+    key = segmented(other)[0]
+    cancelled(other, key)
+    said = count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
+    other.run(other.client.rewrite())
+    return said, count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
+
+
 # ── Results ──────────────────────────────────────────────────────────────────
 def prolonged_too_late(stage: Play, *, shelved: bool) -> Any:
     """A result is about to live longer, when it expires."""
@@ -243,12 +259,32 @@ def cancelled_at_once(stage: Play) -> Any:
     other.run(other.commit(Redrive(1, 1)))
     other.run(cancel(other, "a"))
     other.run(other.reap())
+    return archive_tells_all(stage)
+
+
+def archive_tells_all(stage: Play) -> int:
+    """How many ends the archive tells, whoever reads it; as many as there were."""
     seen, found = archive.Seen(), 0
     for name in stage.truth.keys(archive.ROOT):
         found += len(list(seen.fresh(name, decode_part(stage.truth.read(name) or b"", name))))
     if found != stage.invariants.ended.total():
         raise Violation(f"invariant 10: of {stage.invariants.ended.total()} ends the archive tells {found}")
     return found
+
+
+def redriven_by_two(stage: Play) -> Any:
+    """Letters of one kind are about to be redriven, as they were read, when somebody else lets others go round."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    for kind in ("", "", "mail", "", "mail"):
+        other.fill(kind)
+        fail(other)
+    slow.stop_at(slow.client.run(slow.flows.redrive(kinds=["mail"], rate=1.0)), head_swap)
+    other.run(other.commit(Redrive(4, 4, ("none",))))
+    moved = slow.go_on()
+    left = [place.job for place in stage.invariants.found.values() if place.state == FAILED]
+    if any(job.kind == "mail" for job in left):
+        raise Violation("a redrive went past a dead letter that matches")
+    return moved
 
 
 def shards_by_two(stage: Play) -> Any:
@@ -293,6 +329,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "shortened": partial(shortened, twice=False),
     "shortened twice": partial(shortened, twice=True),
     "many lives": many_lives,
+    "cancelled as it fails": cancelled_as_it_fails,
+    "redriven by two": redriven_by_two,
     "cancelled at once": cancelled_at_once,
     "shards by two": shards_by_two,
     "collected by two": collected_by_two,
