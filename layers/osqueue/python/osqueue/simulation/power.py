@@ -30,6 +30,7 @@ from .. import Queue
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.wire import decode_head
+from ..election import Election
 from ..errors import OsqueueError
 from ..inventory import walk
 from ..lease import LeaseBase
@@ -333,6 +334,11 @@ class Process:
             known = self.run.ids.setdefault(name, done.job_id)
             if known != done.job_id:
                 self.run._fail(Violation(f"{name} was promised to be {known}, and became {done.job_id}"))
+
+    def stand(self) -> None:
+        """Take one step in an election."""
+        election = Election(self.store, QUEUE, "somebody", machine=self.machine)
+        self.call("campaign", election.campaign)
 
     def work(self) -> None:
         """Claim, and complete most of it."""
