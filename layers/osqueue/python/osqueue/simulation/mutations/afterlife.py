@@ -148,7 +148,7 @@ def tables_born_too_early() -> AbstractContextManager[None]:
     return patched((Reaper, "_stage", stage))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "newer pointers",
         no_look_at_newer_pointers,

@@ -132,7 +132,7 @@ def sums_as_they_were() -> AbstractContextManager[None]:
     return patched((steer, "thinned", thinned))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
     ),

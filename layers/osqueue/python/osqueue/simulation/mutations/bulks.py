@@ -121,7 +121,7 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
     return patched((batches, "KEPT_MS", 0))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "batches decided once",
         decided_again,

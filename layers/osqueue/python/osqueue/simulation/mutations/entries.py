@@ -148,7 +148,7 @@ def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     return patched((reduce, "seen_before", seen_before))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "unreadable objects when ids are swept",
         unreadable_counts_as_nowhere,

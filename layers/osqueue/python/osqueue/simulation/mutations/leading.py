@@ -104,7 +104,7 @@ def _seen(words: str) -> tuple[Sighting, ...]:
     return (in_runs("election", words, seeds=RUNS),)
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("a record's condition", no_condition, _seen("without a condition")),
     Control("a margin for slow clocks", no_margin, _seen("two lead at once")),
     Control("counted from before the beat", counted_from_the_answer, _seen("after term|two lead")),

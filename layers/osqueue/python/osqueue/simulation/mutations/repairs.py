@@ -172,7 +172,7 @@ def moved_contents() -> AbstractContextManager[None]:
     return patched((erase, "_bodies", lambda draft, keys: iter(())))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "a failure is not shelved with itself",
         echoes_at_once,

@@ -136,7 +136,7 @@ def _aged(op: type[Op]) -> Mutation:
     return partial(of_any_age, op)
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("age of payloads", _aged(Enqueue), (in_scene("enqueued after the collector", "invariant 8"),)),
     Control(
         "age of results",
