@@ -139,7 +139,7 @@ class Shelving:
         now = yield from self.clock(shard, state)
         seen = set(self.aside)
         for _ in range(STEPS_MAX):
-            old = (each for each in state.tables if each.archived and min(each.half_ms, each.until_ms) <= now)
+            old = (each for each in state.tables if _is_old(each, now))
             table = next((each for each in old if each.name not in seen), None)
             if table is None:
                 break
@@ -344,6 +344,11 @@ def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]
     except (Damaged, NewerFormat, NotFound) as error:
         raise _Broken(table, error) from error
     return [each.name for each in below], runs
+
+
+def _is_old(table: Table, now: int) -> bool:
+    """Has much of it not to be remembered any more? The archive comes first."""
+    return table.archived and min(table.half_ms, table.until_ms) <= now
 
 
 def _covers(table: Table, named: dict[bytes, Finished]) -> bool:

@@ -7,13 +7,23 @@ from functools import partial
 from typing import Any
 
 from .. import ids, limits
-from ..commit.effects import Effect, Flow
+from ..commit.effects import Effect
 from ..commit.writer import CLOCK
 from ..core.ops import Configure, Enqueue, New, Sweep
-from ..errors import OsqueueError, Unavailable
+from ..errors import Unavailable
 from ..stores.base import Failed, Put
-from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, head_swap, id_freed, id_taken, segmented
-from .upkeep_scenes import PATIENCE_SECONDS, id_changed
+from .scenes import (
+    FORGOTTEN_SECONDS,
+    QUEUE,
+    ROOT,
+    Actor,
+    Play,
+    head_swap,
+    id_freed,
+    id_taken,
+    segmented,
+)
+from .upkeep_scenes import PATIENCE_SECONDS, endured, id_changed
 
 SWEPT_SECONDS = 2 * limits.EXPIRED_KNOWN_MS / 1000  # by then an entry is old enough to be swept
 BEFORE, BEHIND = 8, 8  # jobs in front of one that is to lie in a segment, and behind it
@@ -44,14 +54,6 @@ def bury_in_segment(stage: Play, caller: Actor, name: str) -> None:
     caller.run(caller.enqueue(name, "first"))
     fill(caller, BEHIND)
     assert entry_of(stage, name) in segmented(caller)
-
-
-def endured(call: Flow[Any]) -> Flow[Any]:
-    """A call, or the error that it ends with."""
-    try:
-        return (yield from call)
-    except OsqueueError as error:
-        return error
 
 
 def time_asked(effect: Effect) -> bool:
