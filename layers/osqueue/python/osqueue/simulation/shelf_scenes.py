@@ -8,15 +8,11 @@ from typing import Any
 
 from ..core.ops import Configure, Sweep
 from ..core.state import Table
-from ..errors import Unavailable
-from ..stores.base import Failed
-from .id_scenes import time_asked
+from .id_scenes import NO_ANSWER, time_asked
 from .ledger import Violation
 from .scenes import FORGOTTEN_SECONDS, ROOT, Actor, Play, head_read, head_swap, part_written
 from .tight import limited
 from .upkeep_scenes import endured, finish_large, table_read, table_written
-
-NO_ANSWER = Failed(Unavailable("no answer"))
 
 
 def tables_of(stage: Play) -> tuple[Table, ...]:
