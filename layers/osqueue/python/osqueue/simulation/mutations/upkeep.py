@@ -191,10 +191,12 @@ CONTROLS: tuple[Control, ...] = (
         ids_closed_whatever_they_stand_for,
         (in_scene("taken over as it is closed", "a second job was accepted"),),
     ),
-    Control("ids created once", ids_taken_from_others, (in_runs("names", "a second job was accepted"),)),
+    Control(
+        "ids created once", ids_taken_from_others, (in_scene("taken by two", "a second job was accepted"),)
+    ),
     Control(
         "ids replaced conditionally",
         ids_replaced_whatever_they_stand_for,
-        (in_runs("names", "a second job was accepted"),),
+        (in_scene("taken over by two", "a second job was accepted"),),
     ),
 )
