@@ -13,7 +13,16 @@ from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Outcome
 from ...errors import OsqueueError
-from .. import bulk_scenes, id_scenes, mend_scenes, scenes, shelf_scenes, steer_scenes, upkeep_scenes
+from .. import (
+    bulk_scenes,
+    id_scenes,
+    look_scenes,
+    mend_scenes,
+    scenes,
+    shelf_scenes,
+    steer_scenes,
+    upkeep_scenes,
+)
 from ..explore import SCENARIOS, explore
 from ..ledger import Violation
 from ..profile import PROFILES
@@ -27,6 +36,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **upkeep_scenes.SCENES,
     **id_scenes.SCENES,
     **mend_scenes.SCENES,
+    **look_scenes.SCENES,
     **bulk_scenes.SCENES,
     **shelf_scenes.SCENES,
     **steer_scenes.SCENES,
