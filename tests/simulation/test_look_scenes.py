@@ -34,6 +34,11 @@ def test_a_record_that_many_passes_wrote_is_told_once() -> None:
     assert play(SCENES["archived by many"]) == 5
 
 
+@pytest.mark.parametrize("when", ["read", "made"])
+def test_a_pass_that_stood_still_for_hours_repeats_nothing_in_the_archive(when: str) -> None:
+    assert play(SCENES[f"archived hours ago, when it was {when}"]) == 6
+
+
 @pytest.mark.parametrize(
     ("scene", "error"),
     [

@@ -194,6 +194,25 @@ def archived_by_many(stage: Play) -> Any:
     return other.run(history(other))
 
 
+def archived_hours_ago(stage: Play, *, read: bool) -> Any:
+    """A reaper stands still with records that another one archives, and comes back many hours later.
+
+    ``read``: it has only read them; else it is about to write their part.
+    """
+    slow, other = map(stage.actor, ("slow", "other"))
+    finish(other, "job", 12 * HOUR_SECONDS)
+    if read:
+        slow.stop_after(endured(slow.reap()), table_read(stage))
+    else:
+        slow.stop_at(endured(slow.reap()), part_written)
+    for at in range(2 + archive.HOURS_REMEMBERED):
+        finish(other, f"job {at}", 12 * HOUR_SECONDS)
+        other.run(other.reap())
+        stage.later(HOUR_SECONDS)
+    slow.go_on()
+    return other.run(history(other))
+
+
 def archive_out_of_reach(stage: Play, wish: Callable[[Effect], bool], replies: Iterable[Any]) -> Any:
     """The store fails while somebody reads the archive."""
     other = stage.actor("other")
@@ -223,6 +242,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "looked for where nobody can tell": looked_for_where_nobody_can_tell,
     "collected as a snapshot is read": collected_as_a_snapshot_is_read,
     "archived by many": archived_by_many,
+    "archived hours ago, when it was read": partial(archived_hours_ago, read=True),
+    "archived hours ago, when it was made": partial(archived_hours_ago, read=False),
     "parts out of reach": partial(
         archive_out_of_reach, wish=part_read, replies=[(NO_ANSWER,)] * archive.READ_TRIES
     ),

@@ -42,6 +42,11 @@ def parts_named_by_the_last_table() -> AbstractContextManager[None]:
     return patched((archive, "part_name", part_name))
 
 
+def archived_hours_after_others() -> AbstractContextManager[None]:
+    """A part is written, whether or not another pass has archived its tables meanwhile."""
+    return patched((Reaper, "_is_gone", lambda self, taken, state: False))
+
+
 def merged_before_they_are_archived() -> AbstractContextManager[None]:
     """Tables are merged, whether or not the archive has their rows."""
     real = tables.to_merge
@@ -208,6 +213,14 @@ CONTROLS: tuple[Control, ...] = (
         "parts named by all their tables",
         parts_named_by_the_last_table,
         (in_scene("part of fewer tables", "was written again"),),
+    ),
+    Control(
+        "archived by nobody else",
+        archived_hours_after_others,
+        (
+            in_scene("archived hours ago, when it was read", "more than once"),
+            in_scene("archived hours ago, when it was made", "more than once"),
+        ),
     ),
     Control(
         "archived before they are merged",
