@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from osqueue import Damaged, Unavailable
 from osqueue.simulation.scenes import play
 from osqueue.simulation.shelf_scenes import SCENES
 
@@ -37,3 +38,16 @@ def test_a_table_that_another_reaper_merged_away_is_no_trouble() -> None:
 )
 def test_a_result_that_another_lets_live_longer_keeps_its_id(scene: str) -> None:
     assert play(SCENES[scene]).status == "completed"
+
+
+def test_a_pass_tells_that_a_head_is_lost() -> None:
+    assert isinstance(play(SCENES["a head is lost"]), Unavailable)
+
+
+@pytest.mark.parametrize("scene", ["a table is damaged", "due, and damaged"])
+def test_a_pass_tells_what_cannot_be_read(scene: str) -> None:
+    assert isinstance(play(SCENES[scene]), Damaged)
+
+
+def test_a_pass_takes_announced_requests_along() -> None:
+    assert play(SCENES["announced, and reaped"])

@@ -6,11 +6,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..commit.writer import HEAD
 from ..core.ops import Configure, Sweep
 from ..core.state import Table
-from .id_scenes import NO_ANSWER, time_asked
+from ..errors import OsqueueError
+from ..stores.base import Delete
+from .id_scenes import NO_ANSWER, damage_segments, time_asked
 from .ledger import Violation
-from .scenes import FORGOTTEN_SECONDS, ROOT, Actor, Play, head_read, head_swap, part_written
+from .scenes import (
+    FORGOTTEN_SECONDS,
+    ROOT,
+    Actor,
+    Play,
+    head_read,
+    head_swap,
+    intent_written,
+    part_written,
+    waiting,
+)
 from .tight import limited
 from .upkeep_scenes import endured, finish_large, table_read, table_written
 
@@ -65,6 +78,56 @@ def part_of_fewer_tables(stage: Play) -> Any:
     archived = other.run(other.reap()).archived
     reaper.go_on()
     return archived
+
+
+# ── What a pass tells ────────────────────────────────────────────────────────
+def trouble(actor: Actor) -> OsqueueError:
+    """A pass that does not come to an end of its work, and tells why."""
+    told = actor.run(endured(actor.reap()))
+    if not isinstance(told, OsqueueError):
+        raise Violation(f"a pass met with trouble, and told {told}")
+    return told
+
+
+def head_is_lost(stage: Play) -> Any:
+    """The head is not there any more, and there is a backup of it."""
+    other = stage.actor("other")
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.reap())
+    stage.truth.perform(Delete((f"{ROOT}{HEAD}",)))
+    return trouble(other)
+
+
+def table_is_damaged(stage: Play) -> Any:
+    """A table cannot be read."""
+    other = stage.actor("other")
+    finish(other, "a")
+    damage(stage, *tables_of(stage))
+    return trouble(other)
+
+
+def due_and_damaged(stage: Play) -> Any:
+    """Delayed jobs are due, and their segment cannot be read."""
+    other = stage.actor("other")
+    waiting(other, 30, 600_000)
+    damage_segments(stage)
+    stage.later(1_200.0)
+    return trouble(other)
+
+
+def announced_and_reaped(stage: Play) -> Any:
+    """A writer announces its request and is gone, and nobody comes but a reaper."""
+    slow, quick = map(stage.actor, ("slow", "quick"))
+    quick.run(quick.commit(Configure(backoff_base_ms=7)))
+    slow.stop_at(slow.commit(Configure(paused=True)), head_swap)
+    quick.run(quick.commit(Configure(backoff_base_ms=8)))
+    slow.go_on(intent_written)
+    slow.go_on(lambda effect: True)
+    quick.run(quick.reap())
+    state = stage.invariants.state
+    if state is None or not state.settings.paused:
+        raise Violation("a pass has gone by, and left an announced request as it was")
+    return state.settings.paused
 
 
 # ── Exchanging ───────────────────────────────────────────────────────────────
@@ -148,6 +211,10 @@ def merged_with_an_older_row(stage: Play) -> Any:
 SCENES: dict[str, Callable[[Play], Any]] = {
     "parts refused": parts_refused,
     "part of fewer tables": part_of_fewer_tables,
+    "a head is lost": head_is_lost,
+    "a table is damaged": table_is_damaged,
+    "due, and damaged": due_and_damaged,
+    "announced, and reaped": announced_and_reaped,
     "written by two": written_by_two,
     "unreadable table": partial(unreadable, index=False, bytes_max=6_000),
     "unreadable index": partial(unreadable, index=True, bytes_max=6_000),
