@@ -120,6 +120,7 @@ class Invariants:
         self.over: Counter[bytes] = Counter()  # how often each job ended for good
         self.accepted: set[bytes] = set()  # the keys of all jobs that ever came in
         self.written: set[Record] = set()  # what parts tell of that were written in the hour of their folder
+        self.parts: dict[str, set[Record]] = {}  # what each part tells
         self.late = 0  # parts written in a later hour
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
@@ -173,11 +174,14 @@ class Invariants:
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:
-        """Invariant 10, first half: no part ever tells of what was not committed."""
+        """Invariant 10, first half: no part ever tells of what was not committed, or takes another's place."""
         on_time = key.startswith(hour_of(self.queue, self.truth.clock_ms()))
         self.late += not on_time
-        for each in decode_part(body, key):
-            record = (UUID(each.job_id).bytes, each.run, each.state)
+        records = {(UUID(each.job_id).bytes, each.run, each.state) for each in decode_part(body, key)}
+        before, self.parts[key] = self.parts.get(key, set()), records
+        if lost := {each for each in before - records if each[0] not in self.purged}:
+            raise Violation(f"invariant 10: {key} was written again, without {len(lost)} records")
+        for record in records:
             if record not in self.finished:
                 raise Violation(f"invariant 10: {key} archives {record[0].hex()}, which never {record[2]}")
             if on_time:

@@ -30,7 +30,6 @@ from ..garbage import FINISHED
 from ..staging import Bulk, Stage, wipe_refused
 from ..stores.base import Delete, Put, PutIfMatch
 from . import secrecy
-from .id_scenes import endured
 from .ledger import Violation
 from .lives import watched_repairs
 from .scenes import ROOT, Actor, Play, cancelled, head_swap, play
@@ -39,7 +38,7 @@ from .secrecy import secret_of
 from .steer_scenes import archive_tells_all
 from .surgeon import Surgeon
 from .tight import limited
-from .upkeep_scenes import age, collect
+from .upkeep_scenes import age, collect, endured
 
 
 def segment_staged(effect: Effect) -> bool:

@@ -175,7 +175,7 @@ def retries_that_are_over() -> AbstractContextManager[None]:
     return patched((steer, "thinned", thinned))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
     ),

@@ -311,7 +311,7 @@ def staged_under_common_names() -> AbstractContextManager[None]:
     return patched((Stage, "__init__", init))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "batches decided once",
         decided_again,

@@ -148,7 +148,7 @@ def _needed(name: str, remove: Mutation) -> Control:
     return Control(name, remove, (in_scene("collected as all is needed", "invariant 8"),))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     _needed("payloads in the head", partial(in_memory_ignored, "lanes")),
     _needed("results in the head", partial(in_memory_ignored, "finished")),
     _needed("segments of lanes", partial(pointers_ignored, _no_lanes)),

@@ -148,7 +148,7 @@ def remember_last_commit() -> AbstractContextManager[None]:
     return patched((settle, "settle", forget))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("etag", no_etag, (in_runs("rough", "invariant 1"),)),
     Control("session", no_session_check, (in_runs("rough", "invariant 2"),)),
     Control("nonce", no_nonce_check, (in_runs("rough", "was told"),)),

@@ -196,7 +196,7 @@ def jobs_of_copies_restored() -> AbstractContextManager[None]:
 
 BACK, LEGIBLE = "purged jobs came back", "was purged, and can be read"
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("purged since it was seen", rows_of_any_table, (in_repair("prolonged once purged", BACK),)),
     Control(
         "birth of what a purge writes anew",

@@ -262,7 +262,7 @@ def wiped_whatever_is_there() -> AbstractContextManager[None]:
     return patched((staging, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "a failure is not shelved with itself",
         echoes_at_once,

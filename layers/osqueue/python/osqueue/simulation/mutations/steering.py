@@ -236,7 +236,7 @@ def floor_set_back() -> AbstractContextManager[None]:
     return dispatched(RaiseGcFloor, raise_gc_floor)
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "places that were passed",
         evidence_of_a_passed_place,
