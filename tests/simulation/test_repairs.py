@@ -92,3 +92,7 @@ def test_a_restored_head_needs_no_table_that_a_collector_of_the_old_life_deletes
 
 def test_the_archive_gets_no_second_record_after_a_restore() -> None:
     assert mended(REPAIR_SCENES["archived since its copy"]) == 5
+
+
+def test_a_result_that_was_collected_since_its_copy_does_not_come_back() -> None:
+    assert mended(REPAIR_SCENES["results collected since"]) == 0

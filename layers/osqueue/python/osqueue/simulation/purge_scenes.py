@@ -24,13 +24,13 @@ from ..core.ops import (
 )
 from ..stores.base import Put, PutIfAbsent, PutIfMatch
 from . import secrecy
-from .id_scenes import endured, entry_of
+from .id_scenes import entry_of
 from .ledger import Violation
 from .repair_scenes import _surgeon, segment_staged
 from .scenes import QUEUE, ROOT, Actor, Play, Wish, head_swap, id_taken
 from .steer_scenes import LONG_SECONDS, SHORT_SECONDS, archive_tells_all, flush, lives
 from .tight import limited
-from .upkeep_scenes import age, collect
+from .upkeep_scenes import age, collect, endured
 
 
 def purge_noted(effect: Effect) -> bool:

@@ -38,7 +38,7 @@ from .secrecy import secret_of
 from .steer_scenes import archive_tells_all
 from .surgeon import Surgeon
 from .tight import limited
-from .upkeep_scenes import age, collect, endured
+from .upkeep_scenes import age, collect, endured, finish_large
 
 
 def segment_staged(effect: Effect) -> bool:
@@ -315,6 +315,26 @@ def collected_since_its_copy(stage: Play) -> Any:
     return len(stage.invariants.found)
 
 
+def results_collected_since(stage: Play) -> Any:
+    """A head is put back to a copy that was kept elsewhere; since then a result has outlived its time."""
+    (other,) = map(stage.actor, ("other",))
+    finish_large(other)
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    (copy,) = surgeon.copies()
+    data = stage.truth.read(copy) or b""
+    stage.truth.perform(Delete((copy,)))
+    for turn in range(20):
+        stage.later(600.0)
+        other.run(other.commit(Configure(backoff_base_ms=10 + turn)))
+        other.run(other.reap())
+        stage.truth.perform(Delete(tuple(surgeon.copies())))
+    assert not stage.truth.keys(f"{ROOT}bodies/")
+    stage.truth.perform(Put(copy, data))
+    other.run(surgeon.restore(force=True, wished=copy))
+    return len(stage.invariants.found)
+
+
 def vectors_lost(stage: Play, *, shelved: bool, copied: bool = False) -> Any:
     """Jobs were cancelled in a segment, and its deletion vector is lost.
 
@@ -405,6 +425,7 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "collected by the former life": collected_by_the_former_life,
     "archived since its copy": archived_since_its_copy,
     "collected since its copy": collected_since_its_copy,
+    "results collected since": results_collected_since,
     "vectors lost": partial(vectors_lost, shelved=False),
     "vectors lost, and the rows gone": partial(vectors_lost, shelved=True),
     "vectors lost of a copy": partial(vectors_lost, shelved=True, copied=True),

@@ -274,7 +274,9 @@ CONTROLS: tuple[Control, ...] = (
         (in_repair("changed as it leaves", "the commit that changed it"),),
     ),
     Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
-    Control("results are looked for", results_unlooked_for, (RUNS("invariant 8: bodies"),)),
+    Control(
+        "results are looked for", results_unlooked_for, (in_repair("results collected since", "invariant 8: bodies"),)
+    ),
     Control(
         "runs that failed",
         failures_of_any_run,

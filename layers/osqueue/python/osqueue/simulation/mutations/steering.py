@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import limits, shelving
-from ...core import deletions, steer
+from ...core import steer
 from ...core.draft import Draft
 from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
 from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
@@ -86,15 +86,6 @@ def echoes_count(name: str) -> AbstractContextManager[None]:
             return real(*args)
 
     return patched((steer, name, change))
-
-
-def failing_ones_settled_unseen() -> AbstractContextManager[None]:
-    """What is left of a segment counts the failing jobs that were taken out of it."""
-
-    def thinned(span: Span, keys: Any, failing: int, vector: Any) -> Span | None:
-        return deletions.thinned(span, keys, 0, vector)
-
-    return patched((steer, "thinned", thinned))
 
 
 def delayed_ones_cancelled_unseen() -> AbstractContextManager[None]:
@@ -308,11 +299,6 @@ CONTROLS: tuple[Control, ...] = (
         "forgetting unread is told",
         died_out_in_silence,
         (in_scene("repeated once forgotten", "accepted a second"),),
-    ),
-    Control(
-        "failing ones that are settled",
-        failing_ones_settled_unseen,
-        (in_scene("cancelled as it fails", "the head says"),),
     ),
     Control(
         "delayed ones that are cancelled",
