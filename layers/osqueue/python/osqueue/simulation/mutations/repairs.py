@@ -275,7 +275,9 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
     Control(
-        "results are looked for", results_unlooked_for, (in_repair("results collected since", "invariant 8: bodies"),)
+        "results are looked for",
+        results_unlooked_for,
+        (in_repair("results collected since", "invariant 8: bodies"),),
     ),
     Control(
         "runs that failed",
