@@ -42,3 +42,22 @@ def test_a_result_that_another_lets_live_longer_keeps_its_id_however_slow_a_reap
 
 def test_a_call_that_is_repeated_once_its_job_is_forgotten_has_to_look_again() -> None:
     assert play(SCENES["repeated once forgotten"]) == Code.RETRY
+
+
+def test_an_id_stays_with_its_new_job_when_an_old_one_is_forgotten() -> None:
+    assert play(SCENES["used again before it is forgotten"]).status == "duplicate"
+
+
+def test_a_job_is_remembered_while_the_store_does_not_tell_what_its_id_stands_for() -> None:
+    assert play(SCENES["not told as it is forgotten"]).status == "queued"
+
+
+def test_entries_are_kept_while_a_head_is_lost() -> None:
+    assert play(SCENES["swept without a head"])
+
+
+@pytest.mark.parametrize(
+    "scene", ["taken by two", "taken over by two", "perhaps taken", "perhaps taken over"]
+)
+def test_an_id_that_two_want_stands_for_one_job(scene: str) -> None:
+    assert play(SCENES[scene]).status == "duplicate"

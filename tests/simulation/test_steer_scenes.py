@@ -18,6 +18,19 @@ def test_a_job_that_was_cancelled_and_moved_to_a_vector_is_not_cancelled_again()
     assert not play(SCENES["cancelled once settled"])
 
 
+def test_a_job_whose_segment_became_part_of_an_index_is_not_settled_in_it() -> None:
+    assert play(SCENES["settled once folded"])
+
+
+def test_a_cancelled_retry_is_not_counted_any_more_once_it_is_settled() -> None:
+    ((count, failing),) = play(SCENES["settled before a retry"])
+    assert count == failing
+
+
+def test_an_index_that_is_written_anew_seems_no_older_than_what_it_tells_of() -> None:
+    assert play(SCENES["settled by a slow one"]).status == "duplicate"
+
+
 def test_the_result_of_a_job_that_is_over_by_now_gets_its_life_in_its_row() -> None:
     assert play(SCENES["prolonged once passed"])
 
@@ -66,3 +79,12 @@ def test_the_number_of_shards_never_goes_back() -> None:
 
 def test_the_collectors_floor_never_goes_back() -> None:
     assert play(SCENES["collected by two"])
+
+
+def test_a_failing_job_that_is_cancelled_in_its_segment_is_counted_once() -> None:
+    before, after = play(SCENES["cancelled as it fails"])
+    assert before == after == 11
+
+
+def test_a_redrive_misses_no_letter_though_others_let_them_go_round() -> None:
+    assert play(SCENES["redriven by two"]) == 2

@@ -209,22 +209,6 @@ def test_an_index_is_exchanged_only_as_it_was(small: None, shard: Any) -> None:
     assert shard.apply(slow)[0].code == Code.RETRY
 
 
-def test_an_index_that_lacks_more_than_it_says_is_refused(small: None, shard: Any) -> None:
-    for _ in range(40):
-        shard.enqueue(10)
-    index = next(span for span in lane(shard.state) if span.level)
-    cancel(shard, inside(shard, [index])[3])
-    (op,) = settle(shard)
-    assert op.replacement is not None
-    for wrong in (
-        Rewrite(op.span, None, op.dropped),
-        Rewrite(op.span, op.span, op.dropped),
-        Rewrite(op.span, op.replacement, ()),
-    ):
-        assert shard.apply(wrong)[0].code == Code.RETRY
-    assert shard.apply(op)[0].code == Code.OK
-
-
 def test_a_vector_staged_before_the_collectors_floor_is_refused(small: None, shard: Any) -> None:
     shard.enqueue(60)
     cancel(shard, inside(shard, lane(shard.state))[3])

@@ -15,7 +15,7 @@ from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Re
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.turns import SLICES, turn_of
-from tests.unit.clinic import Clinic
+from tests.unit.clinic import HEAD, Clinic
 from tests.unit.scene import HOUR, ROOT, done, head, names
 from tests.unit.stepping import LOST, Call, interleave, writes
 
@@ -286,7 +286,7 @@ def test_the_doctor_finds_and_mends_damaged_entries(machine: Any, where: str) ->
     assert clinic.said()["ids"] == "ok"
     damage(clinic.store)
     assert clinic.said()["ids"] == "trouble"
-    fixed = clinic.run(orphans.fix("mail", [0]))
+    fixed = clinic.q._run(orphans.fix("mail", [0]))
     assert clinic.said()["ids"] == "ok"
     if where == "nowhere":
         assert (fixed.restored, fixed.freed) == (0, 1)
@@ -301,7 +301,20 @@ def test_an_entry_is_not_mended_from_rows_while_something_cannot_be_read(machine
     clinic.q.reap()
     damage(clinic.store)
     clinic.store.delete(Delete((ROOT + head(clinic.store).tables[0].name,)))
-    assert clinic.run(orphans.fix("mail", [0])).left == (PLACE,)
+    assert clinic.q._run(orphans.fix("mail", [0])).left == (PLACE,)
+
+
+@pytest.mark.parametrize("backed_up", [True, False], ids=["lost", "never there"])
+def test_an_entry_is_not_freed_while_a_head_is_lost(machine: Any, backed_up: bool) -> None:
+    clinic = Clinic(machine)
+    clinic.q.enqueue(1, id="a")
+    if backed_up:
+        machine.advance(3_600)
+        assert clinic.q.reap().saved == 1
+    clinic.remove(HEAD)
+    damage(clinic.store)
+    fixed = clinic.q._run(orphans.fix("mail", [0]))
+    assert (fixed.freed, fixed.left) == ((0, (PLACE,)) if backed_up else (1, ()))
 
 
 def test_the_doctor_tells_of_entries_that_stand_for_nothing(

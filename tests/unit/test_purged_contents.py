@@ -14,7 +14,7 @@ from osqueue.restoration import Restoration, Restorer
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.staging import wipe_refused
-from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.staged import LOST, Meddled
 
@@ -242,6 +242,24 @@ def test_a_purge_of_the_neighbour_at_the_same_time_is_not_undone(store: MemorySt
     assert holders(store) == []
     assert holders(store, "bob@") == []
     assert q.result(third.job_id) == LARGE
+
+
+def test_a_copy_that_others_write_again_and_again_is_not_passed_over(
+    store: MemoryStore, machine: Any
+) -> None:
+    others = queue(store, machine)
+    job_id = str(others.enqueue(SECRET).job_id)
+    others.reap()  # copies the head
+
+    def meddle(request: Request, perform: Perform) -> Reply:
+        if isinstance(request, PutIfMatch) and request.key.startswith(backup.FOLDER):
+            return Refused()
+        return perform(request)
+
+    with pytest.raises(Throttled):
+        queue(Meddled(store, meddle), machine).purge(job_id)
+    queue(store, machine).purge(job_id)
+    assert holders(store) == []
 
 
 def test_a_caller_whose_time_is_up_hears_of_its_commit_all_the_same() -> None:

@@ -40,7 +40,7 @@ def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
     """Restore a shard driven by hand; its segments are copied as the flow would do it."""
     evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
     seq = seq_after([backup.seq, seen])
-    sieve = Sieve(evidence, seq)
+    sieve = Sieve(evidence, seq, backup.result_ttls)
     chance = shard.chance
     life = Life(
         seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now
@@ -426,9 +426,11 @@ def test_a_head_that_contradicts_itself_is_told(shard: Any) -> None:
 
 def test_what_was_asked_of_the_results_of_jobs_that_are_over_is_dropped(shard: Any) -> None:
     """Nothing else would drop it, and there is room for the wishes of so many jobs only."""
-    over, waits, dead = shard.enqueue(3)
-    wishes = dict.fromkeys((over, waits, dead), 5_000)
+    over, waits, dead, purged = shard.enqueue(4)
+    wishes = dict.fromkeys((over, waits, dead, purged), 5_000)
     backup = replace(shard.state, result_ttls=wishes)
     endings = {over: ended(COMPLETED, 1), dead: ended(FAILED, 1, FIRST_ATTEMPT)}
-    bring_back(shard, backup, endings=endings)
-    assert shard.state.result_ttls == {waits: 5_000, dead: 5_000}
+    bring_back(shard, backup, endings=endings, purged=frozenset({purged}))
+    assert shard.state.result_ttls == {waits: 5_000}
+    (letter,) = shard.state.dead.tail
+    assert (letter.key, letter.result_ttl_ms) == (dead, 5_000)

@@ -21,15 +21,16 @@ import msgspec
 from msgspec import Struct
 
 from . import limits
-from .clock import Machine, Moment
+from .clock import Machine
 from .commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
 from .commit.protocol import TurnedAway, commit
 from .commit.verdict import Verdict, outcomes_of, verdict
-from .commit.writer import Head, Writer
+from .commit.writer import Writer
 from .core.ops import AttachAll, Code, Op, Request
+from .core.reduce import applicable
 from .core.state import Span, State
-from .core.wire import encode, frame, unframe
-from .errors import Damaged, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from .core.wire import born_of, encode, frame, unframe
+from .errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from .keys import job_id
 from .lookup import seek
 from .shards import read_state, unavailable
@@ -106,10 +107,7 @@ class Batches:
             return None
         if not isinstance(reply, Found):
             raise unavailable(reply, "what is known of the batch")
-        try:
-            return Known(_decode(unframe(MAGIC, reply.body, place)), reply.version)
-        except msgspec.MsgspecError as error:
-            raise Damaged(f"{place} cannot be decoded: {error}") from error
+        return Known(_decoded(reply.body, place), reply.version)
 
     def decide(self, batch: Batch) -> Flow[Known]:
         """Write a batch down, unless another run has: what it is from now on."""
@@ -227,7 +225,10 @@ class _SpokenBefore(Exception):
 
 
 class _FixedWriter(Writer):
-    """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it."""
+    """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it.
+
+    Where the head is gone it makes none: the request belongs to the epoch of the old one, so it changes nothing.
+    """
 
     _request: Request | None = None
 
@@ -246,15 +247,6 @@ class _FixedWriter(Writer):
     def redraw(self) -> None:
         """It cannot become another."""
         raise _SpokenBefore
-
-    def check_process(self) -> None:
-        """It does not live long enough for a fork."""
-
-    def see(self, reply: Any, began: Moment) -> Head | None:
-        """A head that is not there any more is made by nobody's old request."""
-        if isinstance(reply, Missing):
-            raise _SpokenBefore
-        return super().see(reply, began)
 
 
 def _spans(request: Request) -> list[Span]:
@@ -305,7 +297,7 @@ LOOKED_AT_MAX = 1_000  # batches of a slice
 
 
 def forget(queue: str, now_ms: int) -> QueueFlow[int]:
-    """Remove batches that were last written ``KEPT_MS`` ago; answers how many.
+    """Remove batches that were last written ``KEPT_MS`` ago, unless some of it may still come in; answers how many.
 
     It looks at those whose turn it is in this hour, and at no more than ``LOOKED_AT_MAX`` of them: each day at those
     after another point.
@@ -324,14 +316,46 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
         if isinstance(reply, Failed):
             raise unavailable(reply, "what is known of a batch")
         if isinstance(reply, Found) and reply.modified_ms <= now_ms - KEPT_MS:
-            old.append(DeleteIfMatch(place, reply.version))
+            old.append((place, reply.version))
     gone = 0
-    for wish in old:
-        reply = yield from insist(wish)
+    for place, version in old:
+        if (yield from _may_join(queue, place)):
+            continue
+        reply = yield from insist(DeleteIfMatch(place, version))
         if not isinstance(reply, Deleted | Refused):
             raise unavailable(reply, "leave to remove a batch")
         gone += isinstance(reply, Deleted)
     return gone
+
+
+def _may_join(queue: str, place: str) -> QueueFlow[bool]:
+    """Would a shard still take its part of a batch? Its run may stand still, and send it however late.
+
+    No shard does once the collector has passed what was staged. A queue in which nothing happens keeps the batch.
+    """
+    reply = yield from insist(Get(place))
+    if not isinstance(reply, Found):
+        return isinstance(reply, Failed)
+    try:
+        batch = _decoded(reply.body, place)
+    except Damaged:
+        return False  # nobody can send what it told
+    except NewerFormat:
+        return True
+    for shard, request in batch.requests:
+        state = yield from read_state(queue, shard)
+        if state is None or not applicable(state, request):
+            continue
+        if all(born_of(span.name) >= state.gc_floor for span in _spans(request)):
+            return True
+    return False
+
+
+def _decoded(body: bytes, place: str) -> Batch:
+    try:
+        return _decode(unframe(MAGIC, body, place))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{place} cannot be decoded: {error}") from error
 
 
 def _page(folder: str, first: int) -> Flow[Listed]:

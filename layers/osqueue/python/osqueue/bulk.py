@@ -23,7 +23,7 @@ from . import limits
 from .batches import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
 from .clock import MACHINE, Machine
 from .commit.driver import BlockingDriver
-from .commit.effects import TRIES, Flow, QueueFlow, Sleep, insist, together
+from .commit.effects import Flow, QueueFlow, insist, together
 from .commit.protocol import commit
 from .commit.writer import Writer
 from .core.draft import Context, due_order
@@ -41,15 +41,15 @@ from .stores.counting import CountingStore
 from .validation import queue_name, text
 
 DELAYED_SPANS_LOOSE = 16  # more segments of delayed jobs than this are merged before they are attached
-PLAN_PAUSE_SECONDS = 0.2  # between two tries to tell the store's time
 
 
 class Plan(Struct, frozen=True):
     """What everybody who stages has to know. It is made once, so what is staged does not depend on who does it when."""
 
     queue: str
-    now_ms: int  # when all of its jobs are enqueued, by the store's clock; delays count from it
+    now_ms: int  # when all of its jobs are enqueued, by the store's clock
     born: tuple[int, ...]  # by shard: seq of the head that was seen
+    latest_ms: int = 0  # the latest that the store's clock may have shown then; delays count from it
 
 
 class Staged(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Staging:
         self._shard = shard
         self._keys = KeySource(machine)
         self._stage = Stage(root_of(plan.queue, shard), plan.born[shard], machine)
-        self._bulk = Bulk(self._stage, plan.now_ms)
+        self._bulk = Bulk(self._stage, plan.now_ms, plan.latest_ms)
         self._jobs = 0
 
     def keys(self, count: int) -> list[bytes]:
@@ -127,18 +127,10 @@ class Bulks:
         others = range(1, first.settings.shards if first is not None else 1)
         states = [first, *(yield from together([read_state(self.queue, shard) for shard in others]))]
         writer = self._writer(Writer, 0)
-        for tried in range(TRIES):
-            if not writer.clock_is_due():
-                break
-            if tried:
-                yield Sleep(PLAN_PAUSE_SECONDS * tried)
-            yield from writer.measure_clock()
-        else:
-            raise writer.complaint or Unavailable(
-                "the store did not tell its time. Nothing was staged: repeat it."
-            )
+        yield from writer.tell_time()
         now = max(writer.now_ms(state or _nothing()) for state in states)
-        return Plan(self.queue, now, tuple(0 if state is None else state.seq for state in states))
+        born = tuple(0 if state is None else state.seq for state in states)
+        return Plan(self.queue, now, born, writer.latest_ms(now))
 
     # ── Attaching ────────────────────────────────────────────────────────────
     def attach(self, staged: Sequence[Staged], batch_id: str | None) -> QueueFlow[Attached]:

@@ -318,9 +318,12 @@ class ElectionBase:
         return "already_leader" if beat else "elected"
 
     def _look(self) -> Flow[bool]:
-        """Read the record; False when the store gave no answer. A leadership that is not in it is over."""
+        """Read the record; False when the store gave no answer. A leadership that is not in it is over.
+
+        Of another's record nothing is told, and on it nothing is built, before a power cut would leave it.
+        """
         known = self._seen
-        reply = yield Get(self._key, unless=known.version if known else None)
+        reply = yield Get(self._key, unless=known.version if known else None, flushed=True)
         now = self.machine.monotonic()
         if isinstance(reply, Found):
             record = unseal(reply.body, self._key)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from . import finished, ids, inventory, limits, segments
+from . import backup, finished, ids, inventory, limits, segments
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.ops import LOOK_AGAIN
 from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
@@ -202,10 +202,12 @@ class Fixed(Struct, frozen=True):
     ] = ()  # no telling, because something else cannot be read; or written by others meanwhile
 
 
-def fix(queue: str, shards: Sequence[int]) -> Flow[Fixed]:
+def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
     """Write damaged entries anew, from the jobs that have their ids; remove those that stand for none.
 
-    Reads every job there is. Each entry is written or removed only if it is still as it was read.
+    Reads every job there is. Each entry is written or removed only if it is still as it was read. Whoever read one
+    before it was damaged, or wrote it, may be about to enqueue on its word. So all have to look again first: what they
+    have enqueued by then is found, and nothing comes after it.
     """
     read = yield from _read((yield from inventory.keys(f"{ids.FOLDER}{queue}/")))
     damaged = [each for each in read if each.entry is None]
@@ -247,11 +249,17 @@ class _Named:
         self.over: dict[str, tuple[int, bytes]] = {}  # when the latest of them finished, and its key
         self.whole = True  # every object could be read
 
-    def add(self, shard: int) -> Flow[None]:
-        """Read all of one shard."""
+    def add(self, shard: int) -> QueueFlow[None]:
+        """Read all of one shard, once everybody who is about to enqueue there under an id has to look again."""
         root = root_of(self.queue, shard)
+        if (yield from read_state(self.queue, shard)) is None:
+            copies = yield from backup.saved(self.queue, shard)
+            self.whole &= all(map(backup.is_purge, copies))  # else its head is lost, and may be restored
+            return
+        yield Submit(shard, (LOOK_AGAIN,))
         state = yield from read_state(self.queue, shard)
         if state is None:
+            self.whole = False
             return
         for where, job in jobs_in_memory(state):
             if where == FAILED:

@@ -159,7 +159,7 @@ class Restorer:
             rows=tuple(since.rows),
             tables=(yield from self._written_anew(since, stage)),
         )
-        sieve = Sieve(evidence, seq)
+        sieve = Sieve(evidence, seq, old.result_ttls)
         spans = yield from self._copy(old, replaced, sieve, stage)
         made = restore(old, life, evidence, sieve, spans)
         yield from stage.write([(item.name, item.body) for item in made.objects])

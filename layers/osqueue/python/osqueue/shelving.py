@@ -115,7 +115,8 @@ class Shelving:
         records = [record(row) for run in read.runs for row in run if wants_record(row)]
         if records:
             records.sort(key=lambda each: (each.finished_ms, each.job_id))
-            yield from self._write(shard, state, taken, encode_part(records))
+            if (yield from self._write(shard, state, taken, encode_part(records))):
+                return Report()
         return (yield from self._exchange(shard, state, read, archived=len(records)))
 
     def merge(self, shard: int, state: State) -> Step:
@@ -139,7 +140,7 @@ class Shelving:
         now = yield from self.clock(shard, state)
         seen = set(self.aside)
         for _ in range(STEPS_MAX):
-            old = (each for each in state.tables if each.archived and min(each.half_ms, each.until_ms) <= now)
+            old = (each for each in state.tables if _is_old(each, now))
             table = next((each for each in old if each.name not in seen), None)
             if table is None:
                 break
@@ -317,14 +318,18 @@ class Shelving:
         return True
 
     # ── Parts ────────────────────────────────────────────────────────────────
-    def _write(self, shard: int, state: State, taken: Sequence[Table], data: bytes) -> QueueFlow[None]:
+    def _write(self, shard: int, state: State, taken: Sequence[Table], data: bytes) -> QueueFlow[bool]:
         """Write an archive part into the hour in which, by the store's clock, it was written.
 
-        Who reads an hour that is over has then read all that any commit relies on.
+        Who reads an hour that is over has then read all that any commit relies on. True: another pass was faster.
+        Then nothing is written in this hour: readers know a record that is repeated for a few hours only, and this
+        pass may have stood still for longer.
         """
         now = yield from self.clock(shard, state)
         reply: Reply = Missing()
         for _ in range(PUT_TRIES):
+            if self._is_gone(taken, (yield from self.state_of(shard))):
+                return True
             name = archive.part_name(self.queue, shard, now, taken)
             reply = yield Put(name, data)
             if isinstance(reply, Written):
@@ -332,8 +337,12 @@ class Shelving:
             if isinstance(reply, Found):
                 now = reply.modified_ms
                 if archive.part_name(self.queue, shard, now, taken) == name:
-                    return
+                    return False
         raise unavailable(reply, "room for an archive part")
+
+    def _is_gone(self, taken: Sequence[Table], state: State) -> bool:
+        """Have others taken the place of these tables?"""
+        return any(table not in state.tables for table in taken)
 
 
 def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]]]]:
@@ -344,6 +353,11 @@ def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]
     except (Damaged, NewerFormat, NotFound) as error:
         raise _Broken(table, error) from error
     return [each.name for each in below], runs
+
+
+def _is_old(table: Table, now: int) -> bool:
+    """Has much of it not to be remembered any more? The archive comes first."""
+    return table.archived and min(table.half_ms, table.until_ms) <= now
 
 
 def _covers(table: Table, named: dict[bytes, Finished]) -> bool:

@@ -114,9 +114,10 @@ class Bulk:
     Delayed ones have to be sorted by due time first.
     """
 
-    def __init__(self, stage: Stage, now_ms: int) -> None:
+    def __init__(self, stage: Stage, now_ms: int, latest_ms: int = 0) -> None:
         self._stage = stage
         self._now_ms = now_ms
+        self._latest_ms = max(now_ms, latest_ms)  # from which delays count, so that none ends early
         self._lanes: dict[tuple[int, str], list[Job]] = {}
         self._sizes: dict[tuple[int, str], int] = {}
         self._delayed: list[Job] = []
@@ -125,7 +126,7 @@ class Bulk:
     def add(self, news: Sequence[New]) -> Flow[None]:
         """Take jobs in, in order."""
         for new in news:
-            due = max(new.at_ms, self._now_ms + new.delay_ms)
+            due = max(new.at_ms, self._latest_ms + new.delay_ms if new.delay_ms else self._now_ms)
             job = Job(
                 new.key,
                 new.payload,

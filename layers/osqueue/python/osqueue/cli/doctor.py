@@ -60,6 +60,12 @@ class Runner(BlockingDriver):
             raise Timeout("it was not done in time. Everything can be repeated: give it more with --timeout.")
         return super().perform(effect)
 
+    def queue(self, name: str) -> Queue[Any]:
+        """A queue whose flows end when this one's time is up."""
+        made = Queue[Any](self.store, name, machine=self.machine)
+        made._driver = self
+        return made
+
     def ahead_ms(self) -> int:
         """By how much this machine is ahead of the store's clock."""
         now = self.store.clock_ms()
@@ -120,7 +126,7 @@ def doctor(
     elif how["fix_clock"]:
         _fix_clock(output, runner, queue, how["shard"])
     elif how["fix_ids"]:
-        fixed = runner.run(orphans.fix(queue, _shards(runner, queue, None)))
+        fixed = runner.queue(queue)._run(orphans.fix(queue, _shards(runner, queue, None)))
         output.record({"queue": queue, **msgspec.structs.asdict(fixed)})
     else:
         _examine(output, runner, queue, how["deep"])

@@ -18,9 +18,9 @@ from ..core.intents import announced
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..core.wire import HeadEncoder, decode_head
-from ..errors import OsqueueError
+from ..errors import OsqueueError, Unavailable
 from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written, room_below
-from .effects import Flow
+from .effects import TRIES, Flow, Sleep
 
 HEAD = "head"
 CLOCK = "clock"
@@ -33,6 +33,7 @@ CLOCK_DRIFT_MAX = (
 )
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
+CLOCK_PAUSE_SECONDS = 0.2  # between two tries to tell the store's time
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -209,6 +210,19 @@ class Writer:
         now = self.machine.moment()
         age_ms = (now.monotonic - measured.until.monotonic) * 1000
         return _apart(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
+
+    def tell_time(self) -> Flow[None]:
+        """Measure the store's clock, if it is time for that, and insist on an answer. Raises Unavailable."""
+        for tried in range(TRIES):
+            if not self.clock_is_due():
+                return
+            if tried:
+                yield Sleep(CLOCK_PAUSE_SECONDS * tried)
+            yield from self.measure_clock()
+        if self.clock_is_due():
+            raise self.complaint or Unavailable(
+                "the store did not tell its time. Nothing was staged: repeat it."
+            )
 
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.

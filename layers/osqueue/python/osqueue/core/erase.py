@@ -46,9 +46,12 @@ PURGED = 100  # the priority of a blank job: as long as a real one when encoded,
 
 # ── In the head ──────────────────────────────────────────────────────────────
 def erase(draft: Draft, op: Erase) -> Outcome:
-    """Answers one run: (OK, what was erased in the head); RETRY when a span has moved on, PROCESSING for a lease."""
+    """Answers one run: (OK, what was erased in the head); RETRY when a span has moved on.
+
+    PROCESSING when a job was redriven since the caller looked: it waits or runs, and keeps what is told of it.
+    """
     keys = frozenset(op.keys)
-    if not keys.isdisjoint(draft.leases):
+    if _is_alive(draft, keys):
         return outcome([Code.PROCESSING])
     if any(each.span not in draft.dead.spans for each in op.swaps):
         return outcome([Code.RETRY])
@@ -64,7 +67,6 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         if draft.dead.remove(key) is not None:
             gone += keysum(key)
             erased += 1
-        draft.result_ttls.pop(key, None)
     for swap in op.swaps:
         left = 0 if swap.replacement is None else swap.replacement.keysum
         draft.dead.exchange(draft.dead.spans.index(swap.span), swap.replacement)
@@ -93,6 +95,13 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         draft.forgotten = draft.state.seq + 1
         draft.changed = True
     return Outcome(((Code.OK, erased),))
+
+
+def _is_alive(draft: Draft, keys: Collection[bytes]) -> bool:
+    """Does one of these jobs wait or run, as far as the head itself tells?"""
+    lanes = (jobs for rope in draft.lanes.values() for jobs in (rope.ready, rope.tail))
+    waiting = any(job.key in keys for jobs in (*lanes, draft.delayed) for job in jobs)
+    return waiting or not draft.leases.keys().isdisjoint(keys)
 
 
 def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[Body]:

@@ -125,9 +125,11 @@ def seq_after(seen: Iterable[int]) -> int:
 class Sieve:
     """Keeps the jobs of a backup that still have to run, and counts the others."""
 
-    def __init__(self, evidence: Evidence, seq: int) -> None:
+    def __init__(self, evidence: Evidence, seq: int, lives: Mapping[bytes, int]) -> None:
         self.evidence = evidence
         self.seq = seq
+        self.lives = lives  # ms, asked for in the backup: see ``State.result_ttls``
+        self.alive: dict[bytes, int] = {}  # those of jobs that still have to run: nothing drops any others
         self.dead: list[Job] = []  # failed since
         self.finished = 0
         self.erased = 0
@@ -139,13 +141,21 @@ class Sieve:
     def keep(self, jobs: Iterable[Job], *, tombstones: Iterable[bytes] = ()) -> list[Job]:
         """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie."""
         dropped = set(tombstones)
-        return [
+        kept = [
             self.raised(job) for job in jobs if job.key not in dropped and not self._ended(job, leased=False)
         ]
+        self._meet(kept)
+        return kept
 
     def leases(self, leases: Iterable[Lease]) -> list[Lease]:
         """Those whose jobs have not ended."""
-        return [lease for lease in leases if not self._ended(lease.job, leased=True)]
+        kept = [lease for lease in leases if not self._ended(lease.job, leased=True)]
+        self._meet(lease.job for lease in kept)
+        return kept
+
+    def _meet(self, jobs: Iterable[Job]) -> None:
+        if self.lives:
+            self.alive.update((job.key, self.lives[job.key]) for job in jobs if job.key in self.lives)
 
     def miss(self, span: Span) -> None:
         """Count the jobs of a segment or an index that cannot be read."""
@@ -188,7 +198,8 @@ class Sieve:
             history = ending.history or job.history
             if history:  # a dead letter tells what it died of
                 again = replace(job, attempt=ending.attempt, history=history, run=self.seq, due_ms=0)
-                self.dead.append(again)
+                life = self.lives.get(job.key, job.result_ttl_ms)  # from now on the job itself keeps it
+                self.dead.append(replace(again, result_ttl_ms=life))
                 return True
         if isinstance(job.payload, Body) and job.payload.name in self.evidence.gone:
             self.payloads_gone += 1
@@ -258,7 +269,6 @@ def _sifted(
     }
     dead = _backlog(backup.dead, sieve, spans)
     finished = (*_finished(backup.finished, evidence), *evidence.rows)
-    over = {key for key, ending in evidence.endings.items() if ending.state != FAILED}
     return replace(
         backup,
         epoch=life.epoch,
@@ -286,7 +296,7 @@ def _sifted(
         delayed_tombstones={},
         tables=evidence.tables,
         forgotten=life.seq,
-        result_ttls={key: ttl for key, ttl in backup.result_ttls.items() if key not in over},
+        result_ttls=sieve.alive,
     )
 
 

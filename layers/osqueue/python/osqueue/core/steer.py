@@ -99,6 +99,8 @@ def rewrite(draft: Draft, op: Rewrite) -> Outcome:
     """Exchange a span for one without cancelled jobs.
 
     A tombstone stands for as long as its job is still to come, so the tombstones tell that none of these was passed.
+    An index never changes under its name. A segment does so in two ways: the front moves on, which leaves its vector
+    as right as it was, and others settle some of its jobs, which another vector tells.
     """
     fresh = op.replacement
     staged = fresh and (fresh.vector if fresh.level == 0 else fresh)
@@ -110,24 +112,14 @@ def rewrite(draft: Draft, op: Rewrite) -> Outcome:
     if found is None:
         return outcome([Code.RETRY])
     span, exchange = found
-    failing = sum(draft.delayed_tombstones.get(key) == FAILING for key in op.dropped)
-    left = thinned(span, op.dropped, failing, None if fresh is None else fresh.vector)
-    if not _takes_the_place(op, span, left):
+    if span.vector != op.span.vector:  # others have settled some of its jobs since
         return outcome([Code.RETRY])
-    exchange(fresh if span.level else left)
+    failing = sum(draft.delayed_tombstones.get(key) == FAILING for key in op.dropped)
+    vector = None if fresh is None else fresh.vector
+    exchange(fresh if span.level else thinned(span, op.dropped, failing, vector))
     draft.tombstones.difference_update(op.dropped)
     draft.changed = True
     return outcome([Code.OK])
-
-
-def _takes_the_place(op: Rewrite, span: Span, left: Span | None) -> bool:
-    """Is the replacement still one of this span? ``left``: what has to be left of it."""
-    fresh = op.replacement
-    if span.level == 0:
-        return span.vector == op.span.vector and (left is None or fresh is not None)
-    if fresh is None or left is None:
-        return span == op.span and fresh is left
-    return span == op.span and (fresh.count, fresh.keysum) == (left.count, left.keysum)
 
 
 def _find(draft: Draft, name: str) -> tuple[Span, Callable[[Span | None], None]] | None:

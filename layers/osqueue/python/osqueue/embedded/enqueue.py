@@ -175,10 +175,9 @@ class Enqueuing(Identifying):
             stage = yield from self.stage(shard)
             seen = yield from self._seen(shard)
             writer = self.writers[shard]
-            if writer.clock_is_due():  # the segments tell when their jobs are due
-                yield from writer.measure_clock()
+            yield from writer.tell_time()  # the segments tell when their jobs are due
             now = writer.now_ms(seen)
-            bulk = Bulk(stage, now)
+            bulk = Bulk(stage, now, writer.latest_ms(now))
             for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
                 news = []
                 for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):

@@ -78,9 +78,7 @@ class Purged(Struct, frozen=True):
 
 class _Target(Struct, frozen=True):
     key: bytes
-    client_id: (
-        str | None
-    )  # under which it was asked for; freed last, because it is how a repeat finds the job
+    client_id: str | None  # under which it was asked for; freed last: it is how a repeat finds the job
 
 
 class Purging(DeadLetters):
@@ -327,9 +325,7 @@ class _ShardPurge:
             self.count(left=(self.root + name,))
         elif data != found.body:
             reply = yield from _ask(PutIfMatch(self.root + name, data, found.version), name)
-            if isinstance(
-                reply, Refused
-            ):  # collected, or blanked by another purge, which may have others in mind
+            if isinstance(reply, Refused):  # collected, or blanked by another purge with others in mind
                 yield from self._blank(magic, name, decode, blank, key_of_row)
             else:
                 self.count(objects=1)
@@ -342,6 +338,8 @@ class _ShardPurge:
             for _ in range(TRIES):
                 if (yield from self._backup(name)):
                     break
+            else:
+                raise _restless()
 
     def _backup(self, name: str) -> QueueFlow[bool]:
         """Blank the jobs in one copy of the head, and in what it leads to; False: it changed meanwhile."""
@@ -373,9 +371,7 @@ class _ShardPurge:
                 raise Conflict(
                     "a job was redriven while it was purged, and is being worked on. Purge it once it is over."
                 )
-            stage = yield from self.flows.stage(self.shard)
-            # Born no earlier than what it replaces: by that the reducer tells what may hold a job enqueued since.
-            stage.born = max(stage.born, state.seq)
+            stage = yield from self._stage(state)
             try:
                 yield from self._rows(erase.rows_in(state, self.keys))  # some may have been moved meanwhile
                 swaps = yield from self._swaps(state, stage)
@@ -395,6 +391,12 @@ class _ShardPurge:
                 self.count(state=last.count)
             # Once more: it may have left the head for a table meanwhile.
         raise _restless()
+
+    def _stage(self, state: State) -> QueueFlow[Stage]:
+        """For what is born no earlier than what it replaces: the reducer tells by that what may hold a younger row."""
+        stage = yield from self.flows.stage(self.shard)
+        stage.born = max(stage.born, state.seq)
+        return stage
 
     def _swaps(self, state: State, stage: Stage) -> QueueFlow[list[Swap]]:
         """Dead letters in segments: the spans that hold them, and those to take their places."""
@@ -469,10 +471,7 @@ class _ShardPurge:
         over: set[str] = set()  # jobs whose last record has been met
         hours: set[str] = set()  # since the last record of any of them
         after = ""
-        while True:
-            page = yield from archive.parts(self.queue, max(0, self.since), after)
-            if not page:
-                return
+        while page := (yield from archive.parts(self.queue, max(0, self.since), after)):
             after = page[-1]
             for name in page:
                 folder, _, part = name.rpartition("/")

@@ -160,7 +160,7 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
     """Would this head have given that answer without being changed?"""
     match op:
         case Claim():
-            return _claim_explained(state, op, told.code)
+            return _claim_explained(state, op, told.code) or _is_broken(state, library, told.code)
         case Complete():
             done = {(row.job.key, row.token) for row in state.finished if row.state == COMPLETED}
             for item, code in zip(op.items, told.codes, strict=True):
@@ -185,6 +185,12 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
             return all(value is None or has[name] == value for name, value in wished.items())
         case _:
             return True
+
+
+def _is_broken(state: State, library: Library, code: Code) -> bool:
+    """Was the answer that nobody can read what waits, and is that so?"""
+    spans = [span for lane in state.lanes for span in lane.backlog.spans]
+    return code == Code.UNREADABLE and not library.broken.isdisjoint(library.names(spans))
 
 
 def _claim_explained(state: State, op: Claim, code: Code) -> bool:

@@ -382,8 +382,8 @@ class Client:
                 self.book.reaped += yield from self.run(_one_shard(reaper, self.shard))
             except OsqueueError as error:
                 self.book.troubles[type(error).__name__] += 1
-                repaired = isinstance(error, Damaged | Unknown) and self.ledger.repaired(
-                    began, self.world.now
+                repaired = isinstance(error, Damaged | Unknown) and (
+                    self.ledger.repaired(began, self.world.now) or bool(self.invariants.truth.damaged)
                 )
                 if not (repaired or isinstance(error, Timeout | Unavailable | Throttled | NotFound)):
                     raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error

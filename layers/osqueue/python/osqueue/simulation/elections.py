@@ -31,7 +31,7 @@ ELECTED_SECONDS_MAX = 60.0  # after which somebody leads, when nothing fails
 Program = Generator[Any, Any, None]
 
 
-class _Clocked(PerformingStore):
+class Clocked(PerformingStore):
     """What a candidate knows of its store: whether it tells the time. Its requests go through the world."""
 
     def __init__(self, clock_ms: Callable[[], int] | None) -> None:
@@ -60,7 +60,7 @@ class Candidate:
         machine = VirtualMachine(run.world, name, run.world.seed, skew_ms, drift)
         stale = self.dice.choice(STALE_SECONDS)
         self.election = ElectionBase(
-            _Clocked(run.truth.clock_ms if run.tells_time else None),
+            Clocked(run.truth.clock_ms if run.tells_time else None),
             NAME,
             self.dice.choice(NAMES),
             heartbeat=stale / self.dice.choice(BEATS_PER_STALE),

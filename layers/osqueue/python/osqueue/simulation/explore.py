@@ -307,6 +307,7 @@ def _job(number: int) -> tuple[Op, ...]:
 
 # Room for one session row, and none is too young to be dropped: every other writer's commit drops one.
 FORGETFUL = {"SESSIONS_BYTES_MAX": 100, "SESSION_IDLE_MS_MIN": 0}
+CROWDED = {"SESSIONS_BYTES_MAX": 150}  # the same, but each row is kept for as long as its writer may ask
 _CLAIM: tuple[Op, ...] = (Claim(1, "w", 1_000_000),)
 
 SCENARIOS = {
@@ -317,6 +318,7 @@ SCENARIOS = {
         Scenario("two claim one", ((_CLAIM,), (_CLAIM,)), lose=1, repeat=1, crash=1),
         Scenario("rows are dropped", ((_job(1),), (_job(2),)), FORGETFUL, lose=1, drop=1, repeat=1),
         Scenario("rows are dropped, twice", ((_job(1), _job(3)), (_job(2),)), FORGETFUL, lose=1, repeat=1),
+        Scenario("no room for rows", ((_job(1),), (_job(2),)), CROWDED, drop=1, started=False),
         Scenario("a clone", ((_job(1),), (_job(2),)), lose=1, repeat=1, clones=(1,)),
         Scenario(
             "a clone, and rows are dropped",

@@ -7,16 +7,29 @@ from functools import partial
 from typing import Any
 
 from .. import ids, limits
-from ..commit.effects import Effect, Flow
-from ..commit.writer import CLOCK
+from ..commit.effects import Effect
+from ..commit.writer import CLOCK, HEAD
 from ..core.ops import Configure, Enqueue, New, Sweep
-from ..errors import OsqueueError, Unavailable
-from ..stores.base import Failed, Put
-from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, head_swap, id_freed, id_taken, segmented
-from .upkeep_scenes import PATIENCE_SECONDS, id_changed
+from ..errors import Unavailable
+from ..stores.base import Delete, Failed, Get, Put
+from .scenes import (
+    FORGOTTEN_SECONDS,
+    QUEUE,
+    ROOT,
+    Actor,
+    Play,
+    head_swap,
+    id_freed,
+    id_taken,
+    segmented,
+)
+from .upkeep_scenes import PATIENCE_SECONDS, endured, id_changed
 
 SWEPT_SECONDS = 2 * limits.EXPIRED_KNOWN_MS / 1000  # by then an entry is old enough to be swept
 BEFORE, BEHIND = 8, 8  # jobs in front of one that is to lie in a segment, and behind it
+
+
+NO_ANSWER = Failed(Unavailable("no answer"))
 
 
 def fill(actor: Actor, count: int) -> None:
@@ -46,12 +59,9 @@ def bury_in_segment(stage: Play, caller: Actor, name: str) -> None:
     assert entry_of(stage, name) in segmented(caller)
 
 
-def endured(call: Flow[Any]) -> Flow[Any]:
-    """A call, or the error that it ends with."""
-    try:
-        return (yield from call)
-    except OsqueueError as error:
-        return error
+def id_read(effect: Effect) -> bool:
+    """It is about to be read what an id stands for."""
+    return isinstance(effect, Get) and effect.key.startswith(ids.FOLDER)
 
 
 def time_asked(effect: Effect) -> bool:
@@ -95,7 +105,7 @@ def not_closed(stage: Play) -> Any:
     stage.later(SWEPT_SECONDS)
     reaper.stop_at(reaper.sweep(), id_changed)
     for _ in range(ids.TRIES):
-        reaper.heard = ((Failed(Unavailable("nobody knows")),),)
+        reaper.heard = ((NO_ANSWER,),)
         reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
     if reaper.pending is not None:
         helper.stop_at(helper.enqueue("a", "helper"), head_swap)
@@ -147,6 +157,71 @@ def died_out_unread(stage: Play) -> Any:
     return caller.run(caller.enqueue("a", "second"))
 
 
+def used_again_before_it_is_forgotten(stage: Play) -> Any:
+    """A job is forgotten whose id stands for another one by now."""
+    caller, other = map(stage.actor, ("caller", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(3.0)
+    caller.run(caller.enqueue("a", "second"))
+    stage.later(FORGOTTEN_SECONDS)
+    other.run(other.reap())
+    return caller.run(caller.enqueue("a", "third"))
+
+
+def not_told_as_it_is_forgotten(stage: Play) -> Any:
+    """A job would be forgotten, and the store does not say what its id stands for."""
+    caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
+    caller.run(caller.enqueue("a", "first"))
+    other.work()
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    reaper.stop_at(reaper.client.passes(1), id_read)
+    while reaper.pending is not None:
+        reaper.heard = ((NO_ANSWER,),)
+        reaper.go_on(id_read)
+    return caller.run(caller.enqueue("a", "second"))
+
+
+def swept_without_a_head(stage: Play) -> Any:
+    """The head is lost, and before it is restored the entries of ids are swept."""
+    caller, reaper = map(stage.actor, ("caller", "reaper"))
+    caller.run(caller.enqueue("a", "first"))
+    stage.later(SWEPT_SECONDS)
+    stage.truth.perform(Delete((f"{ROOT}{HEAD}",)))
+    reaper.run(endured(reaper.sweep()))
+    return entry_of(stage, "a")
+
+
+# ── Taking ───────────────────────────────────────────────────────────────────
+def taken_by_two(stage: Play, *, over: bool) -> Any:
+    """Two take an id at the same time: a free one, or one whose job is over."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    if over:
+        other.run(other.enqueue("a", "first"))
+        other.work()
+        stage.later(3.0)
+    slow.stop_at(slow.enqueue("a", "slow"), id_changed if over else id_taken)
+    quick.run(quick.enqueue("a", "quick"))
+    return slow.go_on()
+
+
+def perhaps_taken(stage: Play, *, over: bool) -> Any:
+    """An id is taken, and the store fails without telling whether it did that; it did not."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    if over:
+        other.run(other.enqueue("a", "first"))
+        other.work()
+        stage.later(3.0)
+    slow.stop_at(slow.enqueue("a", "slow"), id_changed if over else id_taken)
+    slow.heard = ((NO_ANSWER,),)
+    slow.go_on()
+    return other.run(other.enqueue("a", "other"))
+
+
 # ── Enqueueing ───────────────────────────────────────────────────────────────
 def accepted_where_nobody_can_tell(stage: Play) -> Any:
     """A caller looks, and stands still; meanwhile its job comes, into a segment that cannot be read."""
@@ -176,6 +251,13 @@ def repeated_once_forgotten(stage: Play) -> Any:
 
 
 SCENES: dict[str, Callable[[Play], Any]] = {
+    "used again before it is forgotten": used_again_before_it_is_forgotten,
+    "not told as it is forgotten": not_told_as_it_is_forgotten,
+    "swept without a head": swept_without_a_head,
+    "taken by two": partial(taken_by_two, over=False),
+    "taken over by two": partial(taken_by_two, over=True),
+    "perhaps taken": partial(perhaps_taken, over=False),
+    "perhaps taken over": partial(perhaps_taken, over=True),
     "swept where nobody can tell": swept_where_nobody_can_tell,
     "helped before it is closed": partial(helped_before_it_is_closed, closed=False),
     "helped before it is removed": partial(helped_before_it_is_closed, closed=True),

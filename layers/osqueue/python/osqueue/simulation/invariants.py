@@ -43,6 +43,7 @@ from ..core.state import (
     weight,
 )
 from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encode
+from ..listing import count_states
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
@@ -79,6 +80,7 @@ ARROWS = {
 }
 TABLES_MAX = 8  # times FANOUT: the head points to no more, but for those that one pass has just archived
 SLACK_BYTES = 1_500  # one more row than the budget admits
+ALIVE = (*LIVE, FAILED)
 CLOCK_SLACK_MS = 1_500  # a head may be this far ahead of the store's clock: drift between measurements
 
 
@@ -118,6 +120,7 @@ class Invariants:
         self.over: Counter[bytes] = Counter()  # how often each job ended for good
         self.accepted: set[bytes] = set()  # the keys of all jobs that ever came in
         self.written: set[Record] = set()  # what parts tell of that were written in the hour of their folder
+        self.parts: dict[str, set[Record]] = {}  # what each part tells
         self.late = 0  # parts written in a later hour
         self.tokens: set[str] = set()  # every lease token ever granted
         self.lanes: dict[tuple[int, str], list[bytes]] = {}
@@ -125,6 +128,9 @@ class Invariants:
         self.purged = self.stories.purged  # jobs that somebody purges, or has purged
         self.erased: set[bytes] = set()  # jobs of which a purge said that they are gone
         self.adrift: set[bytes] = set()  # jobs of which no row tells any more where contents of theirs lie
+        self.unmarked: set[bytes] = (
+            set()
+        )  # cancelled jobs whose deletion vectors were lost: they may run again
         self.lost_jobs: set[bytes] = set()  # that no backup knew when a head was restored
         self.runs: set[tuple[bytes, int]] = set()  # every job and run ever granted
         truth.watchers.append(self.watch)
@@ -168,11 +174,14 @@ class Invariants:
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:
-        """Invariant 10, first half: no part ever tells of what was not committed."""
+        """Invariant 10, first half: no part ever tells of what was not committed, or takes another's place."""
         on_time = key.startswith(hour_of(self.queue, self.truth.clock_ms()))
         self.late += not on_time
-        for each in decode_part(body, key):
-            record = (UUID(each.job_id).bytes, each.run, each.state)
+        records = {(UUID(each.job_id).bytes, each.run, each.state) for each in decode_part(body, key)}
+        before, self.parts[key] = self.parts.get(key, set()), records
+        if lost := {each for each in before - records if each[0] not in self.purged}:
+            raise Violation(f"invariant 10: {key} was written again, without {len(lost)} records")
+        for record in records:
             if record not in self.finished:
                 raise Violation(f"invariant 10: {key} archives {record[0].hex()}, which never {record[2]}")
             if on_time:
@@ -222,6 +231,7 @@ class Invariants:
         self._transitions(state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
+        self._erased(state, found)
         self._tokens(before, state, batch)
         lanes = order.orders(state, self.library)
         order.check(self.lanes, lanes, batch.reduction.events)
@@ -334,6 +344,12 @@ class Invariants:
         if over := [key for key in state.result_ttls if key not in found or found[key].state not in LIVE]:
             raise Violation(f"{len(over)} times to live are those of jobs that are over")
 
+        told = {name: number for name, number in count_states(state).items() if name in ALIVE and number}
+        if told != Counter(place.state for place in found.values() if place.state in ALIVE):
+            raise Violation(f"the head says of its jobs that they are {told}")
+        if state.delayed_tombstones.keys() - set(state.tombstones):
+            raise Violation("the head says of which state jobs were that are not cancelled")
+
     def _references(self, state: State, found: dict[bytes, Place]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
         rows = [row for leaf in self.leaves for row in leaf.rows]
@@ -344,6 +360,12 @@ class Invariants:
         spans = [span for lane in state.lanes for span in lane.backlog.spans]
         self.names = bodies | set(self.shelves.names(state.tables))
         self.names |= set(self.library.names((*spans, *state.delayed.spans, *state.dead.spans)))
+
+    def _erased(self, state: State, found: dict[bytes, Place]) -> None:
+        """What a purge said that it erased stays away."""
+        rows = [*state.finished, *(row for leaf in self.leaves for row in leaf.rows)] if self.erased else []
+        if back := self.erased & (found.keys() | {row.key for row in rows}):
+            raise Violation(f"{len(back)} purged jobs came back")
 
     def _tables(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
         """A row leaves the head into a table as it is, and not before the commit after its job's end."""

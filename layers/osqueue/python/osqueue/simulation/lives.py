@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import doctor, restoration
 from ..archive import ROOT as ARCHIVE
+from ..core.erase import PURGED
 from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
-from ..core.state import CANCELLED, COMPLETED, FAILED, QUEUED, State
+from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
 from ..core.wire import encode
 from ..keys import key_of
@@ -142,15 +143,17 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
     rows = [*state.finished, *(row for leaf in leaves for row in leaf.rows)]
     if back := inv.erased & (found.keys() | {row.key for row in rows}):
         raise Violation(f"{len(back)} purged jobs came back with a restore")
+    if blank := [key for key, place in found.items() if place.job.priority == PURGED]:
+        raise Violation(f"{len(blank)} blank jobs came back with a restore")
     archived = _archived(inv)
     over = {key for key, _, how in archived if how in (COMPLETED, CANCELLED)}
     for key, place in found.items():
         runs = {attempt.run for attempt in place.job.history}
         if place.state == FAILED and not any((key, run, FAILED) in ended for run in runs):
             raise Violation(f"{key.hex()} is a dead letter after a restore, and never failed")
-        if not place.state.startswith(FINISHED) and key in over:
+        if not place.state.startswith(FINISHED) and key in over - inv.unmarked:
             raise Violation(f"{key.hex()} runs again after a restore; the archive tells that it is over")
-    _account(inv, repair, state, found)
+    _account(inv, repair, state, found, ended)
     owed = unwritten(leaves) | {record_of(row) for row in state.finished if wants_record(row)}
     claimed = {record_of(row) for leaf in leaves for row in leaf.rows if wants_record(row)}
     if unheard := {each for each in claimed - owed - archived if each[0] not in inv.purged}:
@@ -187,7 +190,9 @@ def _archived(inv: Invariants) -> set[Record]:
     return found
 
 
-def _account(inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, Place]) -> None:
+def _account(
+    inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, Place], ended: set[Record]
+) -> None:
     """Every job of the backup is accounted for, and the operator was told the truth."""
     loss = repair.loss
     before = {
@@ -202,16 +207,25 @@ def _account(inv: Invariants, repair: Repair, state: State, found: Mapping[bytes
     if unjust := dropped - over - inv.purged - set(found):
         raise Violation(f"{len(unjust)} jobs of the backup that were not over are lost with a restore")
     told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled
-    if told != len(dropped):
+    alive = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
+    revived = alive & inv.unmarked - before.keys()
+    if len(revived) > loss.unmarked:
+        raise Violation(f"{len(revived)} cancelled jobs wait again; a restore says at most {loss.unmarked}")
+    if not len(dropped) <= told <= len(dropped) + loss.unmarked:
         raise Violation(f"a restore says that it dropped {told} jobs of the backup; it was {len(dropped)}")
     dead = {key for key in kept if found[key].state == FAILED}
-    fresh = {
-        key for key in dead if before[key].state != FAILED
-    }  # the others may have been redriven, and failed anew
-    if not len(fresh) <= loss.buried + loss.spent <= len(dead):
+    anew = {  # some of them may have been dead before, and redriven since
+        key
+        for key, run, how in ended
+        if key in dead and how == FAILED and run >= before[key].job.run + (before[key].state != PROCESSING)
+    }
+    fresh = {key for key in dead if before[key].state != FAILED}
+    if stale := fresh - anew:
+        raise Violation(f"{len(stale)} jobs are dead letters after a restore, and were redriven before it")
+    if not len(fresh) <= loss.buried + loss.spent <= len(anew):
         raise Violation(f"a restore says that it buried {loss.buried + loss.spent} jobs; it was {len(fresh)}")
     stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:
         raise Violation(f"a restore says that {loss.stalled} jobs stalled; it was {stalled}")
-    if live(state) != len(kept):
-        raise Violation(f"a restore says that {live(state)} jobs live; it is {len(kept)}")
+    if live(state) != len(kept) + len(revived):
+        raise Violation(f"a restore says that {live(state)} jobs live; it is {len(kept) + len(revived)}")

@@ -7,6 +7,7 @@ came in. Meanwhile the queue gets more shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 from ..bulk import Bulks, Plan, Staged, Staging
 from ..commit.effects import Flow, Sleep
@@ -73,19 +74,33 @@ class Loader:
         except OsqueueError as error:
             self.loads.failed(load, error)
 
-    def load_kinds(self, batch_id: str, kinds: Sequence[str]) -> Flow[None]:
-        """A batch of one task for each shard, with a job of each kind."""
+    def load_kinds(
+        self,
+        batch_id: str,
+        kinds: Sequence[str],
+        *,
+        tasks: int = 1,
+        delays_ms: Sequence[int] = (0,),
+        payload: bytes = b"",
+    ) -> Flow[None]:
+        """A batch of a few tasks for each shard, each with a job of each kind; their delays take turns."""
+        delays = cycle(delays_ms)
         load = self.loads.begin(self.client.name, batch_id)
         plan = yield from self.bulks.plan()
         staged = []
-        for shard in range(len(plan.born)):
-            staging = Staging(self.machine, plan, shard)
-            keys = staging.keys(len(kinds))
-            yield from staging.add([New(key, b"", kind=kind) for key, kind in zip(keys, kinds, strict=True)])
-            self.loads.count(load, shard, keys)
-            staged.append((yield from staging.finish()))
-        load.fate = ATTACHING
         try:
+            for shard in sorted([*range(len(plan.born))] * tasks):
+                staging = Staging(self.machine, plan, shard)
+                keys = staging.keys(len(kinds))
+                yield from staging.add(
+                    [
+                        New(key, payload, kind=kind, delay_ms=next(delays))
+                        for key, kind in zip(keys, kinds, strict=True)
+                    ]
+                )
+                self.loads.count(load, shard, keys)
+                staged.append((yield from staging.finish()))
+            load.fate = ATTACHING
             self.loads.attached(load, (yield from self.client.run(self.bulks.attach(staged, batch_id))))
         except OsqueueError as error:
             self.loads.failed(load, error)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.deletions import NONE, decode_vector
 from ..core.state import (
     ENDED,
     FAILED,
+    FAILING,
     KEYSUM_MASK,
     LET_GO,
     PROCESSING,
@@ -46,6 +48,7 @@ class Library:
         self._read = read
         self._segments: dict[tuple[str, int, int, str], tuple[Job, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
+        self.broken: set[str] = set()  # what nobody else can read
 
     def past(self) -> Library:
         """For a head of the past, all of whose segments were read when it was new: some may be collected."""
@@ -61,6 +64,8 @@ class Library:
         found = self._whole(span) if span.level == 0 else self._children(span)
         if len(found) != span.count or keysums(found) != span.keysum:
             raise Violation(f"{span.name} says {span.count} jobs and holds {len(found)}, or others")
+        if span.due_ms and span.failing != (failing := sum(delayed_state(job) == FAILING for job in found)):
+            raise Violation(f"{span.name} says that {span.failing} jobs wait for a retry; {failing} do")
         return found
 
     def _whole(self, span: Span) -> tuple[Job, ...]:
@@ -70,6 +75,11 @@ class Library:
             deleted = decode_vector(self._bytes(vector), vector) if vector else NONE
             self._segments[place] = tuple(remaining(span, self._bytes(span.name)[span.offset :], deleted))
         return self._segments[place]
+
+    def taken_out(self, span: Span) -> set[bytes]:
+        """The keys of the jobs that a segment's vector tells of, from the span's place on."""
+        left = {job.key for job in self.jobs(span)}
+        return {job.key for job in self._whole(replace(span, vector=None))} - left
 
     def _children(self, span: Span) -> tuple[Job, ...]:
         if span.name not in self._indexes:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -30,6 +31,7 @@ from .. import Queue
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.wire import decode_head
+from ..election import Election
 from ..errors import OsqueueError
 from ..inventory import walk
 from ..lease import LeaseBase
@@ -45,7 +47,7 @@ from ..stores.base import (
     Written,
 )
 from ..stores.file import FileStore
-from .baton import Turns
+from .baton import PowerCut, Turns
 from .disk import Disk, File, Folder, Slot
 from .ledger import Violation
 from .machine import EPOCH_MS, VirtualMachine, source
@@ -162,8 +164,10 @@ class PowerRun:
             self.disk, self.after = self.after, None
             self._boot(self.turns.now + 60.0)
         self.posix.before_flush = lambda node: None
-        with running(self.posix):
+        with running(self.posix), suppress(PowerCut):  # with which a violation ends whatever runs
             Process(self, "end").account()
+        if self.violation is not None:
+            raise self.violation
 
     # ── Watching ─────────────────────────────────────────────────────────────
     def _named(self, path: str, file: File | None) -> None:
@@ -333,6 +337,11 @@ class Process:
             known = self.run.ids.setdefault(name, done.job_id)
             if known != done.job_id:
                 self.run._fail(Violation(f"{name} was promised to be {known}, and became {done.job_id}"))
+
+    def stand(self) -> None:
+        """Take one step in an election."""
+        election = Election(self.store, QUEUE, "somebody", machine=self.machine)
+        self.call("campaign", election.campaign)
 
     def work(self) -> None:
         """Claim, and complete most of it."""

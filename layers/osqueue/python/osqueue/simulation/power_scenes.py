@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from ..election import PREFIX as ELECTIONS
 from ..errors import OsqueueError
 from ..ids import FOLDER as IDS
 from .disk import File, Folder
@@ -58,7 +59,8 @@ class _Frozen(PowerRun):
         self.scene.second(process)
 
     def flush(self, node: File | Folder) -> None:
-        if self.waits and node is self.disk.find(f"{FOLDER}/{self.scene.folder}"):
+        place = f"{FOLDER}/{self.scene.folder}"
+        if self.waits and self.posix.exists(place) and node is self.disk.find(place):
             self.waits = False
             self.turns.pause(FROZEN_SECONDS)
         super().flush(node)
@@ -81,4 +83,5 @@ SCENES: dict[str, PowerScene] = {
     "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look_for_nothing),
     "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look),
     "enqueues meanwhile": PowerScene(f"{IDS}{QUEUE}", _ENQUEUE, _ENQUEUE),
+    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), Process.stand, Process.stand),
 }

@@ -140,6 +140,16 @@ ROUGH = Faults(
     error=0.01, refused=0.01, lost=0.015, late=0.01, duplicate=0.03, freeze=0.004, crash=0.003, clone=0.01
 )
 
+CREWS_ALONE = Clients(  # processes of several callers, and hardly anybody else
+    producers=1,
+    workers=1,
+    cancellers=0,
+    operators=0,
+    bulk=0,
+    rounds=12,
+    pause_seconds=0.3,
+)
+
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -266,17 +276,7 @@ PROFILES = {
             "shared",  # callers share a Queue object, and leave; nothing else fails
             limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
             faults=Faults(leave=0.15),
-            clients=Clients(
-                producers=1,
-                workers=1,
-                cancellers=0,
-                operators=0,
-                bulk=0,
-                crews=4,
-                threads=5,
-                rounds=12,
-                pause_seconds=0.3,
-            ),
+            clients=replace(CREWS_ALONE, crews=4, threads=5),
             ordered=True,
         ),
         Profile(
@@ -291,17 +291,7 @@ PROFILES = {
             "forked",  # the processes fork wherever they are; nothing else fails
             limits=TIGHT | {"SESSIONS_BYTES_MAX": 6_000},
             faults=Faults(fork=0.01, leave=0.03),
-            clients=Clients(
-                producers=1,
-                workers=1,
-                cancellers=0,
-                operators=0,
-                bulk=0,
-                crews=2,
-                threads=3,
-                rounds=12,
-                pause_seconds=0.3,
-            ),
+            clients=replace(CREWS_ALONE, crews=2, threads=3),
             ordered=True,
         ),
         Profile(

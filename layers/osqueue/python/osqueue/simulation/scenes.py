@@ -121,10 +121,9 @@ class Actor:
         for turn in range(SLICES + 1):
             yield from self.client.run(orphans.sweep(QUEUE, now + turn * limits.HOUR_MS))
 
-    def load(self, batch_id: str, *kinds: str) -> Flow[Any]:
+    def load(self, batch_id: str, *kinds: str, **more: Any) -> Flow[Any]:
         """A bulk with a job of each kind; what was told, so far."""
-        loader = Loader(self.client, self.play.loads)
-        yield from loader.load_kinds(batch_id, kinds)
+        yield from Loader(self.client, self.play.loads).load_kinds(batch_id, kinds, **more)
         return self.play.loads.told.copy()
 
     def resume(self, batch_id: str) -> Flow[Any]:

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import archive
+from .. import archive, tombstones
 from ..commit.effects import Flow
 from ..core.history import decode_part
-from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Redrive, Sweep
+from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, Fail, Failure, New, Redrive, Sweep
+from ..core.state import FAILED, FAILING
+from ..listing import count_states
+from ..staging import Stage
 from .id_scenes import bury_in_segment, entry_of, fill
 from .ledger import Violation
 from .promises import Ask
-from .scenes import FORGOTTEN_SECONDS, Actor, Play, cancelled, head_swap, segmented, waiting
+from .scenes import FORGOTTEN_SECONDS, ROOT, Actor, Play, cancelled, head_swap, segmented, waiting
 from .tight import limited
 from .upkeep_scenes import age, collect, floor_raised
 
@@ -96,6 +99,53 @@ def cancelled_once_settled(stage: Play) -> Any:
     return keys[0] in segmented(other)
 
 
+def settled_once_folded(stage: Play) -> Any:
+    """A job is about to be settled, when the segment it lies in becomes part of an index."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    with limited({"TAIL_BYTES_MAX": 2_000}):
+        key = next(reversed(waiting(other, 160)))
+        cancelled(other, key)
+        slow.stop_at(slow.client.rewrite(), head_swap)
+        fill(other, 160)
+        slow.go_on()
+    return stage.invariants.state.tombstones == (key,)  # type: ignore[union-attr]
+
+
+def settled_before_a_retry(stage: Play) -> Any:
+    """A job is cancelled, and settled, that waits for a retry in a segment of delayed jobs."""
+    other = stage.actor("other")
+    for _ in range(12):
+        fill(other, 1)
+        (lease,) = claim(other)
+        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 3_600_000),))))
+    cancelled(other, segmented(other)[0])
+    other.run(other.client.rewrite())
+    return [(span.count, span.failing) for span in stage.invariants.state.delayed.spans if span.vector]  # type: ignore[union-attr]
+
+
+def settled_by_a_slow_one(stage: Play) -> Any:
+    """A caller looks; its job comes, and goes into an index, which is written anew by one who looked before it."""
+    slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
+    other.run(other.commit(Configure(backoff_base_ms=7)))
+    born = Stage(ROOT, stage.invariants.state.seq, other.client.writer.machine)  # type: ignore[union-attr]
+    fill(other, 50)
+    slow.stop_at(slow.enqueue("a", "slow", LONG_SECONDS), head_swap)
+    quick.run(quick.enqueue("a", "quick", LONG_SECONDS))
+    fill(other, 80)
+    key = entry_of(stage, "a")
+    state = stage.invariants.state
+    assert state is not None
+    (index,) = [
+        span
+        for span in state.lanes[0].backlog.spans
+        if span.level and key in {job.key for job in stage.invariants.library.jobs(span)}
+    ]
+    cancelled(other, next(job.key for job in stage.invariants.library.jobs(index) if job.key != key))
+    ops = other.run(tombstones.settle(ROOT, other.run(other.client.head()), born))
+    other.run(other.commit(*ops))
+    return slow.go_on()
+
+
 def prolonged_once_passed(stage: Play, *, by: Callable[[Actor, bytes], None]) -> Any:
     """A waiting job's time to live is about to be changed, when it is over."""
     slow, worker, other = map(stage.actor, ("slow", "worker", "other"))
@@ -130,6 +180,20 @@ def prolonged_once_redriven(stage: Play) -> Any:
     other = stage.actor("other")
     redriven_job(stage, other)
     return other.run(lives(other, "a", LONG_SECONDS))
+
+
+def cancelled_as_it_fails(stage: Play) -> Any:
+    """Jobs that failed wait for their next attempts in a segment; one of them is cancelled there, and settled."""
+    other = stage.actor("other")
+    for at in range(12):
+        other.run(other.commit(Enqueue((New(at.to_bytes(16, "big"), b"x" * 40),))))
+        (lease,) = claim(other)
+        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 600_000),))))
+    key = segmented(other)[0]
+    cancelled(other, key)
+    said = count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
+    other.run(other.client.rewrite())
+    return said, count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
 
 
 # ── Results ──────────────────────────────────────────────────────────────────
@@ -195,12 +259,32 @@ def cancelled_at_once(stage: Play) -> Any:
     other.run(other.commit(Redrive(1, 1)))
     other.run(cancel(other, "a"))
     other.run(other.reap())
+    return archive_tells_all(stage)
+
+
+def archive_tells_all(stage: Play) -> int:
+    """How many ends the archive tells, whoever reads it; as many as there were."""
     seen, found = archive.Seen(), 0
     for name in stage.truth.keys(archive.ROOT):
         found += len(list(seen.fresh(name, decode_part(stage.truth.read(name) or b"", name))))
     if found != stage.invariants.ended.total():
         raise Violation(f"invariant 10: of {stage.invariants.ended.total()} ends the archive tells {found}")
     return found
+
+
+def redriven_by_two(stage: Play) -> Any:
+    """Letters of one kind are about to be redriven, as they were read, when somebody else lets others go round."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    for kind in ("", "", "mail", "", "mail"):
+        other.fill(kind)
+        fail(other)
+    slow.stop_at(slow.client.run(slow.flows.redrive(kinds=["mail"], rate=1.0)), head_swap)
+    other.run(other.commit(Redrive(4, 4, ("none",))))
+    moved = slow.go_on()
+    left = [place.job for place in stage.invariants.found.values() if place.state == FAILED]
+    if any(job.kind == "mail" for job in left):
+        raise Violation("a redrive went past a dead letter that matches")
+    return moved
 
 
 def shards_by_two(stage: Play) -> Any:
@@ -229,6 +313,9 @@ def collected_by_two(stage: Play) -> Any:
 SCENES: dict[str, Callable[[Play], Any]] = {
     "cancelled once passed": partial(cancelled_once_passed, gone=False),
     "cancelled once its segment is gone": partial(cancelled_once_passed, gone=True),
+    "settled once folded": settled_once_folded,
+    "settled before a retry": settled_before_a_retry,
+    "settled by a slow one": settled_by_a_slow_one,
     "prolonged once passed": partial(prolonged_once_passed, by=pass_by),
     "prolonged once cancelled": partial(prolonged_once_passed, by=drop),
     "prolonged once settled": partial(prolonged_once_passed, by=settle),
@@ -242,6 +329,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "shortened": partial(shortened, twice=False),
     "shortened twice": partial(shortened, twice=True),
     "many lives": many_lives,
+    "cancelled as it fails": cancelled_as_it_fails,
+    "redriven by two": redriven_by_two,
     "cancelled at once": cancelled_at_once,
     "shards by two": shards_by_two,
     "collected by two": collected_by_two,

@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from .. import ids
+from ..core.erase import PURGED
 from ..core.ops import Claim, Code, Enqueue
 from ..core.state import COMPLETED, ECHO, FAILING, PROCESSING, QUEUED, SCHEDULED, Content, Finished, State
 from ..stores.base import Found
@@ -84,13 +85,13 @@ class Stories:
         self.entries[key].append((self.now(), None))
         self.freed += 1
         if job not in self.accepted:
-            if not self.closed[key]:
+            if not self.closed[key] and key not in self.truth.damaged:  # on the word of neither anybody acts
                 raise Violation(f"an id was freed whose job {job.hex()} was never enqueued")
             self.retired.add(job)
             return
         if self.state(job) in LIVE:
             raise Violation(f"an id was freed while its job {job.hex()} is {self.state(job)}")
-        if self.lives(job, SLACK_MS):
+        if self.lives(job, SLACK_MS) and job not in self.purged:
             raise Violation(f"an id was freed while the result of {job.hex()} lives")
 
     def stood_for(self, client_id: str, queue: str, began: float, ended: float) -> set[bytes | None]:
@@ -165,6 +166,8 @@ class Stories:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, answer in zip(request.ops, outcomes, strict=False):
                 for lease in answer.leases if isinstance(op, Claim) else ():
+                    if lease.job.priority == PURGED:
+                        raise Violation(f"{lease.job.key.hex()} runs, and a purge has made it blank")
                     known = self.accepted.get(lease.job.key)
                     purged = lease.job.key in self.purged  # redriven meanwhile: its contents may have gone
                     if known is not None and not purged and self.content(lease.job.payload) != known.payload:

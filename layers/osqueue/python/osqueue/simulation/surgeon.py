@@ -8,6 +8,8 @@ from .. import limits
 from ..backup import folder_of, is_hourly, name_of
 from ..commit.effects import Flow, Sleep
 from ..commit.writer import HEAD
+from ..core.audit import spans_of
+from ..core.state import State
 from ..core.wire import encode_head
 from ..doctor import fix_clock
 from ..errors import (
@@ -62,14 +64,19 @@ class Surgeon:
                 yield from self.client.pause(pause_seconds / 2)
             elif roll < 0.9 and self.copies():
                 yield from self.restore(force=True)
-            else:
+            elif roll < 0.97 or not self.lose_vectors():
                 self.poison()
+                yield from self.client.pause(pause_seconds / 2)
+            else:
                 yield from self.client.pause(pause_seconds / 2)
 
     def mend(self) -> Flow[None]:
-        """Restore a head that cannot be read, and set a clock that is wrong."""
+        """Restore a head that cannot be read, or names what cannot be, and set a clock that is wrong."""
         while self.ledger.lost:
             yield from self.restore(force=False)
+            yield Sleep(1.0)
+        while any(self.inv.root + name in self.truth.damaged for name in self.inv.names):
+            yield from self.restore(force=True, wished=HEAD)
             yield Sleep(1.0)
         state = self.inv.state
         while state is not None and state.now_ms - self.truth.clock_ms() > limits.CLOCK_AHEAD_MS_MAX:
@@ -104,6 +111,19 @@ class Surgeon:
         """Let the head be cut short."""
         self.truth.perform(Put(self.inv.root + HEAD, DAMAGE))
         self.note("heads damaged")
+
+    def lose_vectors(self, state: State | None = None) -> bool:
+        """Let the deletion vectors that a head itself names be damaged. Were there any?"""
+        state = state or self.inv.state
+        assert state is not None
+        spans = [span for span in spans_of(state) if span.vector is not None]
+        for span in spans:
+            assert span.vector is not None
+            self.inv.unmarked |= self.inv.library.taken_out(span)
+            self.inv.library.broken.add(span.vector.name)
+            self.truth.damaged.add(self.inv.root + span.vector.name)
+            self.note("vectors damaged")
+        return bool(spans)
 
     def poison(self) -> None:
         """Let a writer commit whose clock is minutes ahead."""

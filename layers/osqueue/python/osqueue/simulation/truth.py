@@ -133,7 +133,7 @@ class Truth:
 
     def _remove(self, key: str) -> None:
         if self._objects.pop(key, None) is not None:
-            self.damaged.discard(key)
             del self._keys[bisect_left(self._keys, key)]
             for mourn in self.mourners:
                 mourn(key)
+            self.damaged.discard(key)

@@ -10,7 +10,7 @@ from .. import garbage, limits
 from ..commit.effects import Effect, Flow
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
 from ..core.wire import decode_head
-from ..errors import Unavailable
+from ..errors import OsqueueError, Unavailable
 from ..garbage import BODIES, FINISHED, LOOKS_MAX
 from ..ids import FOLDER as IDS
 from ..staging import Bulk, Stage
@@ -49,6 +49,14 @@ def body_written(effect: Effect) -> bool:
 def id_changed(effect: Effect) -> bool:
     """An id's entry is about to be written again."""
     return isinstance(effect, Put | PutIfMatch) and effect.key.startswith(IDS)
+
+
+def endured(call: Flow[Any]) -> Flow[Any]:
+    """A call, or the error that it ends with."""
+    try:
+        return (yield from call)
+    except OsqueueError as error:
+        return error
 
 
 def collect(actor: Actor) -> Flow[Any]:

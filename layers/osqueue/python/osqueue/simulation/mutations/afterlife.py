@@ -16,7 +16,7 @@ from ...reaper import Reaper
 from ...reaper import Report as Reaped
 from ...staging import Stage
 from ...stores.base import Delete, Put, Written
-from .control import Control, dispatched, in_runs, in_scene, patched
+from .control import Control, dispatched, in_scene, patched
 
 
 def no_look_at_newer_pointers() -> AbstractContextManager[None]:
@@ -148,7 +148,7 @@ def tables_born_too_early() -> AbstractContextManager[None]:
     return patched((Reaper, "_stage", stage))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "newer pointers",
         no_look_at_newer_pointers,
@@ -174,12 +174,14 @@ CONTROLS = (
     Control(
         "tables that are still there",
         no_check_of_taken,
-        (in_runs("names", "came back out of a table|invariant 8"),),
+        (
+            in_scene("lives on", "came back out of a table"),
+            in_scene("written by two", "never left the head"),
+        ),
     ),
-    Control("parts before the commit", parts_after_the_commit, (in_runs("names", "invariant 10"),)),
+    Control("parts before the commit", parts_after_the_commit, (in_scene("written by two", "invariant 10"),)),
     Control("parts in their hour", parts_of_a_past_hour, (in_scene("late for its hour", "invariant 10"),)),
-    # Whichever of the two is seen first.
-    Control("kept_ms", kept_ignored, (in_runs("names", "came back out of a table|too early"),)),
+    Control("kept_ms", kept_ignored, (in_scene("shortened", "came back out of a table"),)),
     Control(
         "birth of merged tables",
         tables_born_too_early,

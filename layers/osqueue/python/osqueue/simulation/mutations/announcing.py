@@ -76,7 +76,7 @@ def events_of_any_try() -> AbstractContextManager[None]:
     return patched((protocol._Commit, "__init__", init))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("all that is settled removed", settled_left_to_others, (in_runs("caps", "invariant 9"),)),
     Control("all pages of what is announced", first_page_only, (in_runs("caps", "invariant 9"),)),
     Control(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage
+from ... import garbage, tombstones
+from ...commit.effects import Flow
 from ...core import backlog, deletions, settle, steer, sweep
 from ...core.backlog import Blocks, Need, Rope
 from ...core.deletions import NONE, Deleted
 from ...core.draft import Draft, Object
-from ...core.ops import Outcome, Rewrite
-from ...core.state import Span, Vector
+from ...core.ops import Op, Outcome, Rewrite
+from ...core.state import Span, State, Vector
 from ...core.wire import staged_name
+from ...staging import Stage
 from .control import Control, dispatched, in_runs, in_scene, patched
 
 
@@ -94,14 +97,45 @@ def settled_after_it_was_passed() -> AbstractContextManager[None]:
 
 def vector_of_another() -> AbstractContextManager[None]:
     """A vector takes the place of one that others have put there since."""
-    real = steer._takes_the_place
 
-    def takes(op: Rewrite, span: Span, left: Span | None) -> bool:
-        if span.level == 0:
-            return left is None or op.replacement is not None
-        return real(op, span, left)
+    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+        found = steer._find(draft, op.span.name)
+        vector = op.span.vector if found is None else found[0].vector
+        return steer.rewrite(draft, replace(op, span=replace(op.span, vector=vector)))
 
-    return patched((steer, "_takes_the_place", takes))
+    return dispatched(Rewrite, rewrite)
+
+
+def settled_wherever_it_is() -> AbstractContextManager[None]:
+    """A tombstone is gone once somebody has settled its job, even if the span was no more where it had been."""
+
+    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+        answer = steer.rewrite(draft, op)
+        if steer._find(draft, op.span.name) is None:
+            draft.tombstones.difference_update(op.dropped)
+        return answer
+
+    return dispatched(Rewrite, rewrite)
+
+
+def vectors_begin_again() -> AbstractContextManager[None]:
+    """A new vector tells of the jobs that are settled now, and of none that were before."""
+
+    def deleted_from(root: str, span: Span) -> Flow[Deleted]:
+        yield from ()
+        return NONE
+
+    return patched((tombstones, "deleted_from", deleted_from))
+
+
+def indexes_born_too_early() -> AbstractContextManager[None]:
+    """An index that is written anew passes for older than what it tells of."""
+    real = tombstones.settle
+
+    def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
+        return real(root, replace(state, seq=stage.born), stage)
+
+    return patched((tombstones, "settle", settle))
 
 
 def vectors_collected() -> AbstractContextManager[None]:
@@ -132,7 +166,16 @@ def sums_as_they_were() -> AbstractContextManager[None]:
     return patched((steer, "thinned", thinned))
 
 
-CONTROLS = (
+def retries_that_are_over() -> AbstractContextManager[None]:
+    """What is left of a segment counts the retries that were cancelled in it."""
+
+    def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | None) -> Span | None:
+        return deletions.thinned(span, keys, 0, vector)
+
+    return patched((steer, "thinned", thinned))
+
+
+CONTROLS: tuple[Control, ...] = (
     Control(
         "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
     ),
@@ -163,11 +206,25 @@ CONTROLS = (
         (in_scene("settled once passed", "or others"),),
     ),
     Control("one's own vector", vector_of_another, (in_scene("settled by two", "or others"),)),
+    Control(
+        "spans that were folded", settled_wherever_it_is, (in_scene("settled once folded", "in two places"),)
+    ),
+    Control("older deletions", vectors_begin_again, (in_scene("settled by two", "or others"),)),
+    Control(
+        "birth of rewritten indexes",
+        indexes_born_too_early,
+        (in_scene("settled by a slow one", "in two places: queued and queued"),),
+    ),
     Control("vectors the head names", vectors_collected, (in_runs("cancels", "invariant 8"),)),
     Control(
         "spills named by what they hold",
         spills_named_by_their_base,
         (in_runs("cancels", "or others|fails its checksum"),),
+    ),
+    Control(
+        "retries of what is left",
+        retries_that_are_over,
+        (in_scene("settled before a retry", "jobs wait for a retry; "),),
     ),
     Control("sums of what is left", sums_as_they_were, (in_runs("cancels", "or others"),)),
 )

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
-from ... import batches, garbage
+from ... import batches, bulk, garbage
 from ...batches import Batch, Batches, Known
-from ...commit.effects import Flow, QueueFlow
-from ...core import reduce
+from ...bulk import Attached, Bulks, Staged
+from ...commit.effects import All, Flow, QueueFlow
+from ...commit.writer import Writer
+from ...core import reduce, settle
 from ...core.draft import Draft
-from ...core.ops import AttachAll, Code, Op, Outcome, Request, outcome
-from ...core.state import State
+from ...core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
+from ...core.state import Job, Span, State
 from ...errors import Unknown
+from ...shards import read_state
+from ...staging import Bulk, Stage
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
+
+ENDED_EARLY = "a delay of 60000 ms ended"
 
 
 def receipt_ignored() -> AbstractContextManager[None]:
@@ -120,7 +128,190 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
     return patched((batches, "KEPT_MS", 0))
 
 
-CONTROLS = (
+def refused_for_ever() -> AbstractContextManager[None]:
+    """What is left of a batch is asked for by the requests that were refused."""
+    real, spent = Batches._refuse, dict[int, Request]()
+
+    def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
+        spent.update((id(request.ops), request) for _, request, _ in refused)
+        yield from real(self, known, refused)
+
+    return patched(
+        (Batches, "_refuse", refuse), (batches, "identified", lambda machine, state, ops: spent[id(ops)])
+    )
+
+
+def forgotten_though_it_may_join() -> AbstractContextManager[None]:
+    """A batch is forgotten although a run that stands still may send what it says."""
+
+    def may_join(queue: str, place: str) -> QueueFlow[bool]:
+        yield from ()
+        return False
+
+    return patched((batches, "_may_join", may_join))
+
+
+def applied_counts_as_in() -> AbstractContextManager[None]:
+    """A shard has its part if it was asked before, whatever it answered."""
+    return patched((batches, "outcomes_of", lambda state, request: (outcome([Code.QUEUED]),)))
+
+
+def refusals_unheard() -> AbstractContextManager[None]:
+    """A shard has its part once it was asked."""
+    real = Batches._commit
+
+    def commit(self: Batches, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+        yield from real(self, shard, request, batch)
+        return Code.QUEUED
+
+    return patched((Batches, "_commit", commit))
+
+
+def bulks_of_others_claimed() -> AbstractContextManager[None]:
+    """A run says that its own bulk is in when that of another run is."""
+
+    def attached(jobs: int, repeated: bool = False) -> Attached:
+        return Attached(jobs)
+
+    return patched((bulk, "Attached", attached))
+
+
+def jobs_of_each_run() -> AbstractContextManager[None]:
+    """A batch has as many jobs as who asks has staged."""
+    real = Bulks.attach
+
+    def attach(self: Bulks, staged: Sequence[Staged], batch_id: str | None) -> QueueFlow[Attached]:
+        done = yield from real(self, staged, batch_id)
+        return Attached(sum(each.jobs for each in staged), done.repeated)
+
+    return patched((Bulks, "attach", attach))
+
+
+# ── Joining ──────────────────────────────────────────────────────────────────
+def lanes_looked_for_one_by_one() -> AbstractContextManager[None]:
+    """Nobody asks beforehand whether there is a lane for each part of a bulk."""
+    return patched((Draft, "has_room_for", lambda self, lanes: True))
+
+
+def delayed_looked_for_one_by_one() -> AbstractContextManager[None]:
+    """Nobody asks beforehand whether there is room for the delayed jobs of a bulk."""
+    real = reduce._APPLY[AttachAll]
+
+    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+        answer = real(draft, AttachAll(tuple(part for part in op.parts if not part.delayed)))
+        for part in op.parts if answer.code == Code.QUEUED else ():
+            if part.delayed:
+                reduce._attach(draft, part)
+        return answer
+
+    return dispatched(AttachAll, attach_all)
+
+
+def delayed_without_end(op: type[Op]) -> AbstractContextManager[None]:
+    """There is room for any number of segments of delayed jobs."""
+    real = reduce._APPLY[op]
+
+    def apply(draft: Draft, wished: Any) -> Outcome:
+        with patched((settle, "DELAYED_SPANS_MAX", 1 << 30)):
+            return real(draft, wished)
+
+    return dispatched(op, apply)
+
+
+def in_front_of_the_tail() -> AbstractContextManager[None]:
+    """A bulk joins between the segments of a lane and those who came last."""
+    real = reduce._attach
+
+    def attach(draft: Draft, op: Attach) -> Outcome:
+        tails = [(rope, rope.tail) for rope in draft.lanes.values()]
+        for rope, _ in tails:
+            rope.tail = []
+        answer = real(draft, op)
+        for rope, tail in tails:
+            rope.tail = tail
+        return answer
+
+    return patched((reduce, "_attach", attach))
+
+
+# ── Planning ─────────────────────────────────────────────────────────────────
+def delays_from_the_earliest() -> AbstractContextManager[None]:
+    """Delays count from the earliest that the store's clock may have shown."""
+    real = Bulk.__init__
+
+    def init(self: Bulk, stage: Stage, now_ms: int, latest_ms: int) -> None:
+        real(self, stage, now_ms)
+
+    return patched((Bulk, "__init__", init))
+
+
+def planned_without_the_time() -> AbstractContextManager[None]:
+    """Who stages asks for the time once, and goes by the head's where there is no answer."""
+    return patched((Writer, "tell_time", Writer.measure_clock))
+
+
+class _AsTheyCame(list[Job]):
+    def sort(self, **how: Any) -> None:
+        """Leave them as they are."""
+
+
+def delayed_as_they_came() -> AbstractContextManager[None]:
+    """The delayed jobs of a bulk stand in the order in which they came."""
+    real = Bulk.__init__
+
+    def init(self: Bulk, *args: Any) -> None:
+        real(self, *args)
+        self._delayed = _AsTheyCame()
+
+    return patched((Bulk, "__init__", init))
+
+
+def merged_as_they_came() -> AbstractContextManager[None]:
+    """Segments of delayed jobs are put together one behind the other."""
+
+    class Behind:
+        @staticmethod
+        def merge(*runs: list[Job], key: Any) -> Iterator[Job]:
+            return chain(*runs)
+
+    return patched((bulk, "heapq", Behind))
+
+
+# ── Staging ──────────────────────────────────────────────────────────────────
+def merged_ones_born_late() -> AbstractContextManager[None]:
+    """Segments that were merged are as old as the merging."""
+    real = Bulks._merged
+
+    def merged(self: Bulks, shard: int, spans: Sequence[Span]) -> Flow[tuple[Span, ...]]:
+        state = yield from read_state(self.queue, shard)
+        assert state is not None
+        with patched((bulk, "born_of", lambda name: state.seq)):
+            return (yield from real(self, shard, spans))
+
+    return patched((Bulks, "_merged", merged))
+
+
+def unwritten_counts_as_staged() -> AbstractContextManager[None]:
+    """What was to be staged counts as staged, whatever the store has answered."""
+
+    def write(self: Stage, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
+        yield All(tuple(Put(self.root + name, data) for name, data in objects))
+
+    return patched((Stage, "write", write))
+
+
+def staged_under_common_names() -> AbstractContextManager[None]:
+    """All who have seen one head name what they stage alike."""
+    real = Stage.__init__
+
+    def init(self: Stage, *args: Any) -> None:
+        real(self, *args)
+        self._chance = 0
+
+    return patched((Stage, "__init__", init))
+
+
+CONTROLS: tuple[Control, ...] = (
     Control(
         "batches decided once",
         decided_again,
@@ -142,7 +333,40 @@ CONTROLS = (
     Control(
         "batches of which nobody can tell",
         unknown_counts_as_in,
-        (in_scene("silent for too long", "says that a batch is done, and it is not"),),
+        (
+            in_scene("silent for too long", "says that a batch is done, and it is not"),
+            in_scene("refused and unknown", "says that a batch is done, and it is not"),
+        ),
+    ),
+    Control(
+        "batches asked for anew",
+        refused_for_ever,
+        (in_scene("refused in part", "it cannot be finished"),),
+    ),
+    Control(
+        "batches that may come in",
+        forgotten_though_it_may_join,
+        (in_scene("abandoned for a month", "joined shard 0 a second time"),),
+    ),
+    Control(
+        "batches that were refused",
+        refusals_unheard,
+        (in_scene("refused and resumed", "says that a batch is done, and it is not"),),
+    ),
+    Control(
+        "batches that others were refused",
+        applied_counts_as_in,
+        (in_scene("refused and resumed", "was told that . jobs are in; it is not so"),),
+    ),
+    Control(
+        "whose batch it is",
+        bulks_of_others_claimed,
+        (in_scene("decided by another", "was told that . jobs are in; it is not so"),),
+    ),
+    Control(
+        "jobs of a batch",
+        jobs_of_each_run,
+        (in_scene("decided by another", "was told that . jobs are in; it is not so"),),
     ),
     Control(
         "batches that are partly in",
@@ -170,7 +394,11 @@ CONTROLS = (
             in_interleavings("two runs of a batch", "joined shard 0 a second time"),
         ),
     ),
-    Control("collected by age", staged_collected_at_once, (in_runs("loads", "invariant 8", seed=4),)),
+    Control(
+        "collected by age",
+        staged_collected_at_once,
+        (in_scene("staged as the collector comes", "invariant 8"),),
+    ),
     Control(
         "spent refusals",
         refusals_unspent,
@@ -178,5 +406,65 @@ CONTROLS = (
     ),
     Control(
         "all or nothing", half_a_bulk, (in_scene("refused and resumed", "bulks of 1 jobs were told of"),)
+    ),
+    Control(
+        "lanes for the whole",
+        lanes_looked_for_one_by_one,
+        (in_scene("refused and resumed", "bulks of 1 jobs were told of"),),
+    ),
+    Control(
+        "room for all that is delayed",
+        delayed_looked_for_one_by_one,
+        (in_scene("delayed beyond measure", "bulks of 0 jobs were told of"),),
+    ),
+    Control(
+        "room for delayed segments",
+        partial(delayed_without_end, Attach),
+        (in_scene("delayed without end, staged", "and has room for 2"),),
+    ),
+    Control(
+        "room for delayed jobs",
+        partial(delayed_without_end, Enqueue),
+        (in_scene("delayed without end", "and has room for 2"),),
+    ),
+    Control(
+        "those who waited first",
+        in_front_of_the_tail,
+        (in_scene("attached behind others", "in front of an older one"),),
+    ),
+    Control(
+        "delays of bulks",
+        delays_from_the_earliest,
+        (in_scene("planned for long", ENDED_EARLY), in_scene("enqueued for long", ENDED_EARLY)),
+    ),
+    Control(
+        "the time of a bulk",
+        planned_without_the_time,
+        (in_scene("planned in silence", ENDED_EARLY), in_scene("enqueued in silence", ENDED_EARLY)),
+    ),
+    Control(
+        "delayed jobs of a bulk in order",
+        delayed_as_they_came,
+        (in_scene("delayed the other way round", "one job is due, and 0 can be claimed"),),
+    ),
+    Control(
+        "merged segments in order",
+        merged_as_they_came,
+        (in_scene("merged the other way round", "one job is due, and 0 can be claimed"),),
+    ),
+    Control(
+        "birth of merged segments",
+        merged_ones_born_late,
+        (in_scene("merged and collected", "invariant 8"),),
+    ),
+    Control(
+        "staged before the commit",
+        unwritten_counts_as_staged,
+        (in_scene("payloads left unwritten", "invariant 8"),),
+    ),
+    Control(
+        "names of one's own",
+        staged_under_common_names,
+        (in_scene("staged at the same time", "a second time|is queued already"),),
     ),
 )

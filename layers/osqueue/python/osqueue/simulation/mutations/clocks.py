@@ -83,7 +83,7 @@ def age_by_one_clock() -> AbstractContextManager[None]:
     return patched((Machine, "ms_since", ms_since))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("leases from the latest", leases_from_the_earliest, (in_runs("calm", "ms early"),)),
     Control("a second's width", whole_seconds_taken_for_exact, (in_runs("calm", "ms early"),)),
     Control(

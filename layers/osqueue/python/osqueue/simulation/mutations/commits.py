@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ... import limits
 from ...commit import announcements, protocol
 from ...commit.effects import All, Flow
 from ...commit.verdict import Verdict
@@ -123,6 +124,17 @@ def forget_without_floor() -> AbstractContextManager[None]:
     return patched((settle, "room_for_session", room_for_session))
 
 
+def young_rows_dropped() -> AbstractContextManager[None]:
+    """A row is dropped although its writer may still ask what became of its request."""
+    real = settle.room_for_session
+
+    def room_for_session(draft: Draft, request: Request) -> bool:
+        with patched((limits, "SESSION_IDLE_MS_MIN", 0)):
+            return real(draft, request)
+
+    return patched((settle, "room_for_session", room_for_session))
+
+
 def remember_last_commit() -> AbstractContextManager[None]:
     """Only the outcomes of the last commit are kept."""
     real = settle.settle
@@ -136,7 +148,7 @@ def remember_last_commit() -> AbstractContextManager[None]:
     return patched((settle, "settle", forget))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("etag", no_etag, (in_runs("rough", "invariant 1"),)),
     Control("session", no_session_check, (in_runs("rough", "invariant 2"),)),
     Control("nonce", no_nonce_check, (in_runs("rough", "was told"),)),
@@ -149,6 +161,11 @@ CONTROLS = (
         ),
     ),
     Control("floor", no_floor, (in_runs("rough", "invariant 2"),)),
+    Control(
+        "rows of writers that may still ask",
+        young_rows_dropped,
+        (in_interleavings("no room for rows", "nobody knows what became"),),
+    ),
     Control("gc_floor", no_gc_floor, (in_runs("calm", "invariant 8"),)),
     Control("lease token", no_token_check, (in_runs("rough", "invariant 7"),)),
     Control("spill before swap", spill_after_swap, (in_runs("rough", "invariant 8"),)),

@@ -13,7 +13,17 @@ from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Outcome
 from ...errors import OsqueueError
-from .. import bulk_scenes, id_scenes, scenes, steer_scenes, upkeep_scenes
+from .. import (
+    bulk_scenes,
+    collect_scenes,
+    id_scenes,
+    look_scenes,
+    mend_scenes,
+    scenes,
+    shelf_scenes,
+    steer_scenes,
+    upkeep_scenes,
+)
 from ..explore import SCENARIOS, explore
 from ..ledger import Violation
 from ..profile import PROFILES
@@ -26,7 +36,11 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **scenes.SCENES,
     **upkeep_scenes.SCENES,
     **id_scenes.SCENES,
+    **mend_scenes.SCENES,
+    **look_scenes.SCENES,
     **bulk_scenes.SCENES,
+    **collect_scenes.SCENES,
+    **shelf_scenes.SCENES,
     **steer_scenes.SCENES,
 }
 SEEDS = 9  # runs that a mutation may survive

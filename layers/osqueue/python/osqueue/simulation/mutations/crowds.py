@@ -34,7 +34,7 @@ def refusals_forgotten_first() -> AbstractContextManager[None]:
     return patched((settle, "forget_refusals", lambda found: None), (draft.Draft, "_refusals", kept))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("refusals", refusals_ignored, (in_runs("forgetful", "told that it was not"),)),
     Control(
         "refusals outlived by the floor",

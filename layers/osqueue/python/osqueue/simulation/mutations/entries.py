@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,8 +18,20 @@ from ...core.state import State, Table
 from ...errors import Damaged, NewerFormat, NotFound
 from ...orphans import Read
 from ...reaper import Reaper
+from ...shards import read_state
 from ...shelving import Report, Taken
-from ...stores.base import Delete, PutIfMatch, Reply, Request, Written
+from ...stores.base import (
+    Delete,
+    Failed,
+    Get,
+    Missing,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    Reply,
+    Request,
+    Written,
+)
 from .control import Control, in_scene, patched
 
 
@@ -66,6 +79,18 @@ def closed_perhaps() -> AbstractContextManager[None]:
         ]
 
     return patched((ids, "insist", insist))
+
+
+def swept_where_there_is_no_head() -> AbstractContextManager[None]:
+    """A job is nowhere if its shard has no head."""
+    real = orphans._nowhere
+
+    def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+        every = [each for each in found if each.entry is not None]
+        state = yield from read_state(queue, 0)
+        return every if state is None else (yield from real(queue, every))
+
+    return patched((orphans, "_nowhere", nowhere))
 
 
 # ── Freeing ──────────────────────────────────────────────────────────────────
@@ -134,6 +159,47 @@ def freed_of_rows_that_are_back() -> AbstractContextManager[None]:
     return patched((Reaper, "_free", free))
 
 
+def freed_whomever_they_stand_for() -> AbstractContextManager[None]:
+    """An id is freed with each of its jobs, also if it stands for another one."""
+    real = ids.free
+
+    def free(queue: str, jobs: Sequence[ids.End]) -> Flow[tuple[int, list[Damaged]]]:
+        found = yield from ids.look_up(queue, [each.client_id for each in jobs])
+        ends = [
+            replace(each, key=entry.key) if isinstance(entry, ids.Entry) else each
+            for each, entry in zip(jobs, found, strict=True)
+        ]
+        return (yield from real(queue, ends))
+
+    return patched((ids, "free", free))
+
+
+def untold_counts_as_free() -> AbstractContextManager[None]:
+    """An id stands for nothing if the store does not say what it stands for."""
+    return _heard(Get, Failed, lambda request: Missing())
+
+
+# ── Taking ───────────────────────────────────────────────────────────────────
+def taken_whatever_was_answered(op: type[Request], reply: type[Reply]) -> AbstractContextManager[None]:
+    """An id counts as taken when the store gave this answer."""
+    return _heard(op, reply, lambda request: Written("somebody's"))
+
+
+def _heard(
+    op: type[Request], reply: type[Reply], instead: Callable[[Request], Reply]
+) -> AbstractContextManager[None]:
+    real = ids._ask
+
+    def ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
+        replies = yield from real(requests)
+        return [
+            instead(request) if isinstance(request, op) and isinstance(each, reply) else each
+            for request, each in zip(requests, replies, strict=True)
+        ]
+
+    return patched((ids, "_ask", ask))
+
+
 # ── Enqueueing ───────────────────────────────────────────────────────────────
 def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     """Nobody has enqueued a job if nobody can read where it may lie."""
@@ -147,7 +213,9 @@ def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     return patched((reduce, "seen_before", seen_before))
 
 
-CONTROLS = (
+_SECOND = "a second job was accepted"
+
+CONTROLS: tuple[Control, ...] = (
     Control(
         "unreadable objects when ids are swept",
         unreadable_counts_as_nowhere,
@@ -169,6 +237,30 @@ CONTROLS = (
         (in_scene("helped before it is removed", "an id was freed while its job"),),
     ),
     Control("entries that were closed", closed_perhaps, (in_scene("not closed", "was never enqueued"),)),
+    Control(
+        "heads that are lost when ids are swept",
+        swept_where_there_is_no_head,
+        (in_scene("swept without a head", "an id was freed while its job"),),
+    ),
+    Control(
+        "ids of the jobs that are forgotten",
+        freed_whomever_they_stand_for,
+        (in_scene("used again before it is forgotten", "an id was freed while its job"),),
+    ),
+    Control(
+        "ids of which the store does not tell",
+        untold_counts_as_free,
+        (in_scene("not told as it is forgotten", "accepted a second time"),),
+    ),
+    *(
+        Control(name, partial(taken_whatever_was_answered, op, reply), (in_scene(scene, _SECOND),))
+        for name, op, reply, scene in (
+            ("ids refused to be taken", PutIfAbsent, Refused, "taken by two"),
+            ("ids perhaps taken", PutIfAbsent, Failed, "perhaps taken"),
+            ("ids refused to be taken over", PutIfMatch, Refused, "taken over by two"),
+            ("ids perhaps taken over", PutIfMatch, Failed, "perhaps taken over"),
+        )
+    ),
     Control(
         "age of damaged entries",
         damaged_entries_freed_at_any_age,

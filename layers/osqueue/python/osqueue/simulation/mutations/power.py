@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ... import ids, shards
+from ... import election, ids, shards
 from ...commit import protocol
 from ...commit.effects import Flow
 from ...commit.writer import HEAD
@@ -108,6 +108,11 @@ def ids_before_others_flushes() -> AbstractContextManager[None]:
     return patched((ids, "Get", _unflushed))
 
 
+def leaders_before_others_flushes() -> AbstractContextManager[None]:
+    """A candidate tells of a leader whose record may be flushed by nobody yet."""
+    return patched((election, "Get", _unflushed))
+
+
 def _unflushed(key: str, **options: Any) -> Get:
     return Get(key, **{**options, "flushed": False})
 
@@ -132,7 +137,7 @@ def _control(name: str, remove: Mutation, sighting: Sighting) -> Control:
     return Control(name, remove, (sighting,))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     _control("files are flushed", no_flush_of_files, in_power_cuts("after a power cut")),
     _control("folders are flushed", no_flush_of_folders, in_power_cuts("after a power cut")),
     _control("folders above are flushed", no_flush_of_folders_above, in_power_cuts("after a power cut")),
@@ -144,6 +149,11 @@ CONTROLS = (
     ),
     _control("states outlast", states_before_others_flushes, in_power_scene("asks meanwhile", "status told")),
     _control("ids outlast", ids_before_others_flushes, in_power_scene("enqueues meanwhile", "id told")),
+    _control(
+        "leaders outlast",
+        leaders_before_others_flushes,
+        in_power_scene("campaigns meanwhile", "campaign told"),
+    ),
     _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
     _control(
         "clocks of versions", no_clock_of_versions, in_power_cuts("comes twice|was completed, and is queued")

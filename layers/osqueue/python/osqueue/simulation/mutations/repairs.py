@@ -8,21 +8,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup, doctor, restoration
+from ... import backup, doctor, restoration, salvage, staging
 from ...commit import announcements, protocol
 from ...commit.effects import Flow, QueueFlow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
 from ...core import erase, reduce, settle
+from ...core import restore as core_restore
 from ...core.draft import Draft
 from ...core.ops import Request
-from ...core.restore import Restored, Sieve
+from ...core.restore import Evidence, Restored, Sieve
 from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
 from ...embedded.purging import _ShardPurge
 from ...stores.base import Put
 from ..ledger import Violation
+from ..purge_scenes import PURGE_SCENES
 from ..repair_scenes import REPAIR_SCENES, mended
 from .control import Control, Sighting, in_runs, patched
 
@@ -30,11 +32,11 @@ RUNS = partial(in_runs, "repairs")
 
 
 def in_repair(name: str, words: str) -> Sighting:
-    """A scene of repairs goes wrong."""
+    """A scene of repairs, or of purges, goes wrong."""
 
     def look() -> str:
         try:
-            mended(REPAIR_SCENES[name])
+            mended({**REPAIR_SCENES, **PURGE_SCENES}[name])
         except Violation as violation:
             return str(violation)
         return ""
@@ -82,6 +84,69 @@ def results_unlooked_for() -> AbstractContextManager[None]:
     return patched((restoration.Restorer, "_intact", lambda self, rows, since: list(rows)))
 
 
+def failures_of_any_run() -> AbstractContextManager[None]:
+    """A job is a dead letter by the record of a failure that it had when it was copied."""
+    real = Sieve._ended
+
+    def ended(self: Any, job: Job, *, leased: bool) -> bool:
+        return real(self, job, leased=True)
+
+    return patched((Sieve, "_ended", ended))
+
+
+def payloads_unlooked_for() -> AbstractContextManager[None]:
+    """A restore takes every job as it is, whether or not its payload is still there."""
+    return patched((restoration, "names_in_head", lambda state: set()))
+
+
+def doomed_tables_kept() -> AbstractContextManager[None]:
+    """A restored head refers to tables that a reaper may be about to delete."""
+
+    def read(self: Any, known: Any, since: Any) -> Flow[None]:
+        yield from ()
+
+    return patched((restoration.Restorer, "_read_doomed", read))
+
+
+def cancelled_rows_unread() -> AbstractContextManager[None]:
+    """Where a vector is lost, the copy's own rows do not tell which jobs were cancelled."""
+    real = Sieve.unmarked
+
+    def unmarked(self: Any, span: Any, jobs: Any, marked: Any, copy: State) -> list[Job]:
+        return real(self, span, jobs, marked, replace(copy, finished=()))
+
+    return patched((Sieve, "unmarked", unmarked))
+
+
+def later_vectors_unread() -> AbstractContextManager[None]:
+    """Nor does a later vector, which the replaced head names."""
+
+    def marked(*args: Any) -> Flow[None]:
+        yield from ()
+
+    return patched((salvage, "_marked", marked))
+
+
+def tables_of_any_age() -> AbstractContextManager[None]:
+    """A restore takes up a table that the copy does not name, however old it is."""
+    real = restoration._Since
+
+    def since(begin_ms: int, floor: int, *rest: Any) -> Any:
+        return real(begin_ms, 0, *rest)
+
+    return patched((restoration, "_Since", since))
+
+
+def told_to_the_archive_again() -> AbstractContextManager[None]:
+    """The finished jobs of a copy go to the archive, whether or not it has got them since."""
+    real = core_restore._finished
+
+    def finished(rows: Any, evidence: Evidence) -> list[Finished]:
+        return real(rows, replace(evidence, archived=frozenset()))
+
+    return patched((core_restore, "_finished", finished))
+
+
 # ── One life and the next ────────────────────────────────────────────────────
 def one_epoch() -> AbstractContextManager[None]:
     """Nobody asks to which life of a shard a request belongs."""
@@ -122,6 +187,26 @@ def runs_begin_again() -> AbstractContextManager[None]:
 def numbers_begin_again() -> AbstractContextManager[None]:
     """A new life counts on from what is known of the old one."""
     return patched((restoration, "seq_after", max))
+
+
+def former_restores_unknown() -> AbstractContextManager[None]:
+    """A restore does not look for the numbers that others began with."""
+
+    def marks(self: Any) -> Flow[list[int]]:
+        yield from ()
+        return []
+
+    return patched((restoration.Restorer, "_marks", marks))
+
+
+def leases_live_on() -> AbstractContextManager[None]:
+    """A lease of the copy ends in its own time."""
+    real = core_restore._sifted
+
+    def sifted(old: State, *rest: Any) -> State:
+        return replace(real(old, *rest), leases=old.leases)
+
+    return patched((core_restore, "_sifted", sifted))
 
 
 def restored_over_anything() -> AbstractContextManager[None]:
@@ -171,7 +256,12 @@ def moved_contents() -> AbstractContextManager[None]:
     return patched((erase, "_bodies", lambda draft, keys: iter(())))
 
 
-CONTROLS = (
+def wiped_whatever_is_there() -> AbstractContextManager[None]:
+    """What was refused is wiped, even if a purge has wiped what lies beside it since."""
+    return patched((staging, "PutIfMatch", lambda key, body, version: Put(key, body)))
+
+
+CONTROLS: tuple[Control, ...] = (
     Control(
         "a failure is not shelved with itself",
         echoes_at_once,
@@ -183,7 +273,46 @@ CONTROLS = (
         (in_repair("changed as it leaves", "the commit that changed it"),),
     ),
     Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
-    Control("results are looked for", results_unlooked_for, (RUNS("invariant 8: bodies"),)),
+    Control(
+        "results are looked for",
+        results_unlooked_for,
+        (in_repair("results collected since", "invariant 8: bodies"),),
+    ),
+    Control(
+        "runs that failed",
+        failures_of_any_run,
+        (in_repair("failed before its copy", "says that it buried"),),
+    ),
+    Control(
+        "payloads are looked for",
+        payloads_unlooked_for,
+        (in_repair("collected since its copy", "invariant 8"),),
+    ),
+    Control(
+        "tables about to be deleted",
+        doomed_tables_kept,
+        (in_repair("merged in a former life", "invariant 8"),),
+    ),
+    Control(
+        "tables that may be collected",
+        tables_of_any_age,
+        (in_repair("collected by the former life", "invariant 8"),),
+    ),
+    Control(
+        "records that the archive has got",
+        told_to_the_archive_again,
+        (in_repair("archived since its copy", "the archive tells"),),
+    ),
+    Control("rows of cancelled jobs", cancelled_rows_unread, (in_repair("vectors lost", "in two places"),)),
+    Control("later vectors", later_vectors_unread, (in_repair("vectors lost of a copy", "it could know"),)),
+    Control(
+        "leases end with a life", leases_live_on, (in_repair("leased in its copy", "outlived its life"),)
+    ),
+    Control(
+        "numbers of former restores",
+        former_restores_unknown,
+        (in_repair("restored twice", "counts from a number"),),
+    ),
     Control("epoch", one_epoch, (in_repair("announced in a former life", "applied twice"),)),
     Control(
         "gc_floor of a new life", old_gc_floor, (in_repair("collected in a former life", "invariant 8"),)
@@ -209,5 +338,10 @@ CONTROLS = (
         "purge: contents moved meanwhile",
         moved_contents,
         (in_repair("moved while it is purged", "was purged"),),
+    ),
+    Control(
+        "refused contents wiped conditionally",
+        wiped_whatever_is_there,
+        (in_repair("purged beside a refused one", "one was purged"),),
     ),
 )

@@ -45,7 +45,7 @@ def endings_forgotten() -> AbstractContextManager[None]:
     return patched((Working, "_won_before", won_before))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("keys that clients draw", keys_of_the_server, (in_runs("remote", "came in|no job of its own"),)),
     Control(
         "keys wherever they are",

@@ -25,7 +25,7 @@ def runs_begun_again() -> AbstractContextManager[None]:
     return patched((Draft, "grant", grant))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "run", runs_begun_again, (in_runs("rough", "endings are in no archive part|was granted before"),)
     ),

@@ -128,7 +128,7 @@ def forked_tasks() -> AbstractContextManager[None]:
     return patched((AsyncGroup, "board", board))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("leases of those who left", keep_what_nobody_heard, (in_runs("shared", "not given back"),)),
     Control("cancelled callers", cancelled_unheard, (in_runs("shared", "not given back"),)),
     Control("torn flights", torn_flown_on, (in_runs("shared", "was told AttributeError"),)),

@@ -13,7 +13,7 @@ from ... import limits, shelving
 from ...core import steer
 from ...core.draft import Draft
 from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
-from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, Table
+from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
 from .control import Control, dispatched, in_runs, in_scene, patched
 
 
@@ -88,6 +88,28 @@ def echoes_count(name: str) -> AbstractContextManager[None]:
     return patched((steer, name, change))
 
 
+def delayed_ones_cancelled_unseen() -> AbstractContextManager[None]:
+    """Nobody notes of a cancelled job that it was delayed, and in which state."""
+    real = steer._cancel_in_segment
+
+    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+        answer = real(draft, op, job)
+        draft.delayed_tombstones.clear()
+        return answer
+
+    return patched((steer, "_cancel_in_segment", cancel_in_segment))
+
+
+def notes_of_tombstones_kept() -> AbstractContextManager[None]:
+    """What is noted of a cancelled job stays when its tombstone goes."""
+    real = Draft.freeze
+
+    def freeze(self: Draft, *args: Any) -> State:
+        return replace(real(self, *args), delayed_tombstones=self.delayed_tombstones)
+
+    return patched((Draft, "freeze", freeze))
+
+
 # ── Times to live ────────────────────────────────────────────────────────────
 def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
     """A result that has expired may live again."""
@@ -149,6 +171,11 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
+def redriven_whatever_comes_first() -> AbstractContextManager[None]:
+    """A redrive looks at as many letters as were read, whether or not they are the same."""
+    return dispatched(Redrive, lambda draft, op: steer.redrive(draft, replace(op, first=b"")))
+
+
 def redriven_in_the_same_run() -> AbstractContextManager[None]:
     """A job that is redriven has no run of its own until somebody claims it."""
     real = steer.redrive
@@ -200,7 +227,7 @@ def floor_set_back() -> AbstractContextManager[None]:
     return dispatched(RaiseGcFloor, raise_gc_floor)
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control(
         "places that were passed",
         evidence_of_a_passed_place,
@@ -272,6 +299,21 @@ CONTROLS = (
         "forgetting unread is told",
         died_out_in_silence,
         (in_scene("repeated once forgotten", "accepted a second"),),
+    ),
+    Control(
+        "delayed ones that are cancelled",
+        delayed_ones_cancelled_unseen,
+        (in_scene("cancelled as it fails", "the head says"),),
+    ),
+    Control(
+        "notes go with their tombstones",
+        notes_of_tombstones_kept,
+        (in_scene("cancelled as it fails", "of which state"),),
+    ),
+    Control(
+        "letters that were read",
+        redriven_whatever_comes_first,
+        (in_scene("redriven by two", "went past a dead letter"),),
     ),
     Control("runs of redriven jobs", redriven_in_the_same_run, (in_scene("cancelled at once", "of 2 ends"),)),
     Control("shards only grow", shards_given_back, (in_scene("shards by two", "shards went back"),)),

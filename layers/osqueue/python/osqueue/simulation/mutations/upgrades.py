@@ -18,7 +18,7 @@ def used_at_once() -> AbstractContextManager[None]:
     return patched((releases, "USED_FROM", 1))
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("newer formats are left alone", newer_heads_read, (in_runs("upgrade", "was erased"),)),
     Control("new fields in a new format", used_at_once, (in_runs("upgrade", "was erased"),)),
 )

@@ -136,7 +136,7 @@ def _aged(op: type[Op]) -> Mutation:
     return partial(of_any_age, op)
 
 
-CONTROLS = (
+CONTROLS: tuple[Control, ...] = (
     Control("age of payloads", _aged(Enqueue), (in_scene("enqueued after the collector", "invariant 8"),)),
     Control(
         "age of results",
@@ -191,10 +191,12 @@ CONTROLS = (
         ids_closed_whatever_they_stand_for,
         (in_scene("taken over as it is closed", "a second job was accepted"),),
     ),
-    Control("ids created once", ids_taken_from_others, (in_runs("names", "a second job was accepted"),)),
+    Control(
+        "ids created once", ids_taken_from_others, (in_scene("taken by two", "a second job was accepted"),)
+    ),
     Control(
         "ids replaced conditionally",
         ids_replaced_whatever_they_stand_for,
-        (in_runs("names", "a second job was accepted"),),
+        (in_scene("taken over by two", "a second job was accepted"),),
     ),
 )
