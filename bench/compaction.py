@@ -56,7 +56,7 @@ def run(options: Options) -> Iterator[Row]:
 
 def fill(store: Path, jobs: int) -> int:
     """Write an archive; answers how many parts it has."""
-    from osqueue.core.history import encode_part
+    from osqueue.core.archive_record import encode_part
 
     rng = Random(7)
     parts = made = 0
@@ -75,7 +75,7 @@ def fill(store: Path, jobs: int) -> int:
 
 
 def _record(rng: Random, hour: int) -> Any:
-    from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record
+    from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record
 
     enqueued = MIDNIGHT_MS + hour * 3_600_000 + rng.randrange(3_500_000)
     start = enqueued + rng.randrange(20_000)
@@ -154,7 +154,7 @@ def _schema() -> Any:
     from msgspec.structs import fields
     from pyspark.sql import types
 
-    from osqueue.core.history import AttemptRecord, Record
+    from osqueue.core.archive_record import AttemptRecord, Record
 
     text = types.StringType()
     kinds: dict[Any, types.DataType] = {int: types.LongType(), str: text, str | None: text}

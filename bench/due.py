@@ -16,9 +16,9 @@ from osqueue.commit.effects import Flow, Sleep
 from osqueue.commit.protocol import commit
 from osqueue.commit.writer import Writer
 from osqueue.core.audit import spans_of
+from osqueue.core.encoding import decode_head, decode_index, encode_segment, staged_name
 from osqueue.core.ops import Attach, Claim, Complete, Completion, Enqueue, New
 from osqueue.core.state import Job, Span
-from osqueue.core.wire import decode_head, decode_index, encode_segment, staged_name
 from osqueue.simulation.machine import VirtualMachine
 from osqueue.simulation.network import Network
 from osqueue.simulation.profile import S3, Faults

@@ -22,7 +22,7 @@ import msgspec
 from bench.our_worker import NAME, PAYLOAD, Answer, asked, gate, memory_mb, since
 from osqueue import Job, Lease, Queue, WaitTimeout
 from osqueue.commit.effects import QueueFlow, Submit
-from osqueue.core.history import decode_part
+from osqueue.core.archive_record import decode_part
 from osqueue.core.ops import Sweep
 
 RESULT = {"sent": True, "n": 12345}

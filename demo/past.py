@@ -24,7 +24,7 @@ from demo.plan import LOG
 from demo.swf import SwfJob, read_jobs
 from osqueue import limits
 from osqueue.archive import hour_of
-from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record, encode_part
+from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record, encode_part
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, RELEASED, STALLED
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000

@@ -19,8 +19,8 @@ from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from osqueue.core.archive_record import AttemptRecord
 from osqueue.core.fingerprint import error_of, fingerprint, normalised
-from osqueue.core.history import AttemptRecord
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, RELEASED, STALLED
 
 HOUR, DAY = "hour", "day"

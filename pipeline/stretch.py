@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from osqueue.archive import PARTS_AT_ONCE, bodies
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.history import Record, decode_part
+from osqueue.core.archive_record import Record, decode_part
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.limits import CLOCK_AHEAD_MS_MAX
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from osqueue.core.history import AttemptRecord, Record
+from osqueue.core.archive_record import AttemptRecord, Record
 from osqueue.core.state import FAILED, RELEASED, STALLED
 
 from .tables import ATTEMPTS, JOBS

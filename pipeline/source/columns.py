@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from osqueue.core.history import AttemptRecord, Record
+from osqueue.core.archive_record import AttemptRecord, Record
 from osqueue.core.state import Attempt, content_bytes, key_text
 from osqueue.errors import OsqueueError, Rejected
 from osqueue.keys import key_of, shard_of

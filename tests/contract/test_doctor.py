@@ -12,7 +12,7 @@ from osqueue import LeaseLost, Queue, Unknown
 from osqueue import doctor as checks
 from osqueue.clock import Moment
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.wire import decode_head
+from osqueue.core.encoding import decode_head
 from osqueue.probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
 from osqueue.restoration import Restorer
 from osqueue.shards import root_of

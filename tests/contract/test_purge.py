@@ -11,7 +11,7 @@ import pytest
 from osqueue import Conflict, NotFound, Queue, Rejected, Throttled, Timeout, Unavailable
 from osqueue.backup import is_purge
 from osqueue.core.audit import imbalances
-from osqueue.core.wire import decode_head
+from osqueue.core.encoding import decode_head
 from osqueue.stores.base import Found, Get, List, Reply, Request
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore

@@ -94,7 +94,7 @@ def test_it_holds_what_the_jobs_import_and_no_more(built: layers.Built) -> None:
         names = archive.getnames()
         assert sum(each.size for each in archive.getmembers()) == built.unzipped
     assert "pipeline/jobs/run.py" in names
-    assert "osqueue/core/history.py" in names
+    assert "osqueue/core/archive_record.py" in names
     left_out = tuple(f"osqueue/{name}" for name in layers.LEFT_OUT)
     assert [name for name in names if name.endswith(".pyc") or name.startswith(left_out)] == []
 

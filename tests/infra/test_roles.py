@@ -20,10 +20,10 @@ from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
 from osqueue.bulk import BulkWriter
+from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, intent_body, intent_key
 from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as Announced
-from osqueue.core.wire import decode_head
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.shards import root_of

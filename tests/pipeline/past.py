@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import RECORD_FORMAT, AttemptRecord, Record, encode_part
+from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record, encode_part
 from pipeline import tables
 from pipeline.jobs import compact
 from pipeline.jobs.compact import Compaction

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import encode_part
+from osqueue.core.archive_record import encode_part
 from osqueue.errors import NotFound, NotSupported, Rejected, Timeout, Unavailable
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put

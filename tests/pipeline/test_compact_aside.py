@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import encode_part
+from osqueue.core.archive_record import encode_part
 from pipeline import unfinished
 from pipeline.jobs import compact
 from pipeline.jobs.compact import Compaction

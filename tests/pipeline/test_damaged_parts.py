@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import encode_part
+from osqueue.core.archive_record import encode_part
 from pipeline.stretch import Compacted
 from tests.pipeline.past import Archive, job, jobs, run
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from osqueue.core.archive_record import Record
 from osqueue.core.fingerprint import fingerprint
-from osqueue.core.history import Record
 from osqueue.errors import Rejected
 from pipeline import tables
 from pipeline.jobs import compact, metrics

@@ -15,7 +15,7 @@ from demo import past
 from demo.past import Ending
 from demo.plan import LOG
 from demo.swf import read_jobs
-from osqueue.core.history import decode_part
+from osqueue.core.archive_record import decode_part
 from pipeline import tables
 from pipeline.jobs import compact, metrics, sql
 from pipeline.jobs.compact import Compaction

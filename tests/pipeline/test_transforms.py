@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.history import AttemptRecord, Record
+from osqueue.core.archive_record import AttemptRecord, Record
 from pipeline import tables, transforms
 from tests.pipeline.past import at, done, key, lease
 

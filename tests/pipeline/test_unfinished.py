@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from osqueue.core.history import Record
+from osqueue.core.archive_record import Record
 from osqueue.errors import Unavailable
 from osqueue.stores.file import FileStore
 from pipeline import files, stretch, tables

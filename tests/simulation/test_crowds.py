@@ -7,11 +7,11 @@ from collections import Counter
 from osqueue import limits
 from osqueue.commit.effects import Flow
 from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, parse_intent_key
 from osqueue.core.ops import Complete, Completion, Enqueue, New, Op, Sweep, mark_of
 from osqueue.core.reduce import applicable
 from osqueue.core.state import Event, State
-from osqueue.core.wire import decode_head
 from osqueue.errors import OsqueueError, Throttled
 from osqueue.shards import root_of
 from osqueue.simulation.invariants import Invariants

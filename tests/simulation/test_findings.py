@@ -12,11 +12,11 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.commit.writer import Writer
 from osqueue.core.draft import Context
+from osqueue.core.encoding import decode_head, encode_segment
 from osqueue.core.intents import announced, intent_body, intent_key, within_bytes
 from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Sweep
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums
-from osqueue.core.wire import decode_head, encode_segment
 from osqueue.errors import Timeout, Unavailable
 from osqueue.simulation.machine import EPOCH_MS, VirtualMachine
 from osqueue.simulation.tight import limited

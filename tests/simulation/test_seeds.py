@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from osqueue import limits
-from osqueue.core import wire
+from osqueue.core import encoding
 from osqueue.simulation.__main__ import add, run_soak
 from osqueue.simulation.profile import FAULTS, PROFILES, TIGHT
 from osqueue.simulation.run import Report, simulate
@@ -124,12 +124,12 @@ def test_the_same_seed_is_the_same_story() -> None:
 
 def test_limits_are_put_back_after_a_run() -> None:
     before = {name: getattr(limits, name, None) for name in TIGHT}
-    formats = (wire.FORMAT, wire.FORMATS_READ)
+    formats = (encoding.FORMAT, encoding.FORMATS_READ)
     with limited({"BLOCK_BYTES_MAX": 77}):
-        assert (limits.BLOCK_BYTES_MAX, wire.BLOCK_BYTES_MAX) == (77, 77)
+        assert (limits.BLOCK_BYTES_MAX, encoding.BLOCK_BYTES_MAX) == (77, 77)
     simulate(0, PROFILES["calm"])
     assert {name: getattr(limits, name, None) for name in TIGHT} == before
-    assert formats == (wire.FORMAT, wire.FORMATS_READ)
+    assert formats == (encoding.FORMAT, encoding.FORMATS_READ)
 
 
 def test_a_limit_nobody_has_is_refused() -> None:

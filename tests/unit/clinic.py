@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from osqueue import Queue
 from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.wire import decode_head, encode_head
+from osqueue.core.encoding import decode_head, encode_head
 from osqueue.errors import Unavailable
 from osqueue.probes import Finding, Probe, worst
 from osqueue.restoration import Restorer

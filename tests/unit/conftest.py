@@ -11,8 +11,9 @@ import pytest
 from osqueue import limits
 from osqueue.clock import Machine
 from osqueue.commit.reader import decode_need
-from osqueue.core.deletions import NONE, decode_vector
+from osqueue.core.deletion_vectors import NONE, decode_vector
 from osqueue.core.draft import Context
+from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
 from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import (
@@ -41,13 +42,6 @@ from osqueue.core.state import (
 )
 from osqueue.core.tables import decode_index as decode_tables
 from osqueue.core.tables import decode_rows
-from osqueue.core.wire import (
-    Footer,
-    decode_footer,
-    decode_head,
-    decode_index,
-    encode_head,
-)
 from osqueue.errors import Damaged
 from osqueue.segments import remaining
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from osqueue import Queue, archive
 from osqueue.clock import Machine
-from osqueue.core.history import Record, decode_part
+from osqueue.core.archive_record import Record, decode_part
+from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
-from osqueue.core.wire import decode_head
 from osqueue.shards import root_of
 from osqueue.stores.base import Get, List
 from osqueue.stores.memory import MemoryStore

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
 from osqueue.core.ops import Attach, Cancel, Claim, Code, Fail, Failure, Redrive, Sweep
 from osqueue.core.state import Job
-from osqueue.core.wire import Block, decode_blocks, decode_index, encode_segment, staged_name
 from osqueue.simulation.tight import limited
 
 SMALL = {

@@ -14,9 +14,9 @@ from osqueue.batches import _FixedWriter, forget, identified, place_of
 from osqueue.bulk import BulkWriter, Staged
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.core.encoding import encode_head
 from osqueue.core.ops import AttachAll, mark_of
 from osqueue.core.state import Refusals, State
-from osqueue.core.wire import encode_head
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (

@@ -10,9 +10,9 @@ import pytest
 from osqueue import Queue, Throttled, Unavailable
 from osqueue.bulk import BulkWriter, Plan, Staged
 from osqueue.clock import Machine
+from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.ops import Attach, AttachAll, Code, New, RaiseGcFloor
 from osqueue.core.state import Job
-from osqueue.core.wire import encode_segment, staged_name
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Get,

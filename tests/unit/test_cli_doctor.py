@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from osqueue import Queue, limits
 from osqueue.cli import output
 from osqueue.cli.app import app
-from osqueue.core.wire import decode_head, encode_head
+from osqueue.core.encoding import decode_head, encode_head
 
 Run = Callable[..., Result]
 

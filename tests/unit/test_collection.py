@@ -8,8 +8,8 @@ import pytest
 
 from osqueue import Queue, Unavailable, backup, garbage, limits
 from osqueue.commit.effects import Submit
+from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Sweep
-from osqueue.core.wire import staged_name
 from osqueue.stores.base import Delete, Get, List, Put, PutIfMatch
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import HEAD, HOUR, ROOT, done, head, names, reaping

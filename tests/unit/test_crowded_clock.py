@@ -10,9 +10,9 @@ from osqueue import limits
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import Answer, commit
 from osqueue.commit.writer import Writer
+from osqueue.core.encoding import encode_head
 from osqueue.core.ops import Code, Configure
 from osqueue.core.state import Session, State, session_weight, session_weight_of
-from osqueue.core.wire import encode_head
 from osqueue.errors import Throttled
 from osqueue.stores.base import Put
 from osqueue.stores.memory import MemoryStore

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
+from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.intents import announced
-from osqueue.core.wire import Footer, decode_footer
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put

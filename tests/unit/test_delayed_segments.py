@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from osqueue.core import settle
+from osqueue.core import spill
+from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.ops import Attach, Code, Enqueue
 from osqueue.core.state import Job, Span
-from osqueue.core.wire import encode_segment, staged_name
 from osqueue.simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_000}
@@ -42,7 +42,7 @@ def test_a_merge_that_an_empty_claim_made_is_kept(shard: Any) -> None:
         assert len(spans(shard)) == 33
         for _ in range(5):
             assert shard.claim() == ()
-        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        assert len(spans(shard)) <= spill.DELAYED_SPANS_SOFT
         reads = shard.reads
         for _ in range(5):
             assert shard.claim() == ()
@@ -73,7 +73,7 @@ def test_like_ones_are_merged_although_a_much_smaller_one_lies_beside_them(shard
             attach(shard, [1, *[20] * 20])
         for _ in range(5):
             shard.claim()
-        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        assert len(spans(shard)) <= spill.DELAYED_SPANS_SOFT
         shard.check()
 
 
@@ -87,7 +87,7 @@ def test_segments_of_growing_size_never_fill_the_shard(shard: Any) -> None:
         attach(shard, [*sizes, *[90] * 14, *sizes, *sizes])
         for _ in range(10):
             shard.claim()
-        assert len(spans(shard)) < settle.DELAYED_SPANS_MAX // 2
+        assert len(spans(shard)) < spill.DELAYED_SPANS_MAX // 2
         shard.check()
 
 
@@ -96,7 +96,7 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
     with limited(SMALL | {"BLOCK_BYTES_MAX": 4_000}):
         shard.checked = False
         with limited({"DELAYED_SPANS_SOFT": 100}):
-            attach(shard, [120] * settle.DELAYED_SPANS_MAX, apart_ms=1_000)
+            attach(shard, [120] * spill.DELAYED_SPANS_MAX, apart_ms=1_000)
         late = shard.new(delay_ms=HOUR_MS)
         assert shard.apply(Enqueue((late,)))[0].code == Code.DELAYED_LIMIT
         shard.now += HOUR_MS + 117_000
@@ -104,7 +104,7 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
             for _ in range(20):
                 shard.claim(1)
         assert sum(span.count for span in spans(shard)) + len(shard.state.delayed.jobs) == 2 * 64
-        assert len(spans(shard)) <= settle.DELAYED_SPANS_SOFT
+        assert len(spans(shard)) <= spill.DELAYED_SPANS_SOFT
         assert shard.enqueue(delay_ms=HOUR_MS)
         assert shard.apply(Enqueue((shard.new(delay_ms=HOUR_MS),)))[0].code == Code.SCHEDULED
         shard.check()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits, tombstones
-from osqueue.core.deletions import Deleted, decode_vector, encode_vector
+from osqueue.core.deletion_vectors import Deleted, decode_vector, encode_vector
 from osqueue.core.ops import Cancel, Claim, Code, RaiseGcFloor, Rewrite
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged

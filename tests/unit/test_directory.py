@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.directory import PAGE_BYTES, blocks_of, encode_pages, page_of, wants_pages
+from osqueue.core.encoding import Footer, decode_footer, encode_segment
+from osqueue.core.key_directory import PAGE_BYTES, blocks_of, encode_pages, page_of, wants_pages
 from osqueue.core.state import Job
-from osqueue.core.wire import Footer, decode_footer, encode_segment
 from osqueue.errors import Damaged
 from osqueue.segments import find
 from osqueue.stores.base import Put

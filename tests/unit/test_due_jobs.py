@@ -11,11 +11,11 @@ import pytest
 
 from osqueue import Queue, limits
 from osqueue.core.draft import Context, Object
+from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_segment
 from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Delayed, Job, Lane, Span, State, weight
-from osqueue.core.sweep import LANE_WAIT_MS
-from osqueue.core.wire import Footer, decode_blocks, decode_footer, encode_segment
+from osqueue.core.timers import LANE_WAIT_MS
 from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

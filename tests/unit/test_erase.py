@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.core.audit import imbalances
+from osqueue.core.encoding import decode_blocks, encode_segment
 from osqueue.core.erase import (
     blank_job,
     blank_object,
@@ -37,7 +38,6 @@ from osqueue.core.ops import (
 )
 from osqueue.core.state import Attempt, Body, Finished, Job, weight
 from osqueue.core.tables import encode_table
-from osqueue.core.wire import decode_blocks, encode_segment
 from osqueue.errors import Damaged
 from osqueue.simulation.tight import limited
 

@@ -10,7 +10,7 @@ import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, Rejected
 from osqueue.archive import Seen
-from osqueue.core.history import Record, decode_part, encode_part, record, wants_record
+from osqueue.core.archive_record import Record, decode_part, encode_part, record, wants_record
 from osqueue.core.state import (
     CANCELLED,
     COMPLETED,

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import Queue, limits
+from osqueue.core.encoding import decode_head, encode, encode_segment, frame
 from osqueue.core.intents import (
     announced,
     decode_intent,
@@ -36,7 +37,6 @@ from osqueue.core.ops import (
     token_of,
 )
 from osqueue.core.state import State
-from osqueue.core.wire import decode_head, encode, encode_segment, frame
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.shards import root_of
 from osqueue.stores.base import FILE_NAME_BYTES_MAX, Get, List, Put

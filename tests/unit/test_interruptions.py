@@ -16,7 +16,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.commit import group, writer
-from osqueue.core import wire
+from osqueue.core import encoding
 from osqueue.stores.base import PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 
@@ -99,7 +99,7 @@ def interrupted_inside(line: int, work: Callable[[], Any]) -> bool:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if event == "line" and frame.f_code.co_filename in (writer.__file__, wire.__file__):
+        if event == "line" and frame.f_code.co_filename in (writer.__file__, encoding.__file__):
             left -= 1
             if left < 0:
                 raise KeyboardInterrupt

@@ -8,8 +8,8 @@ import pytest
 
 from osqueue import Queue
 from osqueue.cli.doctor import account
+from osqueue.core.encoding import decode_head
 from osqueue.core.state import Span
-from osqueue.core.wire import decode_head
 from tests.unit.clinic import HEAD, HOUR, ROOT, Clinic
 
 JOBS = 1_600  # more than the front of a queue holds

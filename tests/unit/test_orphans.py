@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, ids, limits, orphans
+from osqueue.core.turns import SLICES, turn_of
 from osqueue.errors import Throttled, Unavailable
 from osqueue.keys import key_of
 from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from osqueue.turns import SLICES, turn_of
 from tests.unit.clinic import HEAD, Clinic
 from tests.unit.scene import HOUR, ROOT, done, head, names
 from tests.unit.stepping import LOST, Call, interleave, writes

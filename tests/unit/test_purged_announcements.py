@@ -6,8 +6,8 @@ from typing import Any
 
 from osqueue import Queue
 from osqueue.core import intents
+from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Enqueue, New, Request
-from osqueue.core.wire import decode_head
 from osqueue.shards import root_of
 from osqueue.stores.base import Found, Get, List, Put
 from osqueue.stores.memory import MemoryStore

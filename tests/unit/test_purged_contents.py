@@ -302,7 +302,7 @@ def test_a_large_payload_that_was_refused_does_not_live_on_beside_another(
 def test_delayed_payloads_of_a_bulk_that_were_refused_are_overwritten(
     store: MemoryStore, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osqueue.core.settle.DELAYED_SPANS_MAX", 0)
+    monkeypatch.setattr("osqueue.core.spill.DELAYED_SPANS_MAX", 0)
     q = queue(store, machine)
     jobs: list[dict[str, Any]] = [{"payload": SECRET + LARGE, "delay": HOUR}, {"payload": LARGE}]
     done = q.enqueue_many([*jobs, *({"payload": at} for at in range(1_500))])

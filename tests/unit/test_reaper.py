@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from osqueue import Damaged, Expired, NotFound, Queue, archive, backup, ids, limits
 from osqueue.archive import History
-from osqueue.core.history import Record, decode_part, encode_part
+from osqueue.core.archive_record import Record, decode_part, encode_part
+from osqueue.core.encoding import decode_head, staged_name
 from osqueue.core.tables import to_merge
-from osqueue.core.wire import decode_head, staged_name
 from osqueue.keys import key_of
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited

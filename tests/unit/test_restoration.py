@@ -13,7 +13,7 @@ from osqueue import Conflict, Damaged, NotFound, Queue, Throttled, limits
 from osqueue import doctor as checks
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.wire import decode_head
+from osqueue.core.encoding import decode_head
 from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
 from osqueue.probes import OK, WARNING
 from osqueue.restoration import Restorer, hourly

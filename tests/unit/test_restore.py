@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.commit.verdict import Verdict, verdict
 from osqueue.core.audit import imbalances, live_keysum, spans_of
+from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
 from osqueue.core.erase import blank_state
 from osqueue.core.ops import Cancel, Claim, Code, Complete, Completion, Enqueue, Fail, Failure, Redrive, Sweep
 from osqueue.core.reduce import applicable
@@ -29,7 +30,6 @@ from osqueue.core.state import (
     Span,
     State,
 )
-from osqueue.core.wire import decode_head, decode_index, encode_head, encode_segment
 from osqueue.simulation.tight import limited
 
 TIGHT = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "DELAYED_BYTES_MAX": 600, "DEAD_BYTES_MAX": 500}

@@ -12,8 +12,8 @@ from osqueue.backup import name_of
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Submit
+from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Sweep
-from osqueue.core.wire import decode_head
 from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
 from osqueue.probes import OK

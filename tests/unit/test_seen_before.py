@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import Queue, limits
-from osqueue.core import passed
+from osqueue.core import dedup
+from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Cancel, Claim, Code, Complete, Completion, Enqueue, Merge, New, Sweep
 from osqueue.core.state import Table
-from osqueue.core.wire import staged_name
 from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from tests.unit.stepping import Call, writes
@@ -70,13 +70,13 @@ def test_a_key_that_a_younger_object_may_hold_is_looked_for_again(shard: Any, ki
     assert span.first in keys
     inside = (int.from_bytes(span.first, "big") + 1).to_bytes(16, "big")
     request = shard.request(Enqueue((New(inside, b"2", client_id="a", seen=0),)))
-    before = passed.WHOLE_BYTES_MAX
+    before = dedup.WHOLE_BYTES_MAX
     try:
         if kind.startswith("too"):
-            passed.WHOLE_BYTES_MAX = span.size - 1
+            dedup.WHOLE_BYTES_MAX = span.size - 1
         done = shard.commit([request], load=kind.startswith("too"))
     finally:
-        passed.WHOLE_BYTES_MAX = before
+        dedup.WHOLE_BYTES_MAX = before
     assert done.outcomes[request.identity][0].code == Code.RETRY
     assert again(shard, inside, shard.state.seq) == Code.QUEUED  # the caller looked, and did not find it
 
@@ -128,7 +128,7 @@ def test_a_key_is_looked_for_again_when_jobs_were_forgotten_meanwhile(shard: Any
 def test_a_table_that_is_older_than_the_look_says_nothing_new(shard: Any) -> None:
     (key,) = shard.enqueue()
     name = staged_name("finished", shard.state.seq, 7, 0)
-    size = passed.WHOLE_BYTES_MAX + 1
+    size = dedup.WHOLE_BYTES_MAX + 1
     table = Table(name, 0, 1, size, bytes(16), b"\xff" * 16, 0, 0, named=1)  # it may hold any key
     shard.state = replace(shard.state, tables=(table,))
     shard.checked = False

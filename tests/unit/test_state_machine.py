@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.history import wants_record
+from osqueue.core.archive_record import wants_record
 from osqueue.core.ops import (
     Abort,
     Cancel,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from osqueue.core.history import AttemptRecord, Record
+from osqueue.core.archive_record import AttemptRecord, Record
 from osqueue.limits import HOUR_MS
 from osqueue.summary import FAILURES_MAX, OTHER, Durations, Summary
 

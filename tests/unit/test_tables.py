@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from osqueue import Damaged, NewerFormat, NotFound, finished, limits
 from osqueue.commit.effects import All
 from osqueue.core import tables
+from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.ops import (
     Abort,
     Amend,
@@ -52,7 +53,6 @@ from osqueue.core.tables import (
     to_archive,
     to_merge,
 )
-from osqueue.core.wire import Footer, decode_footer
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Get
 from osqueue.stores.memory import MemoryStore

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from osqueue.core.draft import Context
+from osqueue.core.encoding import decode_head, encode_head
 from osqueue.core.intents import intent_body, intent_key, opened, parse_intent_key, read_intent
 from osqueue.core.ops import (
     Abort,
@@ -33,7 +34,6 @@ from osqueue.core.ops import (
 )
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Body, State
-from osqueue.core.wire import decode_head, encode_head
 from osqueue.simulation.invariants import ARROWS
 from osqueue.simulation.tight import limited
 

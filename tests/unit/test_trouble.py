@@ -9,10 +9,10 @@ import pytest
 from osqueue import Damaged, Queue, Rejected, Timeout, Unavailable, limits
 from osqueue.commit import protocol
 from osqueue.core import intents
+from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as OpRequest
 from osqueue.core.reduce import reduce
-from osqueue.core.wire import decode_head
 from osqueue.shards import root_of
 from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore

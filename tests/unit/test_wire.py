@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.ops import Cancel, Complete, Completion, Fail, Failure
-from osqueue.core.state import Body, Job
-from osqueue.core.wire import (
+from osqueue.core.encoding import (
     Footer,
     HeadEncoder,
     decode_blocks,
@@ -21,6 +19,8 @@ from osqueue.core.wire import (
     encode_index,
     encode_segment,
 )
+from osqueue.core.ops import Cancel, Complete, Completion, Fail, Failure
+from osqueue.core.state import Body, Job
 from osqueue.errors import Damaged, NewerFormat
 
 NAME = "segments/000000000001-00000000000000aa-0"

@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 from . import limits
 from .commit.effects import All, Flow, Sleep
-from .core.history import Record, decode_part
+from .core.archive_record import Record, decode_part
+from .core.encoding import born_of
 from .core.state import Table
-from .core.wire import born_of
 from .errors import Rejected, shown
 from .job import Job, attempt_view, moment
 from .shards import unavailable

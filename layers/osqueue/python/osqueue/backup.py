@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from . import limits
 from .commit.effects import All, Flow, QueueFlow
 from .commit.writer import HEAD
+from .core.encoding import decode_head
 from .core.state import State
-from .core.wire import decode_head
 from .errors import Damaged, NewerFormat
 from .shards import root_of, unavailable
 from .stores.base import Delete, Found, Get, List, Listed, Missing, Put, PutIfAbsent, Refused, Written

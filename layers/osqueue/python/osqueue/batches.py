@@ -26,10 +26,11 @@ from .commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist
 from .commit.protocol import TurnedAway, commit
 from .commit.verdict import Verdict, outcomes_of, verdict
 from .commit.writer import Writer
+from .core.encoding import born_of, encode, frame, unframe
 from .core.ops import AttachAll, Code, Op, Request
 from .core.reduce import applicable
 from .core.state import Span, State
-from .core.wire import born_of, encode, frame, unframe
+from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from .keys import job_id
 from .lookup import seek
@@ -48,7 +49,6 @@ from .stores.base import (
     Refused,
     Written,
 )
-from .turns import SLICES, turn_of
 
 FOLDER = "batches/"
 KEPT_MS = 30 * limits.DAY_MS  # how long a batch is known after it was last written

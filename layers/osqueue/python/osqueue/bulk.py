@@ -27,10 +27,10 @@ from .commit.effects import Flow, QueueFlow, insist, together
 from .commit.protocol import commit
 from .commit.writer import Writer
 from .core.draft import Context, due_order
+from .core.encoding import born_of, decode_blocks, encode_segment
 from .core.ops import LOOK_AGAIN, Attach, AttachAll, Code, New, Request
 from .core.reduce import reduce
 from .core.state import Job, Span, State
-from .core.wire import born_of, decode_blocks, encode_segment
 from .errors import Throttled, Unavailable
 from .keys import KeySource
 from .segments import unread

@@ -20,10 +20,10 @@ from .clock import Machine
 from .commit.effects import All, Flow, Sleep
 from .commit.writer import HEAD
 from .core.audit import imbalances, spans_of
+from .core.encoding import born_of, decode_head, encode_head
 from .core.intents import announced, opened, parse_intent_key, read_intent
 from .core.restore import SEQ_MARGIN, reclock
 from .core.state import State, jobs_in_memory
-from .core.wire import born_of, decode_head, encode_head
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from .inventory import Walk
 from .probes import OK, TROUBLE, WARNING, Finding

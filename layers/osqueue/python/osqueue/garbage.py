@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from . import finished, limits, segments
 from .backup import recent
 from .commit.effects import Flow, QueueFlow, Submit, together
+from .core.encoding import born_of
 from .core.ops import RaiseGcFloor
 from .core.state import Body, Span, State, Table, beside, jobs_in_memory
 from .core.tables import FOLDER as TABLES
-from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .segments import footer
 from .shards import read_state, root_of, unavailable

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from .commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
 from .commit.effects import All, Flow, Sleep
-from .core.wire import frame, unframe
+from .core.encoding import frame, unframe
 from .errors import Damaged, NewerFormat, OsqueueError, Unavailable
 from .shards import unavailable
 from .stores.base import (

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from . import finished, segments
 from .commit.effects import Flow
 from .core.audit import spans_of
+from .core.encoding import Footer, decode_footer
 from .core.intents import announced
 from .core.restore import names_in_head
 from .core.state import Finished, Span, State, Table, beside
 from .core.tables import FOLDER as TABLES
 from .core.tables import decode_rows, encode_table
-from .core.wire import Footer, decode_footer
 from .errors import Damaged, NewerFormat, NotFound
 from .shards import unavailable
 from .stores.base import List, Listed

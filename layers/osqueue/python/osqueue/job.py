@@ -12,7 +12,7 @@ from .errors import OsqueueError
 from .keys import job_id
 
 if TYPE_CHECKING:
-    from .core.history import AttemptRecord
+    from .core.archive_record import AttemptRecord
 
 
 class Enqueued(Struct, frozen=True):

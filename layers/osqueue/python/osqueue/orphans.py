@@ -25,6 +25,7 @@ from . import backup, finished, ids, inventory, limits, segments
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.ops import LOOK_AGAIN
 from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
+from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, NotFound
 from .ids import Entry
 from .keys import shard_of
@@ -43,7 +44,6 @@ from .stores.base import (
     Refused,
     Written,
 )
-from .turns import SLICES, turn_of
 
 SWEPT_MAX = 1_000  # entries of a slice that are looked at
 READ_MAX = 1_000  # entries that the doctor reads, without ``deep``

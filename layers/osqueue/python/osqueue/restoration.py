@@ -23,9 +23,10 @@ from . import archive, backup, finished, inventory, limits, salvage, segments
 from .clock import Machine
 from .commit.effects import Flow, Sleep
 from .commit.writer import HEAD
+from .core.archive_record import Record, wants_record
 from .core.audit import spans_of
-from .core.deletions import MAGIC as VECTOR_MAGIC
-from .core.history import Record, wants_record
+from .core.deletion_vectors import MAGIC as VECTOR_MAGIC
+from .core.encoding import born_of, decode_head, encode_head, encode_segment
 from .core.restore import (
     Ending,
     Evidence,
@@ -42,7 +43,6 @@ from .core.restore import (
 from .core.state import FAILED, Attempt, Body, Finished, Span, State, Table, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table, known_until_ms
-from .core.wire import born_of, decode_head, encode_head, encode_segment
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
 from .keys import drawn_ms, key_of
 from .shards import register, root_of, unavailable

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from . import segments
 from .commit.effects import Flow
 from .core.audit import spans_of
-from .core.deletions import NONE
+from .core.deletion_vectors import NONE
 from .core.restore import Sieve
 from .core.state import Job, Span, State
 from .errors import Damaged, NotFound

@@ -13,10 +13,18 @@ from msgspec import Struct
 
 from . import limits
 from .commit.effects import All, Flow, Sleep, together
-from .core.deletions import NONE, Deleted, decode_vector
-from .core.directory import blocks_of, page_of
+from .core.deletion_vectors import NONE, Deleted, decode_vector
+from .core.encoding import (
+    Block,
+    BlockInfo,
+    Footer,
+    decode_blocks,
+    decode_footer,
+    decode_index,
+    unframe,
+)
+from .core.key_directory import blocks_of, page_of
 from .core.state import Backlog, Body, Content, Job, Span
-from .core.wire import Block, BlockInfo, Footer, decode_blocks, decode_footer, decode_index, unframe
 from .errors import Damaged, NotFound, OsqueueError, Unavailable
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, Missing

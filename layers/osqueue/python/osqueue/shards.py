@@ -15,8 +15,8 @@ import msgspec
 
 from .commit.effects import Flow, insist
 from .commit.writer import HEAD
+from .core.encoding import decode_head
 from .core.state import State
-from .core.wire import decode_head
 from .errors import OsqueueError, Unavailable
 from .stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
 from .validation import is_queue_name

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from . import archive, finished, garbage, ids, limits
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core import tables
-from .core.history import encode_part, record, wants_record
+from .core.archive_record import encode_part, record, wants_record
+from .core.encoding import born_of
 from .core.ops import Code, Merge
 from .core.state import Finished, State, Table
-from .core.wire import born_of
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
 from .segments import lost
 from .shards import read_state, root_of, unavailable

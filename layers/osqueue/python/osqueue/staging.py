@@ -13,9 +13,9 @@ from zlib import crc32
 from . import limits
 from .clock import Machine
 from .commit.effects import All, Flow
+from .core.encoding import encode_segment, staged_name
 from .core.ops import Attach, New
 from .core.state import Body, Content, Job, Span, weight
-from .core.wire import encode_segment, staged_name
 from .errors import OsqueueError
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, Put, PutIfMatch, Written

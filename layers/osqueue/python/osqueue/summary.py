@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from .core.archive_record import Record
 from .core.fingerprint import fingerprint, last_error, normalised
-from .core.history import Record
 from .core.state import CANCELLED, COMPLETED, FAILED
 from .job import moment
 from .limits import HOUR_MS

@@ -15,10 +15,10 @@ from itertools import islice
 
 from . import limits
 from .commit.effects import Flow
-from .core.deletions import encode_vector, thinned
+from .core.deletion_vectors import encode_vector, thinned
+from .core.encoding import encode_index
 from .core.ops import Op, Rewrite
 from .core.state import FAILING, Span, State, delayed_state
-from .core.wire import encode_index
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans
 from .segments import children, deleted_from, find_many, lost

@@ -10,7 +10,7 @@ import msgspec
 
 from .. import __version__, archive, limits, validation
 from ..commit.effects import Flow, together
-from ..core.history import Record
+from ..core.archive_record import Record
 from ..embedded.context import Writers
 from ..embedded.operate import Redriven as Moved
 from ..embedded.purging import Purged

@@ -13,7 +13,7 @@ import msgspec
 from .. import archive as parts
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
-from ..core.history import Record, decode_part
+from ..core.archive_record import Record, decode_part
 from ..core.state import CANCELLED, COMPLETED, FAILED
 from ..queue import Queue
 from ..shards import unavailable

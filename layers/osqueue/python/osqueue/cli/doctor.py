@@ -13,7 +13,7 @@ from .. import limits, orphans, validation
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Effect
-from ..core.wire import decode_head
+from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..job import moment
 from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst

@@ -6,7 +6,7 @@ from .. import limits
 from ..core import intents
 from ..core.ops import Request
 from ..core.reduce import applicable
-from ..core.settle import remembered
+from ..core.spill import remembered
 from ..stores.base import Found, Get, List, Listed
 from .deadline import Deadline
 from .effects import All, Flow

@@ -44,7 +44,7 @@ from ..core.draft import Context, Object
 from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, foresee, reduce
 from ..core.state import Event, State
-from ..core.sweep import wants_time
+from ..core.timers import wants_time
 from ..errors import Throttled, Unknown
 from ..stores.base import (
     Delete,

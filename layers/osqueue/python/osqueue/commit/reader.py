@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from ..core.backlog import VECTOR, Loaded, Need
-from ..core.deletions import decode_vector
-from ..core.passed import tells
-from ..core.wire import decode_blocks, decode_index
+from ..core.dedup import tells
+from ..core.deletion_vectors import decode_vector
+from ..core.encoding import decode_blocks, decode_index
 from ..errors import Damaged, NewerFormat
 from ..stores.base import Failed, Found, Get, Missing, Reply, Unchanged
 from .effects import All, Flow

@@ -14,10 +14,10 @@ from msgspec import Struct
 from .. import limits
 from ..clock import Machine, Moment
 from ..core.backlog import Loaded
+from ..core.encoding import HeadEncoder, decode_head
 from ..core.intents import announced
 from ..core.ops import Op, Request
 from ..core.state import State
-from ..core.wire import HeadEncoder, decode_head
 from ..errors import OsqueueError, Unavailable
 from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written, room_below
 from .effects import TRIES, Flow, Sleep

@@ -25,9 +25,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..limits import FANOUT
-from .deletions import NONE, Deleted, coming
+from .deletion_vectors import NONE, Deleted, coming
+from .encoding import Block, encode_index, encode_segment
 from .state import KEYSUM_MASK, Backlog, Job, Span, Table, Vector, keysums, weight
-from .wire import Block, encode_index, encode_segment
 
 
 class Need(Struct, frozen=True):

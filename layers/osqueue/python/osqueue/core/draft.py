@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from .backlog import Blocks, Need, Rope
+from .encoding import decode_blocks, staged_name
 from .state import (
     CANCELLED,
     COMPLETED,
@@ -56,7 +57,6 @@ from .state import (
     session_weight,
     weight,
 )
-from .wire import decode_blocks, staged_name
 
 Pointer = TypeVar("Pointer", Span, Table)
 

@@ -19,6 +19,16 @@ from msgspec.structs import replace
 
 from ..errors import Damaged
 from .draft import Draft
+from .encoding import (
+    Footer,
+    born_of,
+    cut_rows,
+    decode_footer,
+    frame,
+    pack_length,
+    unframe,
+    unpack_length,
+)
 from .ops import Code, Erase, Outcome, outcome
 from .state import (
     ENDED,
@@ -37,7 +47,6 @@ from .state import (
     finished_weight,
     keysum,
 )
-from .wire import Footer, born_of, cut_rows, decode_footer, frame, pack_length, unframe, unpack_length
 
 R = TypeVar("R", bound=Row)
 

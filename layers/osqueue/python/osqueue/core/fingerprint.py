@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from .history import AttemptRecord
+from .archive_record import AttemptRecord
 from .state import FAILED, STALLED, Attempt
 
 CHARS = 8  # of a fingerprint: 32 bits, for some thousands of different errors in one queue

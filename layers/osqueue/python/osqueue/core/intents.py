@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..errors import Damaged, NewerFormat
+from .encoding import FORMAT, FORMATS_READ, encode, frame, unframe
 from .ops import Op, Request, mark_of
-from .wire import FORMAT, FORMATS_READ, encode, frame, unframe
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
 _TAG_BYTES = 8

@@ -21,10 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
+from . import admin, spill, timers
 from . import erase as erasing
-from . import settle, steer, sweep
 from .backlog import Need, Rope, needs_for
+from .dedup import seen_before
 from .draft import Context, Draft, Object
+from .encoding import born_of
 from .ops import (
     Abort,
     Amend,
@@ -57,7 +59,6 @@ from .ops import (
     outcome,
     token_of,
 )
-from .passed import seen_before
 from .state import (
     CANCELLED,
     COMPLETED,
@@ -75,7 +76,6 @@ from .state import (
     Lease,
     State,
 )
-from .wire import born_of
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
 
@@ -95,22 +95,22 @@ class Reduction(Struct, frozen=True):
 def reduce(state: State, requests: Sequence[Request], context: Context, *, listed: bool = False) -> Reduction:
     """Apply requests to a state. ``listed`` tells that the announced requests were looked for."""
     draft = Draft(state, context)
-    sweep.advance(draft)
+    timers.advance(draft)
     outcomes: dict[Identity, tuple[Outcome, ...]] = {}
     crowded = False
     for request in sorted(requests, key=_ORDER):
         if not applicable(draft, request):
             continue
-        if not settle.room_for_session(draft, request):
+        if not spill.room_for_session(draft, request):
             crowded = True
             if listed:  # it may have been announced: its writer has to be told
-                settle.turn_away(draft, request)
+                spill.turn_away(draft, request)
             continue
         draft.tokens = _tokens(request.nonce)
         answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
         outcomes[request.identity] = answers
-    settle.settle(draft)
+    spill.settle(draft)
     return Reduction(
         state=draft.freeze(len(outcomes), listed),
         changed=draft.changed,
@@ -175,7 +175,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     )
     due = max(new.at_ms, draft.after(new.delay_ms))
     if due > draft.now:
-        if len(draft.delayed_spans) >= settle.DELAYED_SPANS_MAX:
+        if len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
         job = replace(job, due_ms=due, scheduled_ms=due)
         draft.delay(job)
@@ -192,7 +192,7 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
     if any(born_of(span.name) < draft.gc_floor for span in op.spans):
         return outcome([Code.STALE])
     if op.delayed:
-        if len(draft.delayed_spans) + len(op.spans) > settle.DELAYED_SPANS_MAX:
+        if len(draft.delayed_spans) + len(op.spans) > spill.DELAYED_SPANS_MAX:
             return outcome([Code.DELAYED_LIMIT])
         draft.delayed_spans.extend(op.spans)
     else:
@@ -223,7 +223,7 @@ def _attach_all(draft: Draft, op: AttachAll) -> Outcome:
     if any(born_of(name) < draft.gc_floor for name in names):
         return outcome([Code.STALE])
     delayed = sum(len(part.spans) for part in op.parts if part.delayed)
-    if delayed and len(draft.delayed_spans) + delayed > settle.DELAYED_SPANS_MAX:
+    if delayed and len(draft.delayed_spans) + delayed > spill.DELAYED_SPANS_MAX:
         return outcome([Code.DELAYED_LIMIT])
     if not draft.has_room_for({(part.priority, part.kind) for part in op.parts if not part.delayed}):
         return outcome([Code.LANES])
@@ -422,13 +422,13 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     Fail: lambda draft, op: outcome([_fail(draft, item) for item in op.items]),
     Release: _release_each,
     Abort: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
-    Cancel: lambda draft, op: outcome([steer.cancel(draft, op)]),
-    Amend: lambda draft, op: outcome([steer.amend(draft, op)]),
-    Merge: steer.merge,
-    Configure: steer.configure,
-    Redrive: steer.redrive,
-    Sweep: steer.upkeep,
-    RaiseGcFloor: steer.raise_gc_floor,
-    Rewrite: steer.rewrite,
+    Cancel: lambda draft, op: outcome([admin.cancel(draft, op)]),
+    Amend: lambda draft, op: outcome([admin.amend(draft, op)]),
+    Merge: admin.merge,
+    Configure: admin.configure,
+    Redrive: admin.redrive,
+    Sweep: admin.upkeep,
+    RaiseGcFloor: admin.raise_gc_floor,
+    Rewrite: admin.rewrite,
     Erase: erasing.erase,
 }

@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import settle, sweep, tables
+from . import spill, tables, timers
 from .audit import live_keysum, spans_of
 from .draft import Context, Draft, Object
 from .erase import is_blank
@@ -218,13 +218,13 @@ def restore(
     base = _sifted(backup, life, evidence, sieve, spans)
     draft = Draft(base, Context(life.now_ms, life.commit, life.chance, observed=False))
     spent, cancelled = draft.counts["failed"], draft.counts["cancelled"]
-    sweep.advance(draft)  # every lease has ended
+    timers.advance(draft)  # every lease has ended
     for rope in (*draft.lanes.values(), draft.dead):
         rope.ready = deque(map(sieve.raised, rope.ready))
         rope.tail = list(map(sieve.raised, rope.tail))
     for job in sieve.dead:
         draft.dead.push(job, 0)
-    settle.settle(draft)
+    spill.settle(draft)
     shelf = list(draft.tables)
     tables.fold(shelf, draft.spill)
     draft.tables = tuple(shelf)

@@ -22,8 +22,18 @@ import msgspec
 
 from ..errors import Damaged
 from ..limits import EXPIRED_KNOWN_MS, FANOUT, TABLE_BYTES_MAX
+from .encoding import (
+    FRAME_BYTES,
+    BlockInfo,
+    Footer,
+    cut_rows,
+    encode,
+    frame,
+    pack_length,
+    unframe,
+    unpack_length,
+)
 from .state import ECHO, RECALLED, Body, Finished, Table
-from .wire import FRAME_BYTES, BlockInfo, Footer, cut_rows, encode, frame, pack_length, unframe, unpack_length
 
 FOLDER = "finished"
 ROW_BYTES_TYPICAL = 150

@@ -11,9 +11,9 @@ from .. import finished, ids, limits, validation, waiting
 from ..commit.effects import Await, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
+from ..core.encoding import decode_head
 from ..core.ops import Amend, Code
 from ..core.state import CANCELLED, FAILED, State
-from ..core.wire import decode_head
 from ..errors import (
     Damaged,
     Expired,

@@ -23,11 +23,11 @@ from msgspec import Struct
 from .. import archive, backup, finished, ids, limits, segments, validation
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..core import erase
+from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.ops import Code, Erase, Merge, Op, Swap
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finished, Job, Span, State, Table
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
-from ..core.wire import decode_head, encode_head, encode_segment
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
 from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..shards import read_state, root_of, unavailable

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .. import archive, ids, limits, validation
 from ..commit.effects import QueueFlow
-from ..core.history import Record
+from ..core.archive_record import Record
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, Settings, State, waiting
 from ..errors import NotFound
 from ..job import moment

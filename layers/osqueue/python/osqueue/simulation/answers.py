@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .. import limits
+from ..core.encoding import born_of
 from ..core.ops import (
     Abort,
     Cancel,
@@ -37,7 +38,6 @@ from ..core.state import (
     Event,
     State,
 )
-from ..core.wire import born_of
 from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from . import shares
 from .ledger import Applied, Call, Ledger, Violation

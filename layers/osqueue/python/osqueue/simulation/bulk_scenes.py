@@ -12,11 +12,11 @@ from .. import batches, limits
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
 from ..core.ops import Claim, Configure, Enqueue, Sweep
+from ..core.turns import SLICES
 from ..errors import Unavailable
 from ..shards import root_of
 from ..staging import Bulk, Stage
 from ..stores.base import Delete, Failed, Get
-from ..turns import SLICES
 from .clients import Client
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter

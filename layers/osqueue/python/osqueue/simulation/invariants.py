@@ -8,7 +8,8 @@ from uuid import UUID
 
 from .. import limits
 from ..archive import hour_of
-from ..core.history import decode_part
+from ..core.archive_record import decode_part
+from ..core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
 from ..core.ops import (
     Abort,
     Amend,
@@ -42,7 +43,6 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..core.wire import Footer, decode_blocks, decode_footer, decode_head, encode
 from ..listing import count_states
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import doctor, restoration
 from ..archive import ROOT as ARCHIVE
+from ..core.archive_record import decode_part, wants_record
+from ..core.encoding import encode
 from ..core.erase import PURGED
-from ..core.history import decode_part, wants_record
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
-from ..core.wire import encode
 from ..keys import key_of
 from ..restoration import live
 from . import order

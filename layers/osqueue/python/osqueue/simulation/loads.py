@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from ..batches import FOLDER, KEPT_MS, MAGIC, Batch
 from ..bulk import Attached
+from ..core.encoding import unframe
 from ..core.ops import AttachAll
-from ..core.wire import unframe
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..stores.base import Request as StoreRequest
 from .ledger import Violation

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.deletions import NONE, decode_vector
+from ..core.deletion_vectors import NONE, decode_vector
+from ..core.encoding import decode_index
 from ..core.state import (
     ENDED,
     FAILED,
@@ -26,7 +27,6 @@ from ..core.state import (
     delayed_state,
     keysums,
 )
-from ..core.wire import decode_index
 from ..segments import remaining
 from .ledger import Violation
 

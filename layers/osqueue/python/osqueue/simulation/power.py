@@ -30,7 +30,7 @@ from msgspec import Struct
 from .. import Queue
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.writer import HEAD
-from ..core.wire import decode_head
+from ..core.encoding import decode_head
 from ..election import Election
 from ..errors import OsqueueError
 from ..inventory import walk

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from ..core import draft, intents, wire
+from ..core import draft, encoding, intents
 from ..core.draft import Draft
 from ..core.state import Lease, State
 from .ledger import Violation
@@ -44,7 +44,7 @@ _freeze = Draft.freeze
 
 def _stamped_lease(*fields: Any) -> Lease:
     lease = Lease(*fields)
-    if wire.FORMAT < USED_FROM:
+    if encoding.FORMAT < USED_FROM:
         return lease
     every: tuple[Any, ...] = (*astuple(lease), lease.token)
     return StampedLease(*every)
@@ -53,7 +53,7 @@ def _stamped_lease(*fields: Any) -> Lease:
 def _stamped_freeze(self: Draft, load: int, listed: bool) -> State:
     state = _freeze(self, load, listed)
     kept = {name: getattr(state, name) for name in State.__struct_fields__}
-    stamps = getattr(self.state, "stamps", 0) + (wire.FORMAT >= USED_FROM)
+    stamps = getattr(self.state, "stamps", 0) + (encoding.FORMAT >= USED_FROM)
     return StampedState(**kept, stamps=stamps)
 
 
@@ -67,11 +67,11 @@ def _speak(newer: bool, writes: int) -> None:
 
 
 _DIFFER: tuple[tuple[Any, str], ...] = (
-    (wire, "FORMATS_READ"),
+    (encoding, "FORMATS_READ"),
     (intents, "FORMATS_READ"),
-    (wire, "FORMAT"),
+    (encoding, "FORMAT"),
     (intents, "FORMAT"),
-    (wire, "_decode_state"),
+    (encoding, "_decode_state"),
     (draft, "Lease"),
     (Draft, "freeze"),
 )

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from .. import archive, election, ids
 from ..commit.effects import Flow
-from ..core.history import decode_part
+from ..core.archive_record import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
 from ..errors import OsqueueError
 from ..shards import root_of

@@ -17,12 +17,12 @@ from ..commit.protocol import BARGE_MS
 from ..commit.writer import CLOCK
 from ..core.intents import announced
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
+from ..core.turns import SLICES
 from ..errors import OsqueueError
 from ..ids import FOLDER as IDS
 from ..reaper import Reaper
 from ..shards import root_of
 from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
-from ..turns import SLICES
 from .clients import Book, Client
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..archive import ROOT as ARCHIVE
 from ..backup import folder_of, is_purge
 from ..commit.effects import All, Flow
-from ..core.wire import decode_head
+from ..core.encoding import decode_head
 from ..errors import Damaged
 from ..inventory import walk
 from .ledger import Violation

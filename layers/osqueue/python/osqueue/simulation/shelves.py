@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.history import wants_record
+from ..core.archive_record import wants_record
+from ..core.encoding import Footer, decode_footer
 from ..core.state import ECHO, Body, Finished, Table
 from ..core.tables import decode_index, decode_rows, known_until_ms
-from ..core.wire import Footer, decode_footer
 from .ledger import Violation
 from .places import Read
 

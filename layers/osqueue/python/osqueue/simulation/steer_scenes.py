@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import archive, tombstones
 from ..commit.effects import Flow
-from ..core.history import decode_part
+from ..core.archive_record import decode_part
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, Fail, Failure, New, Redrive, Sweep
 from ..core.state import FAILED, FAILING
 from ..listing import count_states

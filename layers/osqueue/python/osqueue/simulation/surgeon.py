@@ -9,8 +9,8 @@ from ..backup import folder_of, is_hourly, name_of
 from ..commit.effects import Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.audit import spans_of
+from ..core.encoding import encode_head
 from ..core.state import State
-from ..core.wire import encode_head
 from ..doctor import fix_clock
 from ..errors import (
     Conflict,

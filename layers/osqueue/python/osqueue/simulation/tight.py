@@ -8,7 +8,7 @@ from types import ModuleType
 
 from .. import batches, bulk, garbage, limits, staging, tombstones
 from ..commit import announcements, protocol, writer
-from ..core import backlog, draft, reduce, settle, state, sweep, tables, wire
+from ..core import backlog, draft, encoding, reduce, spill, state, tables, timers
 from . import truth
 
 # `core.reduce` names a module and its function alike, so these are found where they are used.
@@ -17,11 +17,11 @@ _MODULES = (
     backlog,
     draft,
     reduce,
-    settle,
+    spill,
     state,
-    sweep,
+    timers,
     tables,
-    wire,
+    encoding,
     announcements,
     protocol,
     writer,

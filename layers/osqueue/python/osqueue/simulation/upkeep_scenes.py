@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import garbage, limits
 from ..commit.effects import Effect, Flow
+from ..core.encoding import decode_head
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
-from ..core.wire import decode_head
 from ..errors import OsqueueError, Unavailable
 from ..garbage import BODIES, FINISHED, LOOKS_MAX
 from ..ids import FOLDER as IDS

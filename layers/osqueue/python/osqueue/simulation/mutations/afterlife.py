@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import archive, ids, limits, orphans
 from ...commit.effects import QueueFlow
-from ...core import passed, reduce, tables
+from ...core import dedup, reduce, tables
 from ...core.draft import Draft
 from ...core.ops import Code, Merge, New, Outcome, Sweep, outcome
 from ...core.state import Finished, State
@@ -32,7 +32,7 @@ def no_look_at_newer_pointers() -> AbstractContextManager[None]:
 
 def no_forgotten() -> AbstractContextManager[None]:
     """Nobody asks whether jobs were forgotten since a caller looked."""
-    real = passed.seen_before
+    real = dedup.seen_before
 
     def seen_before(draft: Draft, new: New) -> Code | None:
         draft.forgotten, forgotten = -1, draft.forgotten

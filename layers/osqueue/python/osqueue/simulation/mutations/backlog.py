@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from ... import garbage, tombstones
 from ...commit.effects import Flow
-from ...core import backlog, deletions, settle, steer, sweep
+from ...core import admin, backlog, deletion_vectors, timers
+from ...core import spill as settle
 from ...core.backlog import Blocks, Need, Rope
-from ...core.deletions import NONE, Deleted
+from ...core.deletion_vectors import NONE, Deleted
 from ...core.draft import Draft, Object
+from ...core.encoding import staged_name
 from ...core.ops import Op, Outcome, Rewrite
 from ...core.state import Span, State, Vector
-from ...core.wire import staged_name
 from ...staging import Stage
 from .control import Control, dispatched, in_runs, in_scene, patched
 
@@ -54,7 +55,7 @@ def _blind(module: object, name: str) -> AbstractContextManager[None]:
 
 def tombstones_ignored_when_due() -> AbstractContextManager[None]:
     """A delayed job becomes due although it was cancelled in its segment."""
-    return _blind(sweep, "_take_from_segments")
+    return _blind(timers, "_take_from_segments")
 
 
 def tombstones_ignored_in_merges() -> AbstractContextManager[None]:
@@ -76,7 +77,7 @@ def vectors_ignored_in_lanes() -> AbstractContextManager[None]:
 
 def vectors_ignored_when_due() -> AbstractContextManager[None]:
     """The same of delayed jobs."""
-    return _no_vectors(sweep)
+    return _no_vectors(timers)
 
 
 def vectors_ignored_in_merges() -> AbstractContextManager[None]:
@@ -86,7 +87,7 @@ def vectors_ignored_in_merges() -> AbstractContextManager[None]:
 
 def settled_after_it_was_passed() -> AbstractContextManager[None]:
     """A job is settled although the front has passed it since, and its tombstone is gone."""
-    real = steer.rewrite
+    real = admin.rewrite
 
     def rewrite(draft: Draft, op: Rewrite) -> Outcome:
         draft.tombstones.update(op.dropped)
@@ -99,9 +100,9 @@ def vector_of_another() -> AbstractContextManager[None]:
     """A vector takes the place of one that others have put there since."""
 
     def rewrite(draft: Draft, op: Rewrite) -> Outcome:
-        found = steer._find(draft, op.span.name)
+        found = admin._find(draft, op.span.name)
         vector = op.span.vector if found is None else found[0].vector
-        return steer.rewrite(draft, replace(op, span=replace(op.span, vector=vector)))
+        return admin.rewrite(draft, replace(op, span=replace(op.span, vector=vector)))
 
     return dispatched(Rewrite, rewrite)
 
@@ -110,8 +111,8 @@ def settled_wherever_it_is() -> AbstractContextManager[None]:
     """A tombstone is gone once somebody has settled its job, even if the span was no more where it had been."""
 
     def rewrite(draft: Draft, op: Rewrite) -> Outcome:
-        answer = steer.rewrite(draft, op)
-        if steer._find(draft, op.span.name) is None:
+        answer = admin.rewrite(draft, op)
+        if admin._find(draft, op.span.name) is None:
             draft.tombstones.difference_update(op.dropped)
         return answer
 
@@ -157,22 +158,22 @@ def spills_named_by_their_base() -> AbstractContextManager[None]:
 
 def sums_as_they_were() -> AbstractContextManager[None]:
     """What is left of a segment counts the jobs that were taken out of it."""
-    real = deletions.thinned
+    real = deletion_vectors.thinned
 
     def thinned(span: Span, keys: object, failing: int, vector: Vector | None) -> Span | None:
         left = real(span, keys, failing, vector)  # type: ignore[arg-type]
         return None if left is None else replace(left, keysum=span.keysum)
 
-    return patched((steer, "thinned", thinned))
+    return patched((admin, "thinned", thinned))
 
 
 def retries_that_are_over() -> AbstractContextManager[None]:
     """What is left of a segment counts the retries that were cancelled in it."""
 
     def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | None) -> Span | None:
-        return deletions.thinned(span, keys, 0, vector)
+        return deletion_vectors.thinned(span, keys, 0, vector)
 
-    return patched((steer, "thinned", thinned))
+    return patched((admin, "thinned", thinned))
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -15,7 +15,7 @@ from ...batches import Batch, Batches, Known
 from ...bulk import Attached, Bulks, Staged
 from ...commit.effects import All, Flow, QueueFlow
 from ...commit.writer import Writer
-from ...core import reduce, settle
+from ...core import reduce, spill
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
 from ...core.state import Job, Span, State
@@ -212,7 +212,7 @@ def delayed_without_end(op: type[Op]) -> AbstractContextManager[None]:
     real = reduce._APPLY[op]
 
     def apply(draft: Draft, wished: Any) -> Outcome:
-        with patched((settle, "DELAYED_SPANS_MAX", 1 << 30)):
+        with patched((spill, "DELAYED_SPANS_MAX", 1 << 30)):
             return real(draft, wished)
 
     return dispatched(op, apply)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ... import backup, finished, garbage
 from ...commit.effects import All, Flow, QueueFlow
+from ...core.encoding import Footer, born_of, decode_head
 from ...core.state import Backlog, Span, State, Table, beside
-from ...core.wire import Footer, born_of, decode_head
 from ...errors import OsqueueError
 from ...garbage import _Walk
 from ...segments import footer

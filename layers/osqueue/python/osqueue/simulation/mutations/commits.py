@@ -13,7 +13,7 @@ from ...commit import announcements, protocol
 from ...commit.effects import All, Flow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
-from ...core import reduce, settle, steer
+from ...core import admin, reduce, spill
 from ...core.draft import Draft
 from ...core.ops import Request
 from ...core.reduce import Reduction
@@ -77,7 +77,7 @@ def no_gc_floor() -> AbstractContextManager[None]:
     def ever(name: str) -> int:
         return 1 << 62
 
-    return patched((reduce, "born_of", ever), (steer, "born_of", ever))
+    return patched((reduce, "born_of", ever), (admin, "born_of", ever))
 
 
 def no_token_check() -> AbstractContextManager[None]:
@@ -102,18 +102,18 @@ def spill_after_swap() -> AbstractContextManager[None]:
 
 def shelve_own() -> AbstractContextManager[None]:
     """A batch moves what it finishes itself out of the head."""
-    real = settle.shelve
+    real = spill.shelve
 
     def shelve(draft: Draft) -> None:
         draft.committed = len(draft.finished)
         real(draft)
 
-    return patched((settle, "shelve", shelve))
+    return patched((spill, "shelve", shelve))
 
 
 def forget_without_floor() -> AbstractContextManager[None]:
     """A row is dropped once nothing seems to need it, and the floor stays where it is."""
-    real = settle.room_for_session
+    real = spill.room_for_session
 
     def room_for_session(draft: Draft, request: Request) -> bool:
         floor = draft.floor
@@ -121,23 +121,23 @@ def forget_without_floor() -> AbstractContextManager[None]:
         draft.floor = floor
         return answer
 
-    return patched((settle, "room_for_session", room_for_session))
+    return patched((spill, "room_for_session", room_for_session))
 
 
 def young_rows_dropped() -> AbstractContextManager[None]:
     """A row is dropped although its writer may still ask what became of its request."""
-    real = settle.room_for_session
+    real = spill.room_for_session
 
     def room_for_session(draft: Draft, request: Request) -> bool:
         with patched((limits, "SESSION_IDLE_MS_MIN", 0)):
             return real(draft, request)
 
-    return patched((settle, "room_for_session", room_for_session))
+    return patched((spill, "room_for_session", room_for_session))
 
 
 def remember_last_commit() -> AbstractContextManager[None]:
     """Only the outcomes of the last commit are kept."""
-    real = settle.settle
+    real = spill.settle
 
     def forget(draft: Draft) -> None:
         for env, row in list(draft.sessions.items()):
@@ -145,7 +145,7 @@ def remember_last_commit() -> AbstractContextManager[None]:
                 draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         real(draft)
 
-    return patched((settle, "settle", forget))
+    return patched((spill, "settle", forget))
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from ...commit import announcements
-from ...core import draft, reduce, settle
+from ...core import draft, reduce, spill
 from ...core.draft import Draft
 from ...core.ops import Request
 from ...core.state import Refusals, State
@@ -31,7 +31,7 @@ def refusals_forgotten_first() -> AbstractContextManager[None]:
         fresh = (Refusals(self.state.seq + 1, self.now, frozenset(self.turned_away)),)
         return (*young, *(fresh if self.turned_away else ()))
 
-    return patched((settle, "forget_refusals", lambda found: None), (draft.Draft, "_refusals", kept))
+    return patched((spill, "forget_refusals", lambda found: None), (draft.Draft, "_refusals", kept))
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ... import ids, lookup, orphans
 from ...commit.effects import Flow, QueueFlow
-from ...core import passed, reduce
+from ...core import dedup, reduce
 from ...core.draft import Draft
 from ...core.ops import Code, New
 from ...core.state import State, Table
@@ -203,10 +203,10 @@ def _heard(
 # ── Enqueueing ───────────────────────────────────────────────────────────────
 def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     """Nobody has enqueued a job if nobody can read where it may lie."""
-    real = passed.seen_before
+    real = dedup.seen_before
 
     def seen_before(draft: Draft, new: New) -> Code | None:
-        told = {place: frozenset[bytes]() for place in draft.context.unreadable if place[1] == passed.WHOLE}
+        told = {place: frozenset[bytes]() for place in draft.context.unreadable if place[1] == dedup.WHOLE}
         draft.blocks = {**draft.blocks, **told}
         return real(draft, new)
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ... import archive, finished, listing, lookup, snapshot
 from ...archive import Seen
 from ...commit.effects import Flow, QueueFlow
-from ...core import history
-from ...core.history import Record
+from ...core import archive_record
+from ...core.archive_record import Record
 from ...core.state import ECHO, ENDED, State, Table
 from ...errors import Damaged, NotFound, OsqueueError, Unavailable
 from .control import Control, in_scene, patched
@@ -166,7 +166,7 @@ def damaged_parts_are_empty() -> AbstractContextManager[None]:
 
     def decode_part(data: bytes, name: str) -> list[Record]:
         with suppress(Damaged):
-            return history.decode_part(data, name)
+            return archive_record.decode_part(data, name)
         return []
 
     return patched((archive, "decode_part", decode_part))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...commit.effects import QueueFlow
-from ...core import erase, restore, steer
+from ...core import admin, erase, restore
 from ...core.draft import Draft
 from ...core.ops import Amend, Code, Erase, Merge, Outcome, Swap
 from ...core.restore import Evidence, Sieve
@@ -24,14 +24,14 @@ from .repairs import in_repair
 # ── Others that steer ────────────────────────────────────────────────────────
 def rows_of_any_table() -> AbstractContextManager[None]:
     """A row comes back to the head, whether or not its table is still there."""
-    real = steer._amend_table
+    real = admin._amend_table
 
     def amend_table(draft: Draft, op: Amend, *rest: Any) -> Code:
         there = draft.tables[0].name if draft.tables else op.table
         gone = not any(table.name == op.table for table in draft.tables)
         return real(draft, replace(op, table=there) if gone else op, *rest)
 
-    return patched((steer, "_amend_table", amend_table))
+    return patched((admin, "_amend_table", amend_table))
 
 
 def born_with_an_old_head() -> AbstractContextManager[None]:
@@ -67,7 +67,7 @@ def rewritten_in_silence() -> AbstractContextManager[None]:
 # ── Others that redrive ──────────────────────────────────────────────────────
 def blank_ones_redriven() -> AbstractContextManager[None]:
     """A dead letter is queued again, although a purge has made it blank."""
-    return patched((steer, "is_blank", lambda job: False))
+    return patched((admin, "is_blank", lambda job: False))
 
 
 def blank_ones_restored() -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from ...commit import announcements, protocol
 from ...commit.effects import Flow, QueueFlow
 from ...commit.verdict import Verdict
 from ...commit.verdict import verdict as real_verdict
-from ...core import erase, reduce, settle
+from ...core import erase, reduce, spill
 from ...core import restore as core_restore
 from ...core.draft import Draft
 from ...core.ops import Request
@@ -47,7 +47,7 @@ def in_repair(name: str, words: str) -> Sighting:
 # ── What a restore believes ──────────────────────────────────────────────────
 def echoes_at_once() -> AbstractContextManager[None]:
     """What the archive is to be told of a failure goes into a table with the failure itself."""
-    real = settle.shelve
+    real = spill.shelve
 
     def shelve(draft: Draft) -> None:
         echoes = [row for row in draft.finished[draft.committed :] if row.mark == ECHO]
@@ -57,7 +57,7 @@ def echoes_at_once() -> AbstractContextManager[None]:
         draft.fresh_bytes = sum(map(finished_weight, rest))
         real(draft)
 
-    return patched((settle, "shelve", shelve))
+    return patched((spill, "shelve", shelve))
 
 
 def amended_in_place() -> AbstractContextManager[None]:

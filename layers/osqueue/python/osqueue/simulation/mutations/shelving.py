@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ... import archive, finished, garbage, shelving, staging
 from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import tables
+from ...core.encoding import born_of, staged_name
 from ...core.state import Finished, State, Table
-from ...core.wire import born_of, staged_name
 from ...errors import Damaged
 from ...reaper import Reaper
 from ...shards import root_of

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ... import limits, shelving
-from ...core import steer
+from ...core import admin
 from ...core.draft import Draft
 from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
 from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
@@ -20,22 +20,22 @@ from .control import Control, dispatched, in_runs, in_scene, patched
 # ── Jobs in segments ─────────────────────────────────────────────────────────
 def evidence_of_a_passed_place() -> AbstractContextManager[None]:
     """A job is still to come in its segment for as long as the segment is there."""
-    real = steer._still_holds
+    real = admin._still_holds
 
     def holds(span: Span, op: Cancel | Amend) -> bool:
         return real(replace(span, offset=0, skip=0), op)
 
-    return patched((steer, "_still_holds", holds))
+    return patched((admin, "_still_holds", holds))
 
 
 def evidence_beside_any_vector() -> AbstractContextManager[None]:
     """A job is still to come in its segment, whatever deletion vector is there by now."""
-    real = steer._still_holds
+    real = admin._still_holds
 
     def holds(span: Span, op: Cancel | Amend) -> bool:
         return real(replace(span, vector=None), replace(op, vector=""))
 
-    return patched((steer, "_still_holds", holds))
+    return patched((admin, "_still_holds", holds))
 
 
 def evidence_of_a_lost_segment() -> AbstractContextManager[None]:
@@ -48,18 +48,18 @@ def evidence_of_a_lost_segment() -> AbstractContextManager[None]:
         draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
         return Code.CANCELLED
 
-    return patched((steer, "_cancel_in_segment", cancel_in_segment))
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
 
 
 def cancelled_again() -> AbstractContextManager[None]:
     """A job may be cancelled in its segment once more."""
-    real = steer._cancel_in_segment
+    real = admin._cancel_in_segment
 
     def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
         draft.tombstones.discard(op.key)
         return real(draft, op, job)
 
-    return patched((steer, "_cancel_in_segment", cancel_in_segment))
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
 
 
 def tombstones_without_end() -> AbstractContextManager[None]:
@@ -68,36 +68,36 @@ def tombstones_without_end() -> AbstractContextManager[None]:
 
 
 def _unlimited(name: str, limit: str) -> AbstractContextManager[None]:
-    real: Callable[..., Code] = getattr(steer, name)
+    real: Callable[..., Code] = getattr(admin, name)
 
     def change(*args: Any) -> Code:
         with patched((limits, limit, 1 << 30)):
             return real(*args)
 
-    return patched((steer, name, change))
+    return patched((admin, name, change))
 
 
 def echoes_count(name: str) -> AbstractContextManager[None]:
     """What the head tells the archive of a job that failed counts as the job's end."""
-    real: Callable[..., Code] = getattr(steer, name)
+    real: Callable[..., Code] = getattr(admin, name)
 
     def change(*args: Any) -> Code:
-        with patched((steer, "ECHO", -1)):
+        with patched((admin, "ECHO", -1)):
             return real(*args)
 
-    return patched((steer, name, change))
+    return patched((admin, name, change))
 
 
 def delayed_ones_cancelled_unseen() -> AbstractContextManager[None]:
     """Nobody notes of a cancelled job that it was delayed, and in which state."""
-    real = steer._cancel_in_segment
+    real = admin._cancel_in_segment
 
     def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
         answer = real(draft, op, job)
         draft.delayed_tombstones.clear()
         return answer
 
-    return patched((steer, "_cancel_in_segment", cancel_in_segment))
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
 
 
 def notes_of_tombstones_kept() -> AbstractContextManager[None]:
@@ -113,7 +113,7 @@ def notes_of_tombstones_kept() -> AbstractContextManager[None]:
 # ── Times to live ────────────────────────────────────────────────────────────
 def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
     """A result that has expired may live again."""
-    real = steer.amend
+    real = admin.amend
 
     def amend(draft: Draft, op: Amend) -> Code:
         if (op.row is not None) != shelved:
@@ -123,12 +123,12 @@ def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
         draft.now = now
         return answer
 
-    return patched((steer, "amend", amend))
+    return patched((admin, "amend", amend))
 
 
 def lives_of_cancelled_jobs() -> AbstractContextManager[None]:
     """A job waits in its segment, even if it was cancelled there."""
-    real = steer.amend
+    real = admin.amend
 
     def amend(draft: Draft, op: Amend) -> Code:
         seen, draft.tombstones = draft.tombstones, set()
@@ -136,12 +136,12 @@ def lives_of_cancelled_jobs() -> AbstractContextManager[None]:
         draft.tombstones = seen
         return answer
 
-    return patched((steer, "amend", amend))
+    return patched((admin, "amend", amend))
 
 
 def lives_of_jobs_that_are_over() -> AbstractContextManager[None]:
     """A job waits or runs, wherever it is."""
-    return patched((steer, "_is_live", lambda draft, key: True))
+    return patched((admin, "_is_live", lambda draft, key: True))
 
 
 def lives_without_end() -> AbstractContextManager[None]:
@@ -151,12 +151,12 @@ def lives_without_end() -> AbstractContextManager[None]:
 
 def rows_that_are_not_the_youngest() -> AbstractContextManager[None]:
     """A row comes back to the head, although a younger one is in another table."""
-    real = steer._amend_table
+    real = admin._amend_table
 
     def amend_table(draft: Draft, op: Amend, *rest: Any) -> Code:
         return real(draft, replace(op, seen=1 << 60), *rest)
 
-    return patched((steer, "_amend_table", amend_table))
+    return patched((admin, "_amend_table", amend_table))
 
 
 def older_lives_forgotten() -> AbstractContextManager[None]:
@@ -167,24 +167,24 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
             del changes["kept_ms"]
         return replace(row, **changes)
 
-    return patched((steer, "replace", change))
+    return patched((admin, "replace", change))
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
 def redriven_whatever_comes_first() -> AbstractContextManager[None]:
     """A redrive looks at as many letters as were read, whether or not they are the same."""
-    return dispatched(Redrive, lambda draft, op: steer.redrive(draft, replace(op, first=b"")))
+    return dispatched(Redrive, lambda draft, op: admin.redrive(draft, replace(op, first=b"")))
 
 
 def redriven_in_the_same_run() -> AbstractContextManager[None]:
     """A job that is redriven has no run of its own until somebody claims it."""
-    real = steer.redrive
+    real = admin.redrive
 
     def change(job: Any, **changes: Any) -> Any:
         return replace(job, **{name: each for name, each in changes.items() if name != "run"})
 
     def redrive(draft: Draft, op: Redrive) -> Outcome:
-        with patched((steer, "replace", change)):
+        with patched((admin, "replace", change)):
             return real(draft, op)
 
     return dispatched(Redrive, redrive)
@@ -203,7 +203,7 @@ def died_out_in_silence() -> AbstractContextManager[None]:
 
 def forgotten_in_silence() -> AbstractContextManager[None]:
     """A commit does not say that it lets jobs be forgotten."""
-    return dispatched(Merge, lambda draft, op: steer.merge(draft, replace(op, forgets=False)))
+    return dispatched(Merge, lambda draft, op: admin.merge(draft, replace(op, forgets=False)))
 
 
 def shards_given_back() -> AbstractContextManager[None]:
@@ -212,7 +212,7 @@ def shards_given_back() -> AbstractContextManager[None]:
     def configure(draft: Draft, op: Configure) -> Outcome:
         if op.shards is not None:
             draft.settings = replace(draft.settings, shards=1)
-        return steer.configure(draft, op)
+        return admin.configure(draft, op)
 
     return dispatched(Configure, configure)
 
@@ -222,7 +222,7 @@ def floor_set_back() -> AbstractContextManager[None]:
 
     def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
         draft.gc_floor = 0
-        return steer.raise_gc_floor(draft, op)
+        return admin.raise_gc_floor(draft, op)
 
     return dispatched(RaiseGcFloor, raise_gc_floor)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from .backlog import Need
 from .draft import Draft
+from .encoding import Footer, born_of, decode_blocks, decode_footer, decode_index
 from .ops import Code, New
 from .state import Span, Table
 from .tables import decode_index as decode_tables
 from .tables import decode_rows
-from .wire import Footer, born_of, decode_blocks, decode_footer, decode_index
 
 WHOLE = -1  # the place of what a whole object tells: the keys in it, or the pointers
 WHOLE_BYTES_MAX = (

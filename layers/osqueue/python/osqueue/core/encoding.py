@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
-from .directory import encode_pages, wants_pages
+from .key_directory import encode_pages, wants_pages
 from .state import FAILING, KEYSUM_MASK, Body, Job, Row, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes

@@ -19,6 +19,7 @@ from .. import limits
 from . import tables
 from .backlog import Need, deleted_from, need_of
 from .draft import Draft, Object, due_order
+from .encoding import Block, encode_segment, staged_name
 from .ops import Request, mark_of, outcomes_bytes_max
 from .state import (
     ENDED,
@@ -39,7 +40,6 @@ from .state import (
     session_weight_of,
     weight,
 )
-from .wire import Block, encode_segment, staged_name
 
 INLINE_LEASED_BYTES_MAX = 64 * limits.KB  # payloads of leased jobs, and results, kept in the head
 INLINE_ROW_BYTES = 64  # a payload smaller than this is not worth a body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import limits
+from .. import limits
 
 SLICES = 24  # parts of all, one for each hour of a day
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from .. import limits
 from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
+from .encoding import Block
 from .state import (
     CANCELLED,
     FAILED,
@@ -31,7 +32,6 @@ from .state import (
     keysums,
     weight,
 )
-from .wire import Block
 
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
 LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane is free for them, are due again

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Damaged
+from .encoding import Block, encode, frame, unframe
 from .state import KEYSUM_MASK, Job, Span, Vector, keysum
-from .wire import Block, encode, frame, unframe
 
 MAGIC = b"OSQV"  # a vector begins with it
 

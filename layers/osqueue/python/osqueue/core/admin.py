@@ -13,9 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from .. import limits
-from . import settle, sweep
-from .deletions import thinned
+from . import spill, timers
+from .deletion_vectors import thinned
 from .draft import Draft
+from .encoding import born_of
 from .erase import is_blank
 from .ops import (
     Amend,
@@ -43,7 +44,6 @@ from .state import (
     Span,
     delayed_state,
 )
-from .wire import born_of
 
 
 # ── Out of the queue ─────────────────────────────────────────────────────────
@@ -277,8 +277,8 @@ def upkeep(draft: Draft, op: Sweep) -> Outcome:
     RETRY in place of the first OK: another sweep would let go of more dead letters.
     """
     if op.flush:
-        settle.shelve(draft)  # first: it makes room for the letters
-    more = sweep.forget_dead(draft)
+        spill.shelve(draft)  # first: it makes room for the letters
+    more = timers.forget_dead(draft)
     return Outcome(((Code.RETRY if more else Code.OK, draft.expired), (Code.OK, draft.promoted)))
 
 
