@@ -9,7 +9,7 @@ import pytest
 from osqueue import limits
 from osqueue.commit.effects import All, Effect, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.commit.verdict import Verdict, verdict
+from osqueue.commit.request_status import Verdict, verdict
 from osqueue.commit.writer import Writer
 from osqueue.core.draft import Context
 from osqueue.core.encoding import decode_head, encode_segment

@@ -10,7 +10,7 @@ import pytest
 
 from osqueue import limits
 from osqueue.clock import Machine
-from osqueue.commit.reader import decode_need
+from osqueue.commit.block_reader import decode_need
 from osqueue.core.deletion_vectors import NONE, decode_vector
 from osqueue.core.draft import Context
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Rejected
-from osqueue.commit import asynchronous, outbox
-from osqueue.commit.asynchronous import AsyncOutbox
-from osqueue.commit.outbox import Outbox
+from osqueue.commit import async_group, event_queue
+from osqueue.commit.async_group import AsyncOutbox
+from osqueue.commit.event_queue import Outbox
 from osqueue.worker import loop
 
 PATIENCE_SECONDS = 20
@@ -60,13 +60,13 @@ def test_what_is_added_meanwhile_is_told_by_who_is_telling(machine: Any) -> None
 def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "ROOM_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(event_queue, "ROOM_SECONDS", PATIENCE_SECONDS)
     slow = Slow()
     box = Outbox(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
     assert slow.busy.wait(PATIENCE_SECONDS)
-    for at in range(outbox.WAITING_MAX + 1):
+    for at in range(event_queue.WAITING_MAX + 1):
         box.put([at + 1])  # type: ignore[list-item]
     second = deliver(box)
     while not box._standing:
@@ -74,20 +74,20 @@ def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
     slow.go_on.set()
     first.join(PATIENCE_SECONDS)
     second.join(PATIENCE_SECONDS)
-    assert slow.told == list(range(outbox.WAITING_MAX + 2))
+    assert slow.told == list(range(event_queue.WAITING_MAX + 2))
     assert len(set(slow.tellers)) == 2
 
 
 def test_a_listener_that_never_ends_holds_up_nobody_for_ever(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "ROOM_SECONDS", 0.001)
+    monkeypatch.setattr(event_queue, "ROOM_SECONDS", 0.001)
     slow = Slow()
     box = Outbox(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
     assert slow.busy.wait(PATIENCE_SECONDS)
-    for at in range(outbox.WAITING_MAX + 1):
+    for at in range(event_queue.WAITING_MAX + 1):
         box.put([at])  # type: ignore[list-item]
         box.deliver()
     assert slow.told == [0]
@@ -99,8 +99,8 @@ def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who told went away, because somebody stood there to take over."""
-    monkeypatch.setattr(outbox, "ROOM_SECONDS", 0.05)
-    monkeypatch.setattr(outbox, "WAITING_MAX", 1)
+    monkeypatch.setattr(event_queue, "ROOM_SECONDS", 0.05)
+    monkeypatch.setattr(event_queue, "WAITING_MAX", 1)
     slow = Slow()
     box = Outbox(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
@@ -113,7 +113,7 @@ def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
         time.sleep(0.001)
     with box._changed:  # the listener's end comes to it first, and then who stands there, whose time is up
         slow.go_on.set()
-        time.sleep(2 * outbox.ROOM_SECONDS)
+        time.sleep(2 * event_queue.ROOM_SECONDS)
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert slow.told == [0, 1, 2, 3]
@@ -173,8 +173,8 @@ def test_a_forks_child_with_coroutines_does_not_wait_for_the_parents_listener(ma
 def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
     monkeypatch: pytest.MonkeyPatch, machine: Any
 ) -> None:
-    monkeypatch.setattr(asynchronous, "WAITING_MAX", 3)
-    monkeypatch.setattr(asynchronous, "ROOM_SECONDS", 0.001)
+    monkeypatch.setattr(async_group, "WAITING_MAX", 3)
+    monkeypatch.setattr(async_group, "ROOM_SECONDS", 0.001)
     told: list[Any] = []
 
     async def run() -> None:
@@ -193,7 +193,7 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
             await box.room()
         assert told == []
         go_on.set()
-        monkeypatch.setattr(asynchronous, "ROOM_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(async_group, "ROOM_SECONDS", PATIENCE_SECONDS)
         await box.room()
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import limits
-from osqueue.commit.verdict import Verdict, verdict
+from osqueue.commit.request_status import Verdict, verdict
 from osqueue.core.audit import imbalances, live_keysum, spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
 from osqueue.core.erase import blank_state

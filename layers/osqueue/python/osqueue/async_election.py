@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
-from .commit.asynchronous import AsyncDriver
+from .commit.async_group import AsyncDriver
 from .commit.effects import Flow
 from .election import ElectionBase
 from .methods import awaiting

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
-from .commit.asynchronous import AsyncDriver, AsyncGroup, AsyncOutbox
+from .commit.async_group import AsyncDriver, AsyncGroup, AsyncOutbox
 from .commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from .commit.group import Rider, give_back
 from .core.state import Event

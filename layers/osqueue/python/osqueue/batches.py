@@ -24,7 +24,7 @@ from . import limits
 from .clock import Machine
 from .commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
 from .commit.protocol import TurnedAway, commit
-from .commit.verdict import Verdict, outcomes_of, verdict
+from .commit.request_status import Verdict, outcomes_of, verdict
 from .commit.writer import Writer
 from .core.encoding import born_of, encode, frame, unframe
 from .core.ops import AttachAll, Code, Op, Request

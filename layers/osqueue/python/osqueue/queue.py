@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import limits
 from .commit.driver import BlockingDriver
 from .commit.effects import Await, QueueEffect, QueueFlow, Submit
+from .commit.event_queue import Outbox
 from .commit.group import BlockingGroup
-from .commit.outbox import Outbox
 from .errors import OsqueueError
 from .job import Job
 from .lease import Lease

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from . import limits, validation
 from .clock import MACHINE, Machine
 from .commit.effects import QueueFlow, Submit
-from .commit.outbox import OnEvents
+from .commit.event_queue import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
 from .embedded.context import Writers

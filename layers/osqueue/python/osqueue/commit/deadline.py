@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import OsqueueError, Timeout, Unavailable
 from ..stores.base import Failed, Reply
-from . import patience
+from . import backoff
 from .effects import Flow, Sleep
 from .writer import Writer
 
@@ -70,7 +70,7 @@ class Deadline:
     def back_off(self, tries: int) -> Flow[None]:
         """Pause after so many tries in a row that failed, for half of what is left at most."""
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
-        yield from self.pause(min(patience.backoff(self.writer, tries), longest))
+        yield from self.pause(min(backoff.backoff(self.writer, tries), longest))
 
     def left(self) -> float:
         """Seconds until then."""

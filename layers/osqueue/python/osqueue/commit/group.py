@@ -26,7 +26,7 @@ from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, shares
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
-from .outbox import Outbox
+from .event_queue import Outbox
 from .protocol import Answer, TurnedAway, commit
 from .writer import Writer
 

@@ -60,12 +60,12 @@ from ..stores.base import (
     Written,
 )
 from ..stores.base import Request as StoreRequest
-from . import patience
+from . import backoff
 from .announcements import Announcements
+from .block_reader import Reader
 from .deadline import Deadline
 from .effects import All, Flow
-from .reader import Reader
-from .verdict import Verdict, outcomes_of, verdict
+from .request_status import Verdict, outcomes_of, verdict
 from .writer import HEAD, Head, Writer
 
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
@@ -271,12 +271,12 @@ class _Commit:
         rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or patience.is_turn(writer)
+            mine = rounds > PATIENT_ROUNDS or backoff.is_turn(writer)
             troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
                 yield from self.deadline.back_off(troubles)
             elif not self.lost:
-                yield from self.deadline.pause(patience.until_news(writer, rounds, mine))
+                yield from self.deadline.pause(backoff.until_news(writer, rounds, mine))
             self.deadline.in_time()
             self.lost = self.deadline.troubled = False
             began = self.deadline.now()

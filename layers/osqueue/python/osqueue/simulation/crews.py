@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..async_queue import AsyncQueue
-from ..commit import asynchronous, group
-from ..commit.asynchronous import AsyncGroup
+from ..commit import async_group, group
+from ..commit.async_group import AsyncGroup
 from ..commit.effects import Effect, Flow, Submit
 from ..commit.group import TORN, Flight, Rider
 from ..commit.protocol import Answer
@@ -81,7 +81,7 @@ class WatchedFlight(Flight):
 def watched_flights() -> Iterator[None]:
     """Every flight of a crew is watched."""
     name = "Flight"
-    before = [(home, getattr(home, name)) for home in (group, asynchronous)]
+    before = [(home, getattr(home, name)) for home in (group, async_group)]
     for home, _ in before:
         setattr(home, name, WatchedFlight)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import validation
 from ..clock import MACHINE, Machine
-from ..commit.asynchronous import AsyncDriver
+from ..commit.async_group import AsyncDriver
 from ..commit.effects import Effect, Sleep
 from ..errors import Rejected
 from ..job import moment

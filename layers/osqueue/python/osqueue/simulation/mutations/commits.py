@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ... import limits
 from ...commit import announcements, protocol
 from ...commit.effects import All, Flow
-from ...commit.verdict import Verdict
-from ...commit.verdict import verdict as real_verdict
+from ...commit.request_status import Verdict
+from ...commit.request_status import verdict as real_verdict
 from ...core import admin, reduce, spill
 from ...core.draft import Draft
 from ...core.ops import Request

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ... import backup, doctor, restoration, salvage, staging
 from ...commit import announcements, protocol
 from ...commit.effects import Flow, QueueFlow
-from ...commit.verdict import Verdict
-from ...commit.verdict import verdict as real_verdict
+from ...commit.request_status import Verdict
+from ...commit.request_status import verdict as real_verdict
 from ...core import erase, reduce, spill
 from ...core import restore as core_restore
 from ...core.draft import Draft

@@ -16,8 +16,8 @@ from ..core.ops import Op
 from ..core.state import Event
 from ..errors import Unavailable
 from .effects import All, Performer, Sleep
+from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import Flight, Rider, boarding, give_back
-from .outbox import ROOM_SECONDS, WAITING_MAX
 from .protocol import Answer, TurnedAway
 from .writer import Writer
 
