@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from osqueue.archive import ROOT
 from osqueue.commit.effects import Flow
+from osqueue.model.fields import is_queue_name
 from osqueue.shards import unavailable
 from osqueue.stores.base import List, Listed
-from osqueue.validation import is_queue_name
 
 SUFFIX = ".jsonl.gz"
 HOUR_MS = 3_600_000

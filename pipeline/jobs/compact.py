@@ -21,7 +21,7 @@ from osqueue.archive import ROOT
 from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotFound, OsqueueError, Rejected
 from osqueue.inventory import keys
-from osqueue.validation import queue_name
+from osqueue.model.fields import queue_name
 from pipeline import files, plan, stretch, unfinished
 from pipeline.archive import HOUR_MS
 from pipeline.jobs import command

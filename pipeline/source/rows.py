@@ -33,10 +33,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from osqueue import limits, validation
+from osqueue import limits
 from osqueue.core.ops import New
 from osqueue.errors import NotSupported, Rejected
-from osqueue.serde import Codec, serializer_of
+from osqueue.model import fields
+from osqueue.model.codecs import Codec, serializer_of
 
 WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
 NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
@@ -162,15 +163,15 @@ class Reader:
 
 
 def _job(key: bytes, payload: bytes, codec: str, row: dict[str, Any]) -> New:
-    delay_ms, at_ms = validation.when(row.get("delay"), row.get("at"))
+    delay_ms, at_ms = fields.when(row.get("delay"), row.get("at"))
     return New(
         key,
         payload,
         codec,
-        validation.kind(row.get("kind")),
-        validation.priority(row.get("priority", limits.PRIORITY_DEFAULT)),
-        validation.max_attempts(row.get("max_attempts", limits.ATTEMPTS_DEFAULT)),
-        validation.result_ttl_ms(row.get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
+        fields.kind(row.get("kind")),
+        fields.priority(row.get("priority", limits.PRIORITY_DEFAULT)),
+        fields.max_attempts(row.get("max_attempts", limits.ATTEMPTS_DEFAULT)),
+        fields.result_ttl_ms(row.get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
         delay_ms,
         at_ms,
     )

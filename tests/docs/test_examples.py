@@ -27,9 +27,9 @@ from osqueue.api.routes import ROUTES
 from osqueue.election import Election
 from osqueue.lease import AsyncLease, Lease
 from osqueue.local import Stack
+from osqueue.model.fields import FUTURE_FIELDS
 from osqueue.stores import address
 from osqueue.testing import manual
-from osqueue.validation import FUTURE_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist"}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from infra.access import ACCESS
-from osqueue import ids, keys
+from osqueue import ids
 from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
@@ -26,6 +26,7 @@ from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as Announced
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX
+from osqueue.model import keys
 from osqueue.shards import root_of
 from osqueue.stores import base
 from osqueue.stores.memory import MemoryStore

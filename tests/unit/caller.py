@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from osqueue.api.server import Api, Request, Response
 from osqueue.clock import MACHINE, Machine
-from osqueue.keys import KeySource, job_id
+from osqueue.model.keys import KeySource, job_id
 
 QUEUE = "/v1/queues/mail"
 JOBS = f"{QUEUE}/jobs"

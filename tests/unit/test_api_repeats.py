@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from osqueue import Queue
 from osqueue.api.server import Api
 from osqueue.errors import Unavailable
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.stores.base import Failed, Found, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller

@@ -13,8 +13,8 @@ from osqueue.core.deletion_vectors import Deleted, decode_vector, encode_vector
 from osqueue.core.ops import Cancel, Claim, Code, RaiseGcFloor, Rewrite
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged
-from osqueue.keys import job_id
 from osqueue.lookup import look
+from osqueue.model.keys import job_id
 from osqueue.segments import page
 from osqueue.simulation.tight import limited
 from osqueue.staging import Stage

@@ -24,7 +24,7 @@ from osqueue.core.state import (
     Finished,
     Job,
 )
-from osqueue.keys import job_id
+from osqueue.model.keys import job_id
 from osqueue.stores.base import Get, Put
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import HOUR, done, names, parts

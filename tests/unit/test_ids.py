@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Expired, NotFound, Queue, Rejected, Unavailable, ids, limits
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.shards import root_of
 from osqueue.stores.base import (
     DeleteIfMatch,

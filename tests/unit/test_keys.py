@@ -10,7 +10,7 @@ import pytest
 
 from osqueue.clock import Machine
 from osqueue.errors import Rejected
-from osqueue.keys import KeySource, drawn_ms, job_id, key_of, shard_of
+from osqueue.model.keys import KeySource, drawn_ms, job_id, key_of, shard_of
 
 
 def test_a_key_is_a_uuid_of_version_seven(machine: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from osqueue import Damaged, Queue, ids, limits, orphans
 from osqueue.core.turns import SLICES, turn_of
 from osqueue.errors import Throttled, Unavailable
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

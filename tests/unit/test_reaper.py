@@ -13,7 +13,7 @@ from osqueue.archive import History
 from osqueue.core.archive_record import Record, decode_part, encode_part
 from osqueue.core.encoding import decode_head, staged_name
 from osqueue.core.tables import to_merge
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put, Request

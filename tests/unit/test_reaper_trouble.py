@@ -15,7 +15,7 @@ from osqueue.core.audit import spans_of
 from osqueue.core.ops import Sweep
 from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
-from osqueue.keys import KeySource, job_id, key_of
+from osqueue.model.keys import KeySource, job_id, key_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore

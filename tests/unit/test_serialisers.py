@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from osqueue import Queue, Rejected
-from osqueue.serde import JSON, MESSAGE_PACK, Codec, serializer_of
+from osqueue.model.codecs import JSON, MESSAGE_PACK, Codec, serializer_of
 from osqueue.stores.memory import MemoryStore
 
 

@@ -10,7 +10,7 @@ import pytest
 from osqueue import NotFound, Queue, Rejected
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
-from osqueue.keys import job_id
+from osqueue.model.keys import job_id
 from osqueue.simulation.tight import limited
 from osqueue.snapshot import Live, Piece, pieces, read
 from osqueue.stores.base import Delete, List, Listed

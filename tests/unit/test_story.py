@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from osqueue.job import Attempt, Job
-from osqueue.story import ARCHIVE, Standing, Story, distance, iso, past, span, tell
+from osqueue.model.explain import ARCHIVE, Standing, Story, distance, iso, past, span, tell
+from osqueue.model.job import Attempt, Job
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

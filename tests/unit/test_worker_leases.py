@@ -15,7 +15,7 @@ from osqueue import AsyncQueue, Cancel, LeaseLost, Queue, Unavailable, WorkerJob
 from osqueue.clock import Machine
 from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.shards import root_of
 from osqueue.stores.base import Failed, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ from typing import Any
 from osqueue import Queue
 from osqueue.commit.effects import Await
 from osqueue.errors import OsqueueError
-from osqueue.keys import key_of
+from osqueue.model.keys import key_of
 from osqueue.shards import root_of
 from osqueue.stores.base import Get, Reply, Request
 from osqueue.stores.memory import MemoryStore

@@ -24,26 +24,26 @@ from .errors import (
     Unknown,
     WaitTimeout,
 )
-from .job import Attempt, Done, Enqueued, Job
 from .lease import AsyncLease, Lease
+from .model.job import Attempt, Done, Enqueued, Job
 from .queue import Queue
 from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
     from .async_queue import AsyncQueue
     from .embedded.purging import Purged
-    from .letters import DeadGroup, DeadLetter
-    from .story import Story
+    from .model.dead_letters import DeadGroup, DeadLetter
+    from .model.explain import Story
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for: a handler that enqueues pays neither for asyncio nor for an operator's tools.
 _LATER = {
     "AsyncQueue": "async_queue",
-    "DeadGroup": "letters",
-    "DeadLetter": "letters",
+    "DeadGroup": "model.dead_letters",
+    "DeadLetter": "model.dead_letters",
     "Purged": "embedded.purging",
-    "Story": "story",
+    "Story": "model.explain",
 }
 
 

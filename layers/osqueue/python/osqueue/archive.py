@@ -21,7 +21,7 @@ from .core.archive_record import Record, decode_part
 from .core.encoding import born_of
 from .core.state import Table
 from .errors import Rejected, shown
-from .job import Job, attempt_view, moment
+from .model.job import Job, attempt_view, moment
 from .shards import unavailable
 from .stores.base import Failed, Found, Get, List, Listed, Missing
 

@@ -23,9 +23,9 @@ from .commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest
 from .commit.group import Rider, give_back
 from .core.state import Event
 from .errors import OsqueueError
-from .job import Job
 from .lease import AsyncLease
 from .methods import awaiting
+from .model.job import Job
 from .queue_base import QueueBase
 from .stores.base import Store
 from .transports.base import Transport
@@ -33,7 +33,7 @@ from .worker.endings import Tally
 
 if TYPE_CHECKING:
     from .events import Sink
-    from .serde import Serializer
+    from .model.codecs import Serializer
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -32,8 +32,8 @@ from .core.reduce import applicable
 from .core.state import Span, State
 from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from .keys import job_id
 from .lookup import seek
+from .model.keys import job_id
 from .shards import read_state, unavailable
 from .stores.base import (
     Deleted,

@@ -32,13 +32,13 @@ from .core.ops import LOOK_AGAIN, Attach, AttachAll, Code, New, Request
 from .core.reduce import reduce
 from .core.state import Job, Span, State
 from .errors import Throttled, Unavailable
-from .keys import KeySource
+from .model.fields import queue_name, text
+from .model.keys import KeySource
 from .segments import unread
 from .shards import read_state, register, root_of, unavailable
 from .staging import Bulk, Stage
 from .stores.base import Found, Get, Missing, Refused, Store, Written, room_below
 from .stores.counting import CountingStore
-from .validation import queue_name, text
 
 DELAYED_SPANS_LOOSE = 16  # more segments of delayed jobs than this are merged before they are attached
 

@@ -35,6 +35,7 @@ from .commit.driver import BlockingDriver
 from .commit.effects import Flow, Sleep
 from .errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
 from .methods import blocking
+from .model.fields import milliseconds, queue_name, text
 from .stores.address import open_store
 from .stores.base import (
     Failed,
@@ -51,7 +52,6 @@ from .stores.base import (
     Written,
 )
 from .stores.counting import CountingStore
-from .validation import milliseconds, queue_name, text
 
 PREFIX = "elections/"
 FORMAT = 1  # of the record

@@ -21,10 +21,10 @@ from . import forks
 from .clock import MACHINE, Machine
 from .core import state as stored
 from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
-from .job import moment
-from .keys import job_id
 from .limits import ERROR_CHARS_MAX, KB
-from .validation import text
+from .model.fields import text
+from .model.job import moment
+from .model.keys import job_id
 
 NAMES = (
     stored.QUEUED,

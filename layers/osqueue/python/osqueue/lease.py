@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from .commit.effects import QueueFlow
 from .embedded.work import Granted, lease_lost
-from .job import Done, moment
-from .keys import job_id
 from .methods import awaiting, blocking
+from .model.job import Done, moment
+from .model.keys import job_id
 
 T = TypeVar("T")
 R = TypeVar("R")

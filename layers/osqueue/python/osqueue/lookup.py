@@ -16,7 +16,7 @@ from .commit.effects import Flow, QueueFlow, Sleep, together
 from .core import state as stored
 from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
 from .errors import NotFound, Unavailable
-from .job import Job, finished_view, job_view, lease_view
+from .model.job import Job, finished_view, job_view, lease_view
 from .segments import READ_PAUSE_SECONDS, READ_TRIES, Place, find_many
 from .shards import read_state, root_of
 

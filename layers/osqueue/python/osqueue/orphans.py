@@ -28,8 +28,8 @@ from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
 from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, NotFound
 from .ids import Entry
-from .keys import shard_of
 from .lookup import Sighting, look
+from .model.keys import shard_of
 from .probes import OK, TROUBLE, WARNING, Finding
 from .shards import read_state, root_of, unavailable
 from .stores.base import (

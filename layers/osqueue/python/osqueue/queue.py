@@ -22,9 +22,9 @@ from .commit.effects import Await, QueueEffect, QueueFlow, Submit
 from .commit.event_queue import Outbox
 from .commit.group import BlockingGroup
 from .errors import OsqueueError
-from .job import Job
 from .lease import Lease
 from .methods import blocking
+from .model.job import Job
 from .queue_base import QueueBase
 from .stores.base import Store
 from .transports.base import Transport
@@ -32,7 +32,7 @@ from .worker.endings import Tally
 
 if TYPE_CHECKING:
     from .events import Sink
-    from .serde import Serializer
+    from .model.codecs import Serializer
 
 R = TypeVar("R")
 T = TypeVar("T")

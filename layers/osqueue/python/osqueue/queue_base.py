@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from . import limits, validation
+from . import limits
 from .clock import MACHINE, Machine
 from .commit.effects import QueueFlow, Submit
 from .commit.event_queue import OnEvents
@@ -21,16 +21,17 @@ from .embedded.context import Writers
 from .embedded.flows import Embedded
 from .embedded.work import Claimed
 from .errors import NotSupported, Rejected
-from .job import Done, Enqueued, Job
-from .keys import key_of
 from .lease import LeaseBase, Leases
-from .serde import Codec, Serializer, serializer_of
+from .model import fields
+from .model.codecs import Codec, Serializer, serializer_of
+from .model.fields import ITEM_FIELDS, milliseconds, queue_name
+from .model.job import Done, Enqueued, Job
+from .model.keys import key_of
 from .shards import root_of
 from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
 from .transports.base import Transport
-from .validation import ITEM_FIELDS, milliseconds, queue_name
 from .waiting import Board, board_of
 from .worker.handlers import Handlers
 
@@ -38,11 +39,11 @@ if TYPE_CHECKING:  # loaded where they are used
     from .embedded.purging import Purged
     from .embedded.steering import Steering
     from .events import Delivery, EventOutlet, Sink
-    from .letters import DeadGroup, DeadLetter
+    from .model.dead_letters import DeadGroup, DeadLetter
+    from .model.explain import Story
     from .reaper import Report
     from .remote.flows import Remote
     from .remote.steering import Steering as RemoteSteering
-    from .story import Story
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -353,7 +354,7 @@ class QueueBase(Generic[T]):
 
         def read(item: Any) -> tuple[bytes, str, Any]:
             error = _field(item, "error") or ""
-            validation.error_details(error)  # what cannot be told fails alone
+            fields.error_details(error)  # what cannot be told fails alone
             return (*_holder(item), error)
 
         return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
@@ -502,7 +503,7 @@ def _holder(item: Any) -> tuple[bytes, str]:
         for name in ("job_id", "token"):
             if name not in item:
                 raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
-        return key_of(item["job_id"]), validation.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
+        return key_of(item["job_id"]), fields.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
     raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
 
 

@@ -44,7 +44,7 @@ from .core.state import FAILED, Attempt, Body, Finished, Span, State, Table, job
 from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table, known_until_ms
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
-from .keys import drawn_ms, key_of
+from .model.keys import drawn_ms, key_of
 from .shards import register, root_of, unavailable
 from .staging import Stage
 from .stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written

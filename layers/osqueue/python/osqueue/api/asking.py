@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..commit.effects import QueueFlow
 from ..embedded.asking import OVER, Located
 from ..errors import NotFound
-from ..job import Job
-from ..keys import job_id
-from ..story import Story
+from ..model.explain import Story
+from ..model.job import Job
+from ..model.keys import job_id
 from .answers import Answer, fitting
 from .asked import Asked
 from .bodies import Cancelled, JobChange, Jobs, Result

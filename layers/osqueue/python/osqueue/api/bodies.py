@@ -14,7 +14,7 @@ from datetime import datetime
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .. import limits
-from ..job import Job
+from ..model.job import Job
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

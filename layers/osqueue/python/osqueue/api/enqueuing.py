@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from .. import limits, validation
+from .. import limits
 from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
-from ..job import Enqueued
-from ..keys import key_of
+from ..model import fields
+from ..model.job import Enqueued
+from ..model.keys import key_of
 from .asked import Asked
 from .bodies import Accepted, AcceptedJobs, NewJob, NewJobs
 from .faults import TooLarge, fault_of
@@ -45,7 +46,7 @@ def enqueue(asked: Asked) -> Any:
 
 def check_items(items: list[Raw], field: str, codec: str = CODEC) -> None:
     """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
-    validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if len(items) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"

@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import finished, limits, segments, validation
+from .. import finished, limits, segments
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
@@ -22,9 +22,10 @@ from ..embedded.flows import Embedded
 from ..embedded.identified import Anew, Wish
 from ..embedded.work import STALE_TRIES, Granted, done_of
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
-from ..job import Done, Enqueued
-from ..keys import is_key, job_id, key_of
 from ..lookup import Sighting, look, seek, seek_many
+from ..model import fields
+from ..model.job import Done, Enqueued
+from ..model.keys import is_key, job_id, key_of
 from ..segments import read_bodies
 from ..shards import read_state, root_of
 from .bodies import NewJob
@@ -365,18 +366,18 @@ def _new(wished: Wished, key: bytes) -> New:
     content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
-    delay_ms, at_ms = validation.when(job.delay, job.at)
+    delay_ms, at_ms = fields.when(job.delay, job.at)
     return New(
         key,
         content.data,
         content.codec,
-        validation.kind(job.kind),
-        validation.priority(job.priority),
-        validation.max_attempts(job.max_attempts),
-        validation.result_ttl_ms(job.result_ttl),
+        fields.kind(job.kind),
+        fields.priority(job.priority),
+        fields.max_attempts(job.max_attempts),
+        fields.result_ttl_ms(job.result_ttl),
         delay_ms,
         at_ms,
-        validation.client_id(job.id),
+        fields.client_id(job.id),
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from .. import __version__, limits
 from ..core.state import STATES
-from ..validation import QUEUE_NAME
+from ..model.fields import QUEUE_NAME
 from .bodies import Failure
 from .contract import BODIES
 from .examples import EXAMPLES, FAILURE

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__, archive, limits, validation
+from .. import __version__, archive, limits
 from ..commit.effects import Flow, together
 from ..core.archive_record import Record
 from ..embedded.context import Writers
@@ -16,6 +16,7 @@ from ..embedded.operate import Redriven as Moved
 from ..embedded.purging import Purged
 from ..embedded.steering import Steering
 from ..errors import OsqueueError, Rejected
+from ..model import fields
 from ..reaper import Report
 from ..shards import REGISTER, unavailable
 from ..stores.base import List, Listed
@@ -40,9 +41,9 @@ TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
 def list_queues(asked: Asked) -> Queues:
     """One page of the queues' statistics."""
     query = asked.query
-    limit = validation.whole(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
+    limit = fields.whole(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
     after = query.get("cursor")
-    if after is not None and not validation.is_queue_name(after):
+    if after is not None and not fields.is_queue_name(after):
         raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
     names, more = asked.look(_registered(after, limit))
     found: list[dict[str, Any]] = []
@@ -63,7 +64,7 @@ def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
         if not isinstance(reply, Listed):
             raise unavailable(reply, "the list of queues")
         found = (key.removeprefix(REGISTER) for key in reply.keys)
-        names.extend(name for name in found if validation.is_queue_name(name))  # others are not ours
+        names.extend(name for name in found if fields.is_queue_name(name))  # others are not ours
         if not reply.more or len(names) == limit:
             return names, reply.more
         place = reply.keys[-1]
@@ -101,7 +102,7 @@ def redrive(asked: Asked) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish = asked.read(Redrive) if asked.body else Redrive()
     if wish.limit is not None:
-        validation.whole(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+        fields.whole(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
     flows = asked.warm.steering
     which = (wish.kinds, wish.error)
     if wish.dry_run:
@@ -152,7 +153,7 @@ def purge(asked: Asked) -> Purged:
     """Erase jobs for good."""
     wish = asked.read(Purge)
     for each in wish.jobs:
-        validation.job_name(each)
+        fields.job_name(each)
     done = asked.run(asked.warm.steering.purge(wish.jobs, wish.dead_only))
     asked.note(done.jobs)
     return done
@@ -162,7 +163,7 @@ def purge(asked: Asked) -> Purged:
 def history(asked: Asked) -> bytes:
     """One page of archived jobs: of one part, so that repeated records can be told by neighbouring hours."""
     query = asked.query
-    limit = validation.whole(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
+    limit = fields.whole(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
     window = archive.window(query.get("since"), query.get("until"))
     part, at = _read_cursor(asked.name, query.get("cursor"))
     asked.warm  # noqa: B018 - a queue's name that means nothing is refused here

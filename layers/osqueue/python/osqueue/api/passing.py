@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .. import validation
 from ..errors import Rejected
-from ..serde import JSON, Codec
+from ..model import fields
+from ..model.codecs import JSON, Codec
 from .faults import TooLarge
 
 CODEC = JSON.name
@@ -60,7 +60,7 @@ def content_of(
         )
     if data is UNSET:
         return Content(found, CODEC)
-    validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if codec == CODEC and not is_json(found):
         raise Rejected("data: it is not JSON. Name in codec what serialised it.", field="data")
     return Content(found, codec)

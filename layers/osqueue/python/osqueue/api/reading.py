@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from ..errors import NotSupported, Rejected, shown
-from ..validation import FUTURE_FIELDS, job_name
+from ..model.fields import FUTURE_FIELDS, job_name
 from .bodies import NewJob
 from .faults import Malformed
 from .routes import Query, Route

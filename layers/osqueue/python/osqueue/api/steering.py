@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..job import Job
-from ..letters import DeadGroup, DeadLetter
+from ..model.dead_letters import DeadGroup, DeadLetter
+from ..model.job import Job
 from .bodies import Body, Out
 
 

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from .. import limits, validation
+from .. import limits
 from ..commit.effects import QueueFlow
 from ..core.ops import Completion, Failure
 from ..embedded.work import Granted
 from ..errors import OsqueueError, Rejected
-from ..job import Done, moment
-from ..keys import job_id, key_of
+from ..model import fields
+from ..model.job import Done, moment
+from ..model.keys import job_id, key_of
 from .asked import Asked
 from .bodies import (
     Beats,
@@ -99,7 +100,7 @@ def heartbeat(asked: Asked) -> ToldBeats:
     check_items(beats.leases, "leases")
     length = beats.lease
     if length is not None:
-        validation.lease_ms(length)
+        fields.lease_ms(length)
     flows = asked.warm.flows
 
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
@@ -150,7 +151,7 @@ def _job_id(item: Raw) -> str:
 
 
 def _holder(item: Held | Ending) -> tuple[bytes, str]:
-    return key_of(item.job_id), validation.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
+    return key_of(item.job_id), fields.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
 
 
 def _ending(flows: Flows, item: Ending, codec: str) -> Any:
@@ -172,9 +173,9 @@ def _ending(flows: Flows, item: Ending, codec: str) -> Any:
         return _failure(flows, item, key, token)
     if ways["release"]:
         delay = 0 if item.release is True else item.release
-        return Released(key, token, validation.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
+        return Released(key, token, fields.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
     if ways["cancel"]:
-        return Aborted(key, token, validation.error_text(item.cancel))
+        return Aborted(key, token, fields.error_text(item.cancel))
     if content is None or (content.data == b"null" and content.codec == "json"):
         return Completion(key, token)
     return Completion(key, token, content.data, content.codec)
@@ -187,10 +188,10 @@ def _failure(flows: Flows, item: Ending, key: bytes, token: str) -> Failure:
     error: Any = item.error
     if isinstance(error, ErrorDetails):
         error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
-    told = validation.error_details(error)
+    told = fields.error_details(error)
     wait = -1
     if item.retry_in is not None:
-        wait = validation.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+        wait = fields.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
     return Failure(
         key, token, told.text, wait, flows.machine.uniform(), not item.retry, told.type, told.trace
     )

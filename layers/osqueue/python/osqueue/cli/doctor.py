@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from .. import doctor as checks
-from .. import limits, orphans, validation
+from .. import limits, orphans
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Effect
 from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
-from ..job import moment
+from ..model import fields
+from ..model.job import moment
 from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..queue import Queue
 from ..restoration import Restoration, Restorer, hourly, live
@@ -118,7 +119,7 @@ def doctor(
     if queue is None:
         _examine(output, runner, None, how["deep"])
         return
-    validation.queue_name(queue)
+    fields.queue_name(queue)
     if how["backups"]:
         output.rows(_backups(runner, queue, _shards(runner, queue, how["shard"])), BACKUP_COLUMNS)
     elif how["restore"]:

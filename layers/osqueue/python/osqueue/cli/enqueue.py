@@ -9,14 +9,15 @@ from typing import IO, Any
 
 import click
 
-from .. import limits, validation
+from .. import limits
 from ..core.state import SCHEDULED
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable
 from ..events import Sink
-from ..job import Enqueued
-from ..keys import key_of
+from ..model import fields
+from ..model.fields import ITEM_FIELDS
+from ..model.job import Enqueued
+from ..model.keys import key_of
 from ..queue import Queue
-from ..validation import ITEM_FIELDS
 from .exits import REFUSED, USAGE, DataRefused, Ended
 from .lines import Line, batches, check_item, read_jobs, rereadable
 from .options import StoreCommand, duration, json, moment, open_queue, store_arguments
@@ -95,9 +96,9 @@ def enqueue(
             raise click.UsageError(f"PAYLOAD is one job; {wrong[0]} is for lines. Give one of the two.")
         value = _payload(payload)
         if wait is not None:
-            validation.milliseconds(wait, "wait", 0, limits.DAY_MS)
+            fields.milliseconds(wait, "wait", 0, limits.DAY_MS)
         if id_ is not None:
-            defaults["id"] = validation.client_id(id_)
+            defaults["id"] = fields.client_id(id_)
         with open_queue(address, queue, timeout, sinks=sinks) as q:
             done = q.enqueue(value, **defaults)
             with _naming(output, str(done.job_id)):

@@ -11,8 +11,8 @@ import msgspec
 from ..clock import MACHINE
 from ..errors import Conflict, NotFound
 from ..events import Sink
-from ..job import Job, moment
-from ..story import past
+from ..model.explain import past
+from ..model.job import Job, moment
 from .dlq import purged_fields
 from .options import (
     StoreCommand,

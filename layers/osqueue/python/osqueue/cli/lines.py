@@ -11,8 +11,9 @@ import click
 import msgspec
 from msgspec import Struct
 
-from .. import limits, validation
+from .. import limits
 from ..errors import Rejected
+from ..model import fields
 from .options import json, moment
 
 LINE_BYTES_MAX = 64 * 1024 * limits.KB  # longer payloads go in through the library
@@ -103,13 +104,13 @@ def _times(item: dict[str, Any]) -> dict[str, Any]:
 
 def check_item(item: Mapping[str, Any]) -> None:
     """What the queue would refuse in an item, before anything is sent; raises Rejected."""
-    get = validation.item_fields(item).get
-    validation.client_id(get("id"))
-    validation.when(get("delay"), get("at"))
-    validation.kind(get("kind"))
-    validation.priority(get("priority", limits.PRIORITY_DEFAULT))
-    validation.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT))
-    validation.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000))
+    get = fields.item_fields(item).get
+    fields.client_id(get("id"))
+    fields.when(get("delay"), get("at"))
+    fields.kind(get("kind"))
+    fields.priority(get("priority", limits.PRIORITY_DEFAULT))
+    fields.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT))
+    fields.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000))
 
 
 def batches(jobs: Iterable[Line], flush: Callable[[list[Line]], None], remote: bool = False) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from .. import validation
 from ..election import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
+from ..model import fields
 from ..queue import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
@@ -77,7 +77,7 @@ def reap(
     its own schedule; --every is not for that.
     """
     if queue is not None:
-        validation.queue_name(queue)
+        fields.queue_name(queue)
     if every is not None:
         if not EVERY_S_MIN <= every <= EVERY_S_MAX:
             raise click.BadParameter("from 1s to 1d.", param_hint="--every")

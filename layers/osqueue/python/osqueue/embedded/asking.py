@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import finished, ids, limits, validation, waiting
+from .. import finished, ids, limits, waiting
 from ..commit.effects import Await, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
@@ -25,9 +25,10 @@ from ..errors import (
     Throttled,
     WaitTimeout,
 )
-from ..job import Job
-from ..keys import is_key, job_id, key_of, shard_of
 from ..lookup import Sighting, seek
+from ..model import fields
+from ..model.job import Job
+from ..model.keys import is_key, job_id, key_of, shard_of
 from ..segments import find_many, read_bodies
 from ..shards import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
@@ -59,7 +60,7 @@ class Asking(Context):
             found = yield from self._seek(key_of(text))
             if found is not None:
                 return found
-        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+        (entry,) = yield from ids.read(self.queue, [fields.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
     def _seek(self, key: bytes) -> QueueFlow[Located | None]:
@@ -133,7 +134,7 @@ class Asking(Context):
 
     def update_result_ttl(self, text: str, ttl: float) -> QueueFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
-        ttl_ms = validation.result_ttl_ms(ttl)
+        ttl_ms = fields.result_ttl_ms(ttl)
         for _ in range(AMEND_TRIES):
             found = yield from self.locate(text)
             if found is None:

@@ -8,7 +8,7 @@ from ..clock import Machine
 from ..commit.effects import QueueFlow, Submit
 from ..commit.writer import Writer
 from ..core.state import State
-from ..serde import Codec
+from ..model.codecs import Codec
 from ..shards import register, unavailable
 from ..staging import Stage
 from ..stores.base import Refused, Written

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .. import limits, validation
+from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import Redrive
 from ..errors import Rejected, shown
-from ..letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter
 from ..listing import PAGE_MAX, dead_count, read_cursor, write_cursor
+from ..model import fields
+from ..model.dead_letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter
 from ..segments import read_backlog
 from ..shards import read_state, root_of
 from .operate import Operating, Redriven
@@ -32,7 +33,7 @@ class DeadLetters(Operating):
     ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
         """One page of those that match, shard by shard, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
-        validation.whole(limit, "limit", 1, PAGE_MAX)
+        fields.whole(limit, "limit", 1, PAGE_MAX)
         settings = yield from self._settings()
         shard, skip = read_cursor(cursor)
         found: list[DeadLetter] = []
@@ -88,7 +89,7 @@ class DeadLetters(Operating):
         pace = None if rate is None else rate_of(rate)
         if not which.fingerprint and (pace is None or dry_run):
             return (yield from super().redrive(limit, kinds, error, dry_run, so_far=so_far))
-        most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        most = fields.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         count = (yield from self._settings()).shards
         redriven = so_far or Redriven()
         for shard in range(count):

@@ -7,14 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import limits, validation
+from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import Answer
 from ..core.ops import Attach, Code, Enqueue, New
 from ..core.state import PROCESSING, QUEUED, SCHEDULED, Content
 from ..errors import OsqueueError, Rejected, Throttled
-from ..job import Enqueued
-from ..keys import KeySource, job_id
+from ..model import fields as validation
+from ..model.job import Enqueued
+from ..model.keys import KeySource, job_id
 from ..staging import Bulk, wipe_refused
 from .identified import Identifying
 

@@ -18,9 +18,9 @@ from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.ops import LOOK_AGAIN, Code, New
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
-from ..job import Enqueued
-from ..keys import job_id, shard_of
 from ..lookup import Sighting, look
+from ..model.job import Enqueued
+from ..model.keys import job_id, shard_of
 from ..segments import find_many, lost
 from ..shards import read_state, root_of
 from .asking import OVER, Asking

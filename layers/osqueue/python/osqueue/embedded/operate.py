@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .. import limits, listing, tombstones, validation
+from .. import limits, listing, tombstones
 from ..commit.effects import QueueFlow, Submit
 from ..core.ops import Cancel, Code, Configure, Op, Outcome, Redrive
 from ..core.state import FAILED, Settings
 from ..errors import Damaged, Rejected, Throttled, Timeout
-from ..job import Job
-from ..keys import shard_of
+from ..model import fields as validation
+from ..model.job import Job
+from ..model.keys import shard_of
 from ..shards import read_state, root_of
 from .asking import Asking
 

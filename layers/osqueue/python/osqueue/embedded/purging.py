@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .. import archive, backup, finished, ids, limits, segments, validation
+from .. import archive, backup, finished, ids, limits, segments
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..core import erase
 from ..core.encoding import decode_head, encode_head, encode_segment
@@ -29,7 +29,8 @@ from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finishe
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
-from ..keys import drawn_ms, is_key, job_id, key_of, shard_of
+from ..model import fields
+from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..shards import read_state, root_of, unavailable
 from ..staging import Stage
 from ..stores.base import (
@@ -118,7 +119,7 @@ class Purging(DeadLetters):
             if found.sighting.state == PROCESSING and not dead_only:
                 raise _busy(text)
             return _Target(found.key, None if text == job_id(found.key) else text)
-        (entry,) = yield from ids.read(self.queue, [validation.job_name(text)])
+        (entry,) = yield from ids.read(self.queue, [fields.job_name(text)])
         if entry is not None:
             return _Target(entry.key, text)
         if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
@@ -163,7 +164,7 @@ def names_of(jobs: Any) -> list[str]:
         return [jobs]
     if not isinstance(jobs, Iterable):
         raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of ids.", field="jobs")
-    names = list(dict.fromkeys(map(validation.job_name, jobs)))
+    names = list(dict.fromkeys(map(fields.job_name, jobs)))
     if len(names) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"jobs: {len(names):,} at once; the most is {limits.ITEMS_PER_REQUEST_MAX:,}.", field="jobs"

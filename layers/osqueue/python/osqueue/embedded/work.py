@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import limits, validation
+from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import (
     Abort,
@@ -27,9 +27,10 @@ from ..core.ops import (
 )
 from ..core.state import COMPLETED, Body, Lease
 from ..errors import Damaged, LeaseLost, OsqueueError
-from ..job import Done
-from ..keys import job_id, shard_of
 from ..lookup import seek_rows
+from ..model import fields
+from ..model.job import Done
+from ..model.keys import job_id, shard_of
 from ..segments import read_bodies
 from ..staging import wipe_refused
 from .context import Context
@@ -71,7 +72,7 @@ class Working(Context):
     ) -> QueueFlow[Claimed]:
         """Lease jobs, waiting up to ``wait`` seconds for the first."""
         name = self.machine.name() if worker is None else worker
-        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else validation.kinds(kinds))
+        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else fields.kinds(kinds))
         if not wait_s:
             return (yield from self._claim(op))
         until = self.machine.monotonic() + wait_s
@@ -195,19 +196,17 @@ class Working(Context):
         self, items: Sequence[tuple[bytes, str]], lease: float | None = None
     ) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        length = 0 if lease is None else validation.lease_ms(lease)
+        length = 0 if lease is None else fields.lease_ms(lease)
         return (yield from self._held(_holds(items), lambda _, held: _op(Heartbeat(tuple(held), length))))
 
     def fail_many(
         self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
     ) -> QueueFlow[list[Done]]:
         """(key, token, error) each; one commit per shard."""
-        wait = (
-            -1 if retry_in is None else validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
-        )
+        wait = -1 if retry_in is None else fields.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
         found = []
         for key, token, error in items:
-            told = validation.error_details(error)
+            told = fields.error_details(error)
             found.append(
                 Failure(key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace)
             )
@@ -215,12 +214,12 @@ class Working(Context):
 
     def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
+        wait = fields.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
         return (yield from self._held(_holds(items), lambda _, held: _op(Release(tuple(held), wait))))
 
     def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        reason = validation.error_text(why)
+        reason = fields.error_text(why)
         return (yield from self._held(_holds(items), lambda _, held: _op(Abort(tuple(held), reason))))
 
     def _held(self, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
@@ -281,12 +280,12 @@ def _remembered(
     limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
 ) -> tuple[Claim, float]:
     op = Claim(
-        validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
-        validation.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
-        validation.lease_ms(lease),
+        fields.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+        fields.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
+        fields.lease_ms(lease),
         kinds,
     )
-    return op, validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+    return op, fields.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
 
 
 def _op(op: Op) -> QueueFlow[Op]:

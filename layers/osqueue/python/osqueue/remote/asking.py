@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import validation
 from ..api.bodies import JobChange, Result
 from ..commit.effects import Sleep
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
-from ..job import Job
-from ..keys import job_id
+from ..model import fields
+from ..model.job import Job
+from ..model.keys import job_id
 from .calling import Calling, RemoteFlow
 from .contents import decoded
 
@@ -24,14 +24,14 @@ class Asking(Calling):
     def status(self, text: str) -> RemoteFlow[Job | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
         try:
-            found: Job = yield from self.ask("status", Job, job=validation.job_name(text))
+            found: Job = yield from self.ask("status", Job, job=fields.job_name(text))
         except NotFound:
             return None
         return found
 
     def result(self, text: str) -> RemoteFlow[Any]:
         """The result, or an error that tells why there is none."""
-        return (yield from self._result(validation.job_name(text)))
+        return (yield from self._result(fields.job_name(text)))
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:
         found: Result = yield from self.ask("result", Result, job=text, **how)
@@ -39,8 +39,8 @@ class Asking(Calling):
 
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
-        change = JobChange(result_ttl=validation.result_ttl_ms(ttl) / 1000)
-        yield from self.ask("change_job", None, job=validation.job_name(text), body=change)
+        change = JobChange(result_ttl=fields.result_ttl_ms(ttl) / 1000)
+        yield from self.ask("change_job", None, job=fields.job_name(text), body=change)
 
     def wait(self, key: bytes, timeout: float) -> RemoteFlow[Any]:
         """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.

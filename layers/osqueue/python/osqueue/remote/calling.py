@@ -25,7 +25,7 @@ from ..api.faults import TooLarge, error_of
 from ..clock import Machine
 from ..commit.effects import Sleep
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
-from ..serde import Codec
+from ..model.codecs import Codec
 from ..transports.base import UNREADABLE, Answer, Call, Reply, call
 
 # Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second

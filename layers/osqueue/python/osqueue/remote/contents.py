@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from ..api.faults import TooLarge
 from ..api.functions import PAYLOAD_BYTES_MAX
 from ..errors import Rejected
-from ..serde import JSON, Codec
+from ..model.codecs import JSON, Codec
 
 
 def encoded(codec: Codec, value: Any, field: str) -> bytes:

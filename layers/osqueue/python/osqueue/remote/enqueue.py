@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from .. import limits, validation
+from .. import limits
 from ..api.bodies import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..api.faults import error_of
 from ..errors import OsqueueError, Rejected, Throttled
-from ..job import Enqueued
-from ..keys import KeySource, job_id
+from ..model import fields as validation
+from ..model.job import Enqueued
+from ..model.keys import KeySource, job_id
 from .calling import Calling, RemoteFlow, batches, one_for_each
 from .contents import decoded, encoded, fields
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from .. import archive, limits, validation
+from .. import archive, limits
 from ..api.bodies import Cancelled, Jobs
 from ..api.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..api.steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
@@ -17,12 +17,13 @@ from ..embedded.dead import PACE_SECONDS, rate_of
 from ..embedded.operate import settings_of
 from ..embedded.purging import Purged, names_of
 from ..errors import NotFound, OsqueueError, Rejected, shown
-from ..job import Job
-from ..letters import DeadGroup, DeadLetter, filter_of
 from ..listing import PAGE_MAX
+from ..model import fields
+from ..model.codecs import JSON, Codec
+from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
+from ..model.explain import Story
+from ..model.job import Job
 from ..reaper import Report
-from ..serde import JSON, Codec
-from ..story import Story
 from .calling import Calling, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
@@ -35,7 +36,7 @@ class Steering(Calling):
     def cancel(self, text: str) -> RemoteFlow[str]:
         """Cancel a waiting job, ask the worker of a running one."""
         try:
-            found: Cancelled = yield from self.ask("cancel", Cancelled, job=validation.job_name(text))
+            found: Cancelled = yield from self.ask("cancel", Cancelled, job=fields.job_name(text))
         except NotFound:
             return "not_found"
         return found.status
@@ -46,7 +47,7 @@ class Steering(Calling):
         """One page of live jobs and the cursor of the next."""
         if state is not None and state not in STATES:
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
-        most = validation.whole(limit, "limit", 1, PAGE_MAX)
+        most = fields.whole(limit, "limit", 1, PAGE_MAX)
         query = (("state", state), ("limit", most), ("cursor", cursor))
         page: Jobs = yield from self.ask("list_jobs", Jobs, query=query)
         return page.jobs, page.cursor
@@ -62,11 +63,11 @@ class Steering(Calling):
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
-        return (yield from self.ask("story", Story, job=validation.job_name(text)))
+        return (yield from self.ask("story", Story, job=fields.job_name(text)))
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> RemoteFlow[Purged]:
         """Erase jobs, by either id; with ``dead_only`` dead letters alone. Raises Conflict, NotFound."""
-        names = [validation.job_name(each) for each in names_of(jobs)]
+        names = [fields.job_name(each) for each in names_of(jobs)]
         total = Purged(())
         for start in range(0, len(names), PURGED_AT_ONCE):
             some = Purge(jobs=names[start : start + PURGED_AT_ONCE], dead_only=dead_only)
@@ -93,7 +94,7 @@ class Steering(Calling):
         """One page of those that match, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
         query: list[tuple[str, object]] = [
-            ("limit", validation.whole(limit, "limit", 1, PAGE_MAX)),
+            ("limit", fields.whole(limit, "limit", 1, PAGE_MAX)),
             ("cursor", cursor),
             ("fingerprint", which.fingerprint or None),
             *_matching(which.kinds, which.error),
@@ -121,7 +122,7 @@ class Steering(Calling):
     ) -> RemoteFlow[int]:
         """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
         which = filter_of(kinds, error, fingerprint)
-        most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        most = fields.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
         pace = None if rate is None else rate_of(rate)
         at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))
         moved = 0

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .. import limits, validation
+from .. import limits
 from ..api.bodies import (
     Beats,
     Ending,
@@ -28,8 +28,9 @@ from ..commit.effects import Sleep
 from ..core.state import Job, Lease
 from ..embedded.work import Claimed, Granted
 from ..errors import Damaged, OsqueueError
-from ..job import Done
-from ..keys import job_id, key_of
+from ..model import fields as validation
+from ..model.job import Done
+from ..model.keys import job_id, key_of
 from .calling import Calling, RemoteFlow, batches, one_for_each
 from .contents import content, encoded, fields
 

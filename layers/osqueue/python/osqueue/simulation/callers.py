@@ -7,7 +7,7 @@ from typing import Any
 
 from ..commit.effects import Flow, QueueFlow
 from ..errors import OsqueueError
-from ..keys import key_of
+from ..model.keys import key_of
 from .clients import Client
 from .promises import Ask, Promises
 

@@ -37,9 +37,9 @@ from ..embedded.context import Writers
 from ..embedded.flows import Embedded
 from ..embedded.steering import Steering
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..model.codecs import JSON, Codec
 from ..reaper import Reaper
 from ..reaper import Report as Reaped
-from ..serde import JSON, Codec
 from ..staging import Bulk, Stage
 from ..waiting import board_of
 from . import answers

@@ -19,7 +19,7 @@ from ..core.erase import PURGED
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
-from ..keys import key_of
+from ..model.keys import key_of
 from ..restoration import live
 from . import order
 from .ledger import Commit, Ledger, Repair, Violation

@@ -11,7 +11,7 @@ from .. import archive, listing, snapshot
 from ..commit.effects import Effect, Flow
 from ..core.ops import Claim, Fail, Failure, Redrive, Sweep
 from ..errors import OsqueueError
-from ..keys import key_of
+from ..model.keys import key_of
 from ..stores.base import Get, List
 from .id_scenes import NO_ANSWER, bury_in_segment, damage_segments, entry_of, fill
 from .ledger import Violation

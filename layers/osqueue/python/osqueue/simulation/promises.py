@@ -26,8 +26,8 @@ from ..errors import (
     Unavailable,
     WaitTimeout,
 )
-from ..job import Enqueued, Job
-from ..keys import is_key, key_of
+from ..model.job import Enqueued, Job
+from ..model.keys import is_key, key_of
 from .ledger import Ledger, Violation
 from .machine import EPOCH_MS
 from .stories import GONE, LIVE, NOWHERE, SLACK_MS, Stories

@@ -17,8 +17,8 @@ from ..api.server import Api, Request, Response
 from ..core.state import COMPLETED
 from ..errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from ..events import CallbackSink, Event
-from ..keys import key_of
 from ..lease import Lease
+from ..model.keys import key_of
 from ..queue import Queue
 from ..transports.base import Answer, Call, Lost, Reply, Transport, path_of
 from .fibers import Host, ThreadedMachine, VirtualStore, running

@@ -22,7 +22,7 @@ from ..errors import (
     Unavailable,
     Unknown,
 )
-from ..keys import job_id
+from ..model.keys import job_id
 from ..restoration import Restorer
 from ..stores.base import Delete, Put
 from . import secrecy

@@ -8,12 +8,12 @@ import threading
 from datetime import datetime
 from typing import Any
 
-from .. import validation
 from ..clock import MACHINE, Machine
 from ..commit.async_group import AsyncDriver
 from ..commit.effects import Effect, Sleep
 from ..errors import Rejected
-from ..job import moment
+from ..model import fields
+from ..model.job import moment
 
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
 
@@ -25,7 +25,7 @@ class Clock(Machine):
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._start_ms = MACHINE.now_ms() if start is None else validation.when(None, start)[1]
+        self._start_ms = MACHINE.now_ms() if start is None else fields.when(None, start)[1]
         self._passed = 0.0  # seconds
         self._draws = 0
         self._lock = threading.Lock()

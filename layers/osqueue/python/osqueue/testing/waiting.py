@@ -12,8 +12,8 @@ from ..async_queue import AsyncQueue
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
-from ..job import moment
-from ..keys import job_id, shard_of
+from ..model.job import moment
+from ..model.keys import job_id, shard_of
 from ..queue import Queue
 from ..segments import read_bodies, segments_of, whole
 from ..shards import read_state, root_of

@@ -12,8 +12,8 @@ from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import Answer
 from ..embedded.work import Claimed, lease_lost
 from ..errors import Rejected
-from ..job import Done
-from ..validation import error_details
+from ..model.fields import error_details
+from ..model.job import Done
 from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import limits, validation
+from .. import limits
 from ..errors import OsqueueError
-from ..validation import ErrorDetails
+from ..model import fields
+from ..model.fields import ErrorDetails
 
 
 class Completed(Struct, frozen=True):
@@ -60,7 +61,7 @@ class Snooze(Verdict):
     """
 
     def __init__(self, seconds: float) -> None:
-        validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+        fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
         super().__init__(Released(seconds), f"not before {seconds} s from now")
 
 
@@ -69,7 +70,7 @@ class Retry(Verdict):
 
     def __init__(self, seconds: float | None = None, why: str = "the handler asked for a retry") -> None:
         if seconds is not None:
-            validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+            fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
         super().__init__(Failed(storable(why), seconds), why)
 
 
@@ -106,12 +107,12 @@ def returned(value: Any) -> Ending:
 
 def raised(error: BaseException) -> Ending:
     """What the exception of a handler that the caller called wishes."""
-    return error.ending if isinstance(error, Verdict) else Failed(validation.raised_below(error))
+    return error.ending if isinstance(error, Verdict) else Failed(fields.raised_below(error))
 
 
 def describe(error: BaseException) -> str:
     """Type and message of an exception, fit to be stored."""
-    return validation.error_details(error).text
+    return fields.error_details(error).text
 
 
 def place(error: BaseException) -> str:

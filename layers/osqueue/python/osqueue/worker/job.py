@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from ..clock import Machine
 from ..core.state import Lease
 from ..embedded.work import Granted
-from ..job import moment
-from ..keys import job_id
+from ..model.job import moment
+from ..model.keys import job_id
 
 T = TypeVar("T")
 

@@ -18,10 +18,11 @@ import signal
 import threading
 from typing import Any
 
-from .. import limits, validation
+from .. import limits
 from ..commit.effects import QueueFlow
 from ..embedded.work import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
+from ..model import fields
 from .desk import Answered, Desk, Ended, Place, became
 from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async
@@ -72,10 +73,10 @@ class Worker:
         signals: bool = True,
     ) -> None:
         self.queue = queue
-        self.concurrency = validation.whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+        self.concurrency = fields.whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
         if name is not None:
-            validation.text(name, "name", limits.WORKER_CHARS_MAX, 1)
-        self.lease = validation.lease_ms(lease) / 1000
+            fields.text(name, "name", limits.WORKER_CHARS_MAX, 1)
+        self.lease = fields.lease_ms(lease) / 1000
         self.poll = _seconds(poll, "poll", POLL_SECONDS_LEAST, POLL_SECONDS_MOST)
         self.drain = _seconds(drain, "drain", 0, DRAIN_SECONDS_MAX)
         self.until_empty = until_empty
@@ -350,7 +351,7 @@ class Worker:
             self._ended.append((job, Released(GIVE_BACK_DELAY_SECONDS)))
             return
         except OsqueueError as error:
-            self._ended.append((job, Failed(validation.error_details(error))))
+            self._ended.append((job, Failed(fields.error_details(error))))
             return
         loop = asyncio.get_running_loop()
         if awaits:
@@ -400,4 +401,4 @@ def _in_a_loop() -> bool:
 
 
 def _seconds(value: Any, field: str, least: float, most: float) -> float:
-    return validation.milliseconds(value, field, round(least * 1000), round(most * 1000)) / 1000
+    return fields.milliseconds(value, field, round(least * 1000), round(most * 1000)) / 1000

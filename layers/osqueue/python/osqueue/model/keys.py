@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import struct
 
-from . import forks
-from .clock import Machine
-from .core.state import key_text
-from .errors import Rejected, shown
+from .. import forks
+from ..clock import Machine
+from ..core.state import key_text
+from ..errors import Rejected, shown
 
 _KEY_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _COUNTER_BITS = 12

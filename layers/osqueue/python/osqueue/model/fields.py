@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from . import limits
-from .errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
+from .. import limits
+from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
 from .keys import is_key
 
 QUEUE_NAME = r"[a-z0-9][a-z0-9-]{0,63}"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .core import state as stored
-from .errors import OsqueueError
+from ..core import state as stored
+from ..errors import OsqueueError
 from .keys import job_id
 
 if TYPE_CHECKING:
-    from .core.archive_record import AttemptRecord
+    from ..core.archive_record import AttemptRecord
 
 
 class Enqueued(Struct, frozen=True):

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .errors import OsqueueError, Rejected, shown
-from .validation import message_of, plain
+from ..errors import OsqueueError, Rejected, shown
+from .fields import message_of, plain
 
 
 class Serializer(Protocol):

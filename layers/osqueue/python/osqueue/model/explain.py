@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from .core.fingerprint import fingerprint
-from .core.state import (
+from ..core.fingerprint import fingerprint
+from ..core.state import (
     CANCELLED,
     COMPLETED,
     FAILED,

@@ -13,10 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from . import limits, validation
-from .core import state as stored
-from .core.fingerprint import CHARS, fingerprint, last_error, normalised
-from .errors import Rejected, shown
+from .. import limits
+from ..core import state as stored
+from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
+from ..errors import Rejected, shown
+from . import fields
 from .job import moment
 from .keys import job_id
 
@@ -72,13 +73,13 @@ class Filter(Struct, frozen=True):
 
 def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> Filter:
     """What a caller asked for, checked."""
-    part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
+    part = "" if error is None else fields.text(error, "error", limits.ERROR_CHARS_MAX)
     if mark is not None and not (isinstance(mark, str) and _MARK.fullmatch(mark)):
         raise Rejected(
             f"fingerprint: {shown(mark)} is none. Pass one of those that the groups of dead letters show.",
             field="fingerprint",
         )
-    return Filter(validation.kinds(kinds), part, mark or "")
+    return Filter(fields.kinds(kinds), part, mark or "")
 
 
 def letter(job: stored.Job, dead_ttl_ms: int) -> DeadLetter:
