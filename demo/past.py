@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from demo.plan import LOG
 from demo.swf import SwfJob, read_jobs
 from osqueue import limits
-from osqueue.archive import hour_of
 from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record, encode_part
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, RELEASED, STALLED
+from osqueue.objects.archive import hour_of
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 BEGAN_MS = 749_458_803_000  # the log's first second, 1 October 1993, 7:00:03 UTC: midnight in California

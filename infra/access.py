@@ -5,7 +5,7 @@ along whatever other callers have announced, so whoever may commit at all may ch
 keep functions from what no commit touches: other people's ids, the archive, backups, and deletion.
 
 Patterns are those of IAM: ``?`` is one character, ``*`` any number of them, slashes too. Keys of a shard begin with
-four hex digits and a slash (``osqueue.shards``), and no other key has a slash in fifth place.
+four hex digits and a slash (``osqueue.objects.layout``), and no other key has a slash in fifth place.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from osqueue.archive import ROOT
 from osqueue.commit.effects import Flow
 from osqueue.model.fields import is_queue_name
-from osqueue.shards import unavailable
+from osqueue.objects.archive import ROOT
+from osqueue.objects.layout import unavailable
 from osqueue.stores.base import List, Listed
 
 SUFFIX = ".jsonl.gz"

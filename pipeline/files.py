@@ -27,8 +27,8 @@ from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import All, Flow, Sleep
 from osqueue.errors import Damaged, Unavailable
-from osqueue.inventory import keys
-from osqueue.shards import unavailable
+from osqueue.objects.inventory import keys
+from osqueue.objects.layout import unavailable
 from osqueue.stores.address import open_store
 from osqueue.stores.base import (
     Delete,

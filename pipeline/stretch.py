@@ -17,11 +17,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 from msgspec import Struct
 
-from osqueue.archive import PARTS_AT_ONCE, bodies
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.archive_record import Record, decode_part
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.limits import CLOCK_AHEAD_MS_MAX
+from osqueue.objects.archive import PARTS_AT_ONCE, bodies
 
 from . import archive, files, transforms
 from .archive import HOUR_MS, Hour

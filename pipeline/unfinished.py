@@ -18,10 +18,10 @@ from collections.abc import Iterable, Set
 
 from msgspec import Struct
 
-from osqueue.archive import ROOT
 from osqueue.commit.effects import Flow
-from osqueue.inventory import keys
-from osqueue.shards import unavailable
+from osqueue.objects.archive import ROOT
+from osqueue.objects.inventory import keys
+from osqueue.objects.layout import unavailable
 from osqueue.stores.base import Delete, Deleted, Put, Written
 
 from .archive import HOUR_MS, begin_of

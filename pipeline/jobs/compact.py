@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from osqueue.archive import ROOT
 from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotFound, OsqueueError, Rejected
-from osqueue.inventory import keys
 from osqueue.model.fields import queue_name
+from osqueue.objects.archive import ROOT
+from osqueue.objects.inventory import keys
 from pipeline import files, plan, stretch, unfinished
 from pipeline.archive import HOUR_MS
 from pipeline.jobs import command

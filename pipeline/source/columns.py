@@ -28,7 +28,7 @@ from osqueue.core.archive_record import AttemptRecord, Record
 from osqueue.core.state import Attempt, content_bytes, key_text
 from osqueue.errors import OsqueueError, Rejected
 from osqueue.model.keys import key_of, shard_of
-from osqueue.snapshot import Live
+from osqueue.objects.snapshot import Live
 
 TEXT, INT, LONG, FLAG, MOMENT = StringType(), IntegerType(), LongType(), BooleanType(), TimestampType()
 LEASE = StructType(

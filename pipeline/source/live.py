@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from osqueue import snapshot
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.state import content_bytes
-from osqueue.segments import read_bodies
-from osqueue.shards import root_of
-from osqueue.snapshot import Live, Piece
+from osqueue.objects import snapshot
+from osqueue.objects.layout import root_of
+from osqueue.objects.segments import read_bodies
+from osqueue.objects.snapshot import Live, Piece
 
 from .columns import BATCH_ROWS, Batches, Seen, wanted
 from .options import ReadOptions

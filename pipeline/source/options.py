@@ -12,7 +12,7 @@ from osqueue import limits
 from osqueue.bulk import batch_id_of
 from osqueue.errors import NotSupported, Rejected, shown
 from osqueue.model.fields import queue_name
-from osqueue.snapshot import LIVE
+from osqueue.objects.snapshot import LIVE
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.counting import CountingStore
 

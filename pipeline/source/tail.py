@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from osqueue import archive
-from osqueue.archive import HOURS_REMEMBERED, PARTS_AT_ONCE
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Flow
+from osqueue.objects import archive
+from osqueue.objects.archive import HOURS_REMEMBERED, PARTS_AT_ONCE
 
 from .columns import BATCH_ROWS, Batches, wanted
 from .options import TailOptions

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from osqueue import Conflict, NotFound, Queue, Rejected, Throttled, Timeout, Unavailable
-from osqueue.backup import is_purge
 from osqueue.core.audit import imbalances
 from osqueue.core.encoding import decode_head
+from osqueue.objects.backups import is_purge
 from osqueue.stores.base import Found, Get, List, Reply, Request
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore

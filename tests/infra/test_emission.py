@@ -130,7 +130,7 @@ def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.Ca
 
     enqueue, reaper = Function("enqueue", MACHINE), Function("reaper", MACHINE)
     enqueue({"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}, Context())
-    from osqueue.shards import root_of
+    from osqueue.objects.layout import root_of
 
     reaper.meter.perform(Put(f"{root_of('emails', 0)}head", b"no head"))
     reaper({"source": "osqueue.schedule", "scheduled_at": "2030-01-01T00:00:00Z"}, Context())

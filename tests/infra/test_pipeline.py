@@ -13,7 +13,7 @@ import pytest
 from infra import bundle
 from infra.config import Pipeline
 from infra.pipeline import ENDINGS, MINUTE, REPORT, RUN_MINUTES_MAX, TABLES
-from osqueue.archive import ROOT as ARCHIVE
+from osqueue.objects.archive import ROOT as ARCHIVE
 from pipeline.jobs import command, compact, metrics, report
 from pipeline.jobs import run as job
 from pipeline.stretch import Compacted

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from infra.access import ACCESS
-from osqueue import ids
 from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
@@ -27,7 +26,8 @@ from osqueue.core.ops import Request as Announced
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.model import keys
-from osqueue.shards import root_of
+from osqueue.objects import id_index
+from osqueue.objects.layout import root_of
 from osqueue.stores import base
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -212,7 +212,7 @@ def live(at: Deployment) -> None:
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
-        at.store.perform(base.PutIfAbsent(ids.place_of("emails", f"ghost-{n}"), ids.encode(ghost)))
+        at.store.perform(base.PutIfAbsent(id_index.place_of("emails", f"ghost-{n}"), id_index.encode(ghost)))
     bulks = BulkWriter(at.store, "emails", at.clock)
     for n in range(BATCHES):
         stager = bulks.stager(bulks.plan(), 0)

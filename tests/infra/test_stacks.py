@@ -14,8 +14,8 @@ from osqueue.api import functions as table
 from osqueue.api import metrics
 from osqueue.api.functions import FUNCTIONS, deployed_name
 from osqueue.api.routes import ROUTES
+from osqueue.objects.layout import root_of
 from osqueue.serving.function import SCHEDULE
-from osqueue.shards import root_of
 
 ENVIRONMENTS = ("dev", "staging", "prod")
 HEAD = "3f9a/emails/0/head"

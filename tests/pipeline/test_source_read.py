@@ -114,7 +114,7 @@ def test_columns_and_states_can_be_chosen(spark: Any, place: dict[str, str]) -> 
 
 def test_large_payloads_are_cut_into_batches_by_their_bytes_and_small_ones_by_their_number() -> None:
     from osqueue.core.state import Body, Job
-    from osqueue.snapshot import Live
+    from osqueue.objects.snapshot import Live
     from pipeline.source.columns import BATCH_ROWS
     from pipeline.source.live import cut
 

@@ -13,7 +13,7 @@ from osqueue.core.ops import Complete, Completion, Enqueue, New, Op, Sweep, mark
 from osqueue.core.reduce import applicable
 from osqueue.core.state import Event, State
 from osqueue.errors import OsqueueError, Throttled
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.simulation.invariants import Invariants
 from osqueue.simulation.ledger import Ledger, WatchedWriter, watched_reductions
 from osqueue.simulation.machine import VirtualMachine

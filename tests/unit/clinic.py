@@ -12,9 +12,9 @@ from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head, encode_head
 from osqueue.errors import Unavailable
+from osqueue.objects.layout import root_of
 from osqueue.probes import Finding, Probe, worst
 from osqueue.restoration import Restorer
-from osqueue.shards import root_of
 from osqueue.stores.base import (
     Delete,
     Failed,

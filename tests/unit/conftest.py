@@ -43,7 +43,7 @@ from osqueue.core.state import (
 from osqueue.core.tables import decode_index as decode_tables
 from osqueue.core.tables import decode_rows
 from osqueue.errors import Damaged
-from osqueue.segments import remaining
+from osqueue.objects.segments import remaining
 
 NOON_MS = 1_800_000_000_000
 

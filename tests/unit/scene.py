@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from osqueue import Queue, archive
+from osqueue import Queue
 from osqueue.clock import Machine
 from osqueue.core.archive_record import Record, decode_part
 from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
-from osqueue.shards import root_of
+from osqueue.objects import archive
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Get, List
 from osqueue.stores.memory import MemoryStore
 from tests.unit.stepping import Call

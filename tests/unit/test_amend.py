@@ -11,7 +11,7 @@ from osqueue.core.draft import Context
 from osqueue.core.ops import Amend, Code, Complete, Completion, Enqueue, New, Request, Sweep
 from osqueue.core.reduce import reduce
 from osqueue.core.state import State, Table
-from osqueue.lookup import Sighting, seek
+from osqueue.objects.lookup import Sighting, seek
 from osqueue.stores.memory import MemoryStore
 
 HOUR_MS = 3_600_000

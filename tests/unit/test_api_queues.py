@@ -12,7 +12,7 @@ from osqueue import Queue
 from osqueue.api.openapi import STATS
 from osqueue.api.server import Api
 from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Failed, Put, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
@@ -190,7 +190,7 @@ def test_a_redrive_whose_last_look_fails_tells_what_it_queued_again(
         raise error
         yield
 
-    monkeypatch.setattr("osqueue.listing.count_dead", count_dead)
+    monkeypatch.setattr("osqueue.objects.listing.count_dead", count_dead)
     bury(caller, 5)
     assert caller.post(f"{QUEUE}/redrive", {"limit": 4}).body == {"jobs": 4, "more": True}
 

@@ -17,7 +17,7 @@ from osqueue.commit.protocol import TurnedAway, commit
 from osqueue.core.encoding import encode_head
 from osqueue.core.ops import AttachAll, mark_of
 from osqueue.core.state import Refusals, State
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,

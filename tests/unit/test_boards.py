@@ -12,7 +12,7 @@ from typing import Any
 from osqueue import AsyncQueue, Queue, WaitTimeout, waiting
 from osqueue.core.ops import Fail, Failure
 from osqueue.core.state import COMPLETED, ECHO, FAILED, Backlog, Finished, Job, State, Table
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.memory import MemoryStore
 from osqueue.waiting import Board, board_of
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Unavailable, backup, garbage, limits
+from osqueue import Queue, Unavailable, garbage, limits
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Sweep
+from osqueue.objects import backups
 from osqueue.stores.base import Delete, Get, List, Put, PutIfMatch
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import HEAD, HOUR, ROOT, done, head, names, reaping
@@ -186,7 +187,7 @@ def test_what_only_a_backup_of_the_last_day_names_is_spared(
     q.enqueue("x" * 2_000)
     (body,) = staged(store)
     grow_old(q, machine)
-    q._run(backup.save("mail", 0, machine.now_ms()))
+    q._run(backups.save("mail", 0, machine.now_ms()))
     for lease in q.claim(3):
         lease.complete()
     assert q._run(garbage.collect("mail", 0, head(store))) == 0

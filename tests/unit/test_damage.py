@@ -10,7 +10,7 @@ import pytest
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
 from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.intents import announced
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
 from osqueue.stores.memory import MemoryStore

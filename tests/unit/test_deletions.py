@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, limits, tombstones
+from osqueue import Queue, limits
 from osqueue.core.deletion_vectors import Deleted, decode_vector, encode_vector
 from osqueue.core.ops import Cancel, Claim, Code, RaiseGcFloor, Rewrite
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged
-from osqueue.lookup import look
 from osqueue.model.keys import job_id
-from osqueue.segments import page
+from osqueue.objects import segment_rewrite
+from osqueue.objects.lookup import look
+from osqueue.objects.segments import page
+from osqueue.objects.staging import Stage
 from osqueue.simulation.tight import limited
-from osqueue.staging import Stage
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing.waiting import waiting_jobs
@@ -59,7 +60,7 @@ def reading(shard: Any, flow: Any) -> Any:
 def settle(shard: Any) -> tuple[Rewrite, ...]:
     """What settles some of a shard's tombstones."""
     stage = Stage("", shard.state.seq, Drawn(shard.chance))
-    return reading(shard, tombstones.settle("", shard.state, stage))  # type: ignore[no-any-return]
+    return reading(shard, segment_rewrite.settle("", shard.state, stage))  # type: ignore[no-any-return]
 
 
 class Drawn:
@@ -104,7 +105,7 @@ def test_settled_jobs_never_run_and_the_others_keep_their_order(small: None, sha
     doomed = shard.chance.sample(inside(shard, lane(shard.state)), 60)
     for key in doomed:
         assert cancel(shard, key) == Code.CANCELLED
-        while tombstones.are_many(shard.state):
+        while segment_rewrite.are_many(shard.state):
             assert {each.code for each in shard.apply(*settle(shard))} == {Code.OK}
     assert shard.drain(7) == [key for key in keys if key not in doomed]
     assert shard.state.tombstones == ()

@@ -13,7 +13,7 @@ from osqueue.core.encoding import Footer, decode_footer, encode_segment
 from osqueue.core.key_directory import PAGE_BYTES, blocks_of, encode_pages, page_of, wants_pages
 from osqueue.core.state import Job
 from osqueue.errors import Damaged
-from osqueue.segments import find
+from osqueue.objects.segments import find
 from osqueue.stores.base import Put
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore

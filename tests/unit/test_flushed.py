@@ -15,7 +15,7 @@ from osqueue import Queue, Unavailable, WaitTimeout
 from osqueue.batches import Batches
 from osqueue.clock import MACHINE
 from osqueue.commit.writer import Writer
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores import file, file_swap
 from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, Unchanged, Written
 from osqueue.stores.file import FileStore

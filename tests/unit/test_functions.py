@@ -23,9 +23,9 @@ from osqueue.api.functions import (
 from osqueue.api.routes import ROUTES
 from osqueue.clock import MACHINE
 from osqueue.errors import Rejected
+from osqueue.objects.layout import root_of
 from osqueue.serving.http import seconds_left
 from osqueue.serving.upkeep import shuffled
-from osqueue.shards import root_of
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put
 from osqueue.stores.memory import MemoryStore

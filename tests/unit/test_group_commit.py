@@ -12,7 +12,7 @@ import pytest
 
 from osqueue import AsyncQueue, Damaged, Queue, Timeout, Unavailable
 from osqueue.commit import group
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore

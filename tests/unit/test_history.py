@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, Rejected
-from osqueue.archive import Seen
 from osqueue.core.archive_record import Record, decode_part, encode_part, record, wants_record
 from osqueue.core.state import (
     CANCELLED,
@@ -25,6 +24,7 @@ from osqueue.core.state import (
     Job,
 )
 from osqueue.model.keys import job_id
+from osqueue.objects.archive import Seen
 from osqueue.stores.base import Get, Put
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import HOUR, done, names, parts

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Unavailable, ids
+from osqueue import Queue, Unavailable
 from osqueue.commit.deadline import IDLE_REFUSALS_MAX
+from osqueue.objects import id_index
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, Refused, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -67,7 +68,7 @@ def test_a_few_such_refusals_are_overcome(machine: Any, kind: type, used: bool) 
 
 def test_an_id_that_cannot_be_registered_ends_early_and_names_the_cause(machine: Any) -> None:
     q, gateway = queue(machine, PutIfAbsent)
-    gateway.where = ids.place_of("mail", "a")
+    gateway.where = id_index.place_of("mail", "a")
     with pytest.raises(Unavailable, match=r"although nothing changed.*Nothing was enqueued.*etag=bare"):
         q.enqueue("after", id="a")
     assert gateway.asked["PutIfAbsent"] == IDLE_REFUSALS_MAX
@@ -76,5 +77,5 @@ def test_an_id_that_cannot_be_registered_ends_early_and_names_the_cause(machine:
 
 def test_an_id_is_registered_after_a_few_such_refusals(machine: Any) -> None:
     q, gateway = queue(machine, PutIfAbsent, times=IDLE_REFUSALS_MAX - 1)
-    gateway.where = ids.place_of("mail", "a")
+    gateway.where = id_index.place_of("mail", "a")
     assert q.enqueue("after", id="a").status == "queued"

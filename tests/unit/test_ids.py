@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from osqueue import Expired, NotFound, Queue, Rejected, Unavailable, ids, limits
+from osqueue import Expired, NotFound, Queue, Rejected, Unavailable, limits
 from osqueue.model.keys import key_of
-from osqueue.shards import root_of
+from osqueue.objects import id_index
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import (
     DeleteIfMatch,
     Found,
@@ -27,7 +28,7 @@ from tests.unit.stepping import LOST, Call, interleave, writes
 
 ROOT = root_of("mail", 0)
 HEAD = ROOT + "head"
-PLACE = ids.place_of("mail", "a")
+PLACE = id_index.place_of("mail", "a")
 LONG = limits.RESULT_TTL_MS_MAX / 1000 + 2 * 86_400  # seconds after which nothing is remembered
 
 
@@ -65,7 +66,7 @@ def is_swap(request: Request) -> bool:
 def stands_for(store: MemoryStore) -> bytes | None:
     """The key that the id "a" stands for."""
     found = store.get(Get(PLACE))
-    return ids.entry_of(found, PLACE).key if isinstance(found, Found) else None
+    return id_index.entry_of(found, PLACE).key if isinstance(found, Found) else None
 
 
 def live(q: Queue[Any]) -> list[Any]:
@@ -456,9 +457,9 @@ def test_looking_an_id_up_survives_answers_that_do_not_arrive(q: Queue[Any]) -> 
     call = Call(q, q._status("a"))
     call.step(lambda request: LOST)
     assert call.finish().state == "queued"
-    assert q.machine.slept == [ids.PAUSE_SECONDS]  # type: ignore[attr-defined]
+    assert q.machine.slept == [id_index.PAUSE_SECONDS]  # type: ignore[attr-defined]
     call = Call(q, q._status("a"))
-    for _ in range(ids.TRIES):
+    for _ in range(id_index.TRIES):
         call.step(lambda request: LOST)
     with pytest.raises(Unavailable):
         call.finish()

@@ -38,7 +38,7 @@ from osqueue.core.ops import (
 )
 from osqueue.core.state import State
 from osqueue.errors import Damaged, NewerFormat
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import FILE_NAME_BYTES_MAX, Get, List, Put
 from osqueue.stores.memory import MemoryStore
 

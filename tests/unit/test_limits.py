@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Rejected, Throttled, limits
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import List
 from osqueue.stores.memory import MemoryStore
 

@@ -10,7 +10,7 @@ from osqueue import OsqueueError, Queue, Unavailable, limits
 from osqueue.api.server import Api
 from osqueue.commit.effects import Submit
 from osqueue.core.ops import Sweep
-from osqueue.shards import read_state, root_of
+from osqueue.objects.layout import read_state, root_of
 from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import QUEUE, Caller

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, Queue, ids, limits, orphans
+from osqueue import Damaged, Queue, limits, orphans
 from osqueue.core.turns import SLICES, turn_of
 from osqueue.errors import Throttled, Unavailable
 from osqueue.model.keys import key_of
+from osqueue.objects import id_index
 from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -19,7 +20,7 @@ from tests.unit.clinic import HEAD, Clinic
 from tests.unit.scene import HOUR, ROOT, done, head, names
 from tests.unit.stepping import LOST, Call, interleave, writes
 
-PLACE = ids.place_of("mail", "a")
+PLACE = id_index.place_of("mail", "a")
 DAY = limits.DAY_MS / 1000
 
 
@@ -58,9 +59,9 @@ def sweeping(q: Queue[Any], machine: Any) -> Call:
     return Call(q, orphans.sweep("mail", next(at for at in hours if turn_of(at) == turn)))
 
 
-def entry(store: MemoryStore) -> ids.Entry | None:
+def entry(store: MemoryStore) -> id_index.Entry | None:
     found = store.get(Get(PLACE))
-    return ids.entry_of(found, PLACE) if isinstance(found, Found) else None
+    return id_index.entry_of(found, PLACE) if isinstance(found, Found) else None
 
 
 def live(q: Queue[Any]) -> list[Any]:
@@ -89,13 +90,13 @@ def test_passes_of_a_day_come_to_every_entry(
     for at in range(30):
         with pytest.raises(Throttled):
             q.enqueue(at, id=f"refused{at}", kind="one too many")
-    assert len(names(store, ids.FOLDER)) == 70
+    assert len(names(store, id_index.FOLDER)) == 70
     freed = 0
     for _ in range(50):
         machine.advance(HOUR)
         freed += q.reap().freed
     assert freed == 30
-    assert len(names(store, ids.FOLDER)) == 40
+    assert len(names(store, id_index.FOLDER)) == 40
 
 
 def test_passes_that_come_once_a_day_come_to_every_entry(
@@ -109,7 +110,7 @@ def test_passes_that_come_once_a_day_come_to_every_entry(
     for _ in range(SLICES + 2):
         machine.advance(DAY)
         q.reap()
-    assert names(store, ids.FOLDER) == []
+    assert names(store, id_index.FOLDER) == []
 
 
 def test_however_many_entries_there_are_each_has_its_day(
@@ -347,7 +348,7 @@ def test_what_was_committed_before_the_store_went_down_is_answered(
     q = opened(front)
     items = [{"payload": at, "id": f"id{at}"} for at in range(25)]
     call = Call(q, q._enqueue_many(items))
-    call.until(writes(ids.place_of("mail", "id10")))
+    call.until(writes(id_index.place_of("mail", "id10")))
     front.down = True
     told = call.finish()
     assert [each.status for each in told] == ["queued"] * 10 + ["rejected"] * 15

@@ -8,7 +8,7 @@ from osqueue import Queue
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Enqueue, New, Request
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Found, Get, List, Put
 from osqueue.stores.memory import MemoryStore
 

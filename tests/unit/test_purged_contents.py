@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, backup, limits
+from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, limits
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.state import Body
+from osqueue.objects import backups
+from osqueue.objects.layout import root_of
+from osqueue.objects.staging import wipe_refused
 from osqueue.restoration import Restoration, Restorer
-from osqueue.shards import root_of
 from osqueue.simulation.tight import limited
-from osqueue.staging import wipe_refused
 from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.staged import LOST, Meddled
@@ -131,7 +132,7 @@ def test_a_job_that_was_redriven_while_it_was_purged_lives_on_also_after_a_resto
 
     def meddle(request: Request, perform: Perform) -> Reply:
         reply = perform(request)
-        if isinstance(request, Put) and backup.is_purge(request.key) and others:
+        if isinstance(request, Put) and backups.is_purge(request.key) and others:
             other = others.pop()
             assert other.redrive(error="kept") == 1
             assert not claimed or other.claim()
@@ -252,7 +253,7 @@ def test_a_copy_that_others_write_again_and_again_is_not_passed_over(
     others.reap()  # copies the head
 
     def meddle(request: Request, perform: Perform) -> Reply:
-        if isinstance(request, PutIfMatch) and request.key.startswith(backup.FOLDER):
+        if isinstance(request, PutIfMatch) and request.key.startswith(backups.FOLDER):
             return Refused()
         return perform(request)
 

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from osqueue import Damaged, Expired, NotFound, Queue, archive, backup, ids, limits
-from osqueue.archive import History
+from osqueue import Damaged, Expired, NotFound, Queue, limits
 from osqueue.core.archive_record import Record, decode_part, encode_part
 from osqueue.core.encoding import decode_head, staged_name
 from osqueue.core.tables import to_merge
 from osqueue.model.keys import key_of
-from osqueue.shards import root_of
+from osqueue.objects import archive, backups, id_index
+from osqueue.objects.archive import History
+from osqueue.objects.layout import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put, Request
 from osqueue.stores.memory import MemoryStore
@@ -188,7 +189,7 @@ def test_ids_are_freed_before_their_jobs_are_forgotten(
     call.until(lambda request: isinstance(request, DeleteIfMatch))
     assert head(store).tables[0].count == 1
     call.step()
-    assert names(store, ids.FOLDER) == []
+    assert names(store, id_index.FOLDER) == []
     assert head(store).tables[0].count == 1
     with pytest.raises(Expired):
         q.result(job)
@@ -298,19 +299,19 @@ def test_the_head_is_copied_once_an_hour_and_copies_of_a_week_are_kept(
     q.enqueue(1)
     at_hour(machine, 10)
     assert [q.reap().saved, opened().reap().saved] == [1, 0]
-    (name,) = names(store, backup.FOLDER)
-    assert name == backup.name_of("mail", 0, machine.time_ms)
+    (name,) = names(store, backups.FOLDER)
+    assert name == backups.name_of("mail", 0, machine.time_ms)
     assert decode_head(store.get(Get(name)).body) == head(store)  # type: ignore[union-attr]
     machine.advance(HOUR)
     assert q.reap().saved == 1
     for _ in range(9 * 24):
         machine.advance(HOUR)
         q.reap()
-    kept = names(store, backup.FOLDER)
+    kept = names(store, backups.FOLDER)
     hours = limits.BACKUPS_KEPT_MS // limits.HOUR_MS
     assert len(kept) == hours + 1
-    assert kept[-1] == backup.name_of("mail", 0, machine.time_ms)
-    assert kept[0] == backup.name_of("mail", 0, machine.time_ms - limits.BACKUPS_KEPT_MS)
+    assert kept[-1] == backups.name_of("mail", 0, machine.time_ms)
+    assert kept[0] == backups.name_of("mail", 0, machine.time_ms - limits.BACKUPS_KEPT_MS)
 
 
 def test_a_damaged_head_is_not_copied(q: Queue[Any], opened: Any, store: MemoryStore) -> None:
@@ -321,7 +322,7 @@ def test_a_damaged_head_is_not_copied(q: Queue[Any], opened: Any, store: MemoryS
     store.put(Put(HEAD, good[:-1] + bytes([good[-1] ^ 1])))
     with pytest.raises(Damaged):
         call.finish()
-    assert names(store, backup.FOLDER) == []
+    assert names(store, backups.FOLDER) == []
 
 
 # ── Parts ────────────────────────────────────────────────────────────────────
@@ -419,7 +420,7 @@ def test_a_reaper_whose_clock_is_two_hours_off_goes_by_the_stores(
     assert (report.archived, report.expired, report.promoted, report.saved) == (1, 0, 0, 1)
     (name,) = parts(store)
     assert name.startswith(archive.hour_of("mail", machine.time_ms))
-    assert names(store, backup.FOLDER) == [backup.name_of("mail", 0, machine.time_ms)]
+    assert names(store, backups.FOLDER) == [backups.name_of("mail", 0, machine.time_ms)]
     assert q.result(job) == reaper.result(job) == "r"
     assert head(store).now_ms <= machine.time_ms
 

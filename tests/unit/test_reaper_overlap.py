@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from osqueue import OsqueueError, Queue, archive, ids, limits
+from osqueue import OsqueueError, Queue, limits
+from osqueue.objects import archive, id_index
 from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import HOUR, ROOT, clone, done, head, names, parts, reaping, told
@@ -59,7 +60,7 @@ def outcome(store: MemoryStore, machine: Any) -> Any:
         except OsqueueError as error:
             answers[job] = error.code
     counts = sum(table.count for table in head(store).tables)
-    return jobs, sorted(set(told(store))), views, named, answers, counts, names(store, ids.FOLDER)
+    return jobs, sorted(set(told(store))), views, named, answers, counts, names(store, id_index.FOLDER)
 
 
 @pytest.fixture

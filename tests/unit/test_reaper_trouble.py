@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, NewerFormat, Queue, archive, backup, finished, ids, limits
+from osqueue import Damaged, NewerFormat, Queue, limits
 from osqueue.commit.effects import Submit
 from osqueue.core import tables
 from osqueue.core.audit import spans_of
@@ -16,6 +16,7 @@ from osqueue.core.ops import Sweep
 from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
 from osqueue.model.keys import KeySource, job_id, key_of
+from osqueue.objects import archive, backups, finished_tables, id_index
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
@@ -84,7 +85,7 @@ def test_a_table_that_cannot_be_read_is_told_and_the_others_are_looked_after(
         assert {job for job, _ in told(store)} >= set(jobs)
     assert head(store).tables[0] == bad
     assert sum(each.count for each in head(store).tables if each.archived) == 8
-    assert len(names(store, backup.FOLDER)) == 4
+    assert len(names(store, backups.FOLDER)) == 4
     machine.advance(2 * DAY)
     with pytest.raises(error):
         q.reap()
@@ -140,7 +141,7 @@ def test_ids_are_not_freed_while_a_younger_table_that_may_know_the_job_cannot_be
         with pytest.raises(Damaged):
             q.reap()
     assert [each.count for each in head(store).tables] == [1, 1]
-    assert names(store, ids.FOLDER) != []
+    assert names(store, id_index.FOLDER) != []
     writes = q.requests["put"]
     with pytest.raises(Damaged):
         q.reap()
@@ -175,7 +176,7 @@ def test_without_conditional_deletion_all_is_done_but_the_forgetting_of_jobs_wit
     assert len(told(store)) == 4
     assert [each.count for each in head(store).tables] == [1]
     assert len(names(store, archive.ROOT)) == 1
-    assert len(names(store, backup.FOLDER)) == 3
+    assert len(names(store, backups.FOLDER)) == 3
 
 
 # ── Collection ───────────────────────────────────────────────────────────────
@@ -260,7 +261,7 @@ def test_rows_are_cut_into_tables_of_a_size(q: Queue[Any], store: MemoryStore) -
     done(q, 200)
     q.reap()
     (table,) = head(store).tables
-    rows = q._run(finished.rows(ROOT, table))
+    rows = q._run(finished_tables.rows(ROOT, table))
     count = iter(range(99))
     with limited({"TABLE_BYTES_MAX": 3_000, "BLOCK_BYTES_MAX": 400}):
         cut = list(tables.encode_tables(rows, True, lambda: f"n{next(count)}"))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, archive, limits
-from osqueue.backup import folder_of
+from osqueue import Queue, limits
+from osqueue.objects import archive
+from osqueue.objects.backups import folder_of
 from osqueue.reaper import NOTE_SECONDS, place_of_turn
 from osqueue.stores.base import Found, Get, Put
 from osqueue.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Job, State
 from osqueue.embedded.operate import REDRIVE_TRIES, Redriven
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from osqueue import Conflict, Expired, Queue, limits
-from osqueue.backup import name_of
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Submit
@@ -16,6 +15,7 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Sweep
 from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
+from osqueue.objects.backups import name_of
 from osqueue.probes import OK
 from osqueue.restoration import Restorer, hourly
 from osqueue.simulation.tight import limited

@@ -9,7 +9,7 @@ import pytest
 
 from osqueue.core.archive_record import AttemptRecord, Record
 from osqueue.limits import HOUR_MS
-from osqueue.summary import FAILURES_MAX, OTHER, Durations, Summary
+from osqueue.objects.archive_summary import FAILURES_MAX, OTHER, Durations, Summary
 
 T0 = 1_893_456_000_000  # 2030-01-01T00:00:00Z
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from osqueue import Damaged, NewerFormat, NotFound, finished, limits
+from osqueue import Damaged, NewerFormat, NotFound, limits
 from osqueue.commit.effects import All
 from osqueue.core import tables
 from osqueue.core.encoding import Footer, decode_footer
@@ -53,6 +53,7 @@ from osqueue.core.tables import (
     to_archive,
     to_merge,
 )
+from osqueue.objects import finished_tables
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Get
 from osqueue.stores.memory import MemoryStore
@@ -109,7 +110,7 @@ class Shelf:
     def find(self, number: int) -> Any:
         """The newest row of a key."""
         self.reads.clear()
-        kept = self.run(finished.find("root/", self.tables, key(number)))
+        kept = self.run(finished_tables.find("root/", self.tables, key(number)))
         return None if kept is None else kept.row
 
 
@@ -205,7 +206,7 @@ def test_a_footer_larger_than_was_guessed_is_read_again_whole(shelf: Shelf) -> N
     for number in (0, 1_500, 2_999):
         assert shelf.find(number) == row(number)
         assert len(shelf.reads) == 3
-    assert len(shelf.run(finished.rows("root/", table))) == 3_000
+    assert len(shelf.run(finished_tables.rows("root/", table))) == 3_000
 
 
 def test_a_table_that_is_gone_or_cut_short_is_told(shelf: Shelf) -> None:
@@ -215,7 +216,7 @@ def test_a_table_that_is_gone_or_cut_short_is_told(shelf: Shelf) -> None:
     with pytest.raises(Damaged):
         shelf.find(3)
     with pytest.raises(Damaged):
-        shelf.run(finished.rows("root/", table))
+        shelf.run(finished_tables.rows("root/", table))
     shelf.store._remove("root/" + table.name)
     with pytest.raises(NotFound):
         shelf.find(3)
@@ -226,11 +227,11 @@ def test_all_objects_below_some_pointers_are_named(shelf: Shelf) -> None:
         shelf.add([row(at, result=Body(f"bodies/{at}", 0, 1, 1))])
     leaves = {table.name for table in shelf.tables}
     assert shelf.fold()
-    found = shelf.run(finished.pointers("root/", shelf.tables))
+    found = shelf.run(finished_tables.pointers("root/", shelf.tables))
     assert {table.name for table in found} == leaves | {table.name for table in shelf.tables}
-    bodies = [shelf.run(finished.bodies_of("root/", each)) for each in found if not each.level]
+    bodies = [shelf.run(finished_tables.bodies_of("root/", each)) for each in found if not each.level]
     assert bodies == [(f"bodies/{at}",) for at in range(2 * limits.FANOUT)]
-    assert [leaf.name for leaf in shelf.run(finished.leaves("root/", shelf.tables))] == sorted(leaves)
+    assert [leaf.name for leaf in shelf.run(finished_tables.leaves("root/", shelf.tables))] == sorted(leaves)
 
 
 # ── Several ──────────────────────────────────────────────────────────────────
@@ -391,7 +392,7 @@ class Story:
         for row in self.shard.state.finished:
             if row.key == wanted and row.mark != ECHO:
                 return row, ""
-        kept = self.run(finished.find("", self.shard.state.tables, wanted))
+        kept = self.run(finished_tables.find("", self.shard.state.tables, wanted))
         return (None, "") if kept is None else (kept.row, kept.top.name)
 
     def run(self, flow: Any) -> Any:
@@ -425,8 +426,8 @@ class Story:
         if not taken:
             return
         shard = self.shard
-        leaves = self.run(finished.leaves("", taken))
-        runs = [self.run(finished.rows("", leaf)) for leaf in leaves]
+        leaves = self.run(finished_tables.leaves("", taken))
+        runs = [self.run(finished_tables.rows("", leaf)) for leaf in leaves]
         if not taken[0].archived:
             self.told += [(row.key, row.job.run) for run in runs for row in run if row.mark in (ENDED, ECHO)]
         rows, put = list(merge(runs)), ()
@@ -434,7 +435,7 @@ class Story:
             name = f"finished/{shard.state.seq:012x}-bb-{len(shard.objects)}"
             shard.objects[name], table = encode_table(rows, True, name)
             put = (table,)
-        below = [each.name for each in self.run(finished.pointers("", taken))]
+        below = [each.name for each in self.run(finished_tables.pointers("", taken))]
         assert shard.apply(Merge(taken, put, len(rows)))[0].code == Code.OK
         for gone in below:  # nothing may refer to them any more
             del shard.objects[gone]

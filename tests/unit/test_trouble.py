@@ -13,7 +13,7 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Enqueue, New
 from osqueue.core.ops import Request as OpRequest
 from osqueue.core.reduce import reduce
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 

@@ -12,7 +12,7 @@ import pytest
 
 from osqueue import AsyncQueue, JobCancelled, JobFailed, Queue, WaitTimeout
 from osqueue.errors import Unavailable
-from osqueue.shards import read_state
+from osqueue.objects.layout import read_state
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, Put
 from osqueue.stores.memory import MemoryStore

@@ -16,7 +16,7 @@ from osqueue.clock import Machine
 from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
 from osqueue.model.keys import key_of
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Failed, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -10,7 +10,7 @@ from osqueue import Queue
 from osqueue.commit.effects import Await
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
-from osqueue.shards import root_of
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -32,9 +32,9 @@ from .core.reduce import applicable
 from .core.state import Span, State
 from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from .lookup import seek
 from .model.keys import job_id
-from .shards import read_state, unavailable
+from .objects.layout import read_state, unavailable
+from .objects.lookup import seek
 from .stores.base import (
     Deleted,
     DeleteIfMatch,

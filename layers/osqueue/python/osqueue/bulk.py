@@ -34,9 +34,9 @@ from .core.state import Job, Span, State
 from .errors import Throttled, Unavailable
 from .model.fields import queue_name, text
 from .model.keys import KeySource
-from .segments import unread
-from .shards import read_state, register, root_of, unavailable
-from .staging import Bulk, Stage
+from .objects.layout import read_state, register, root_of, unavailable
+from .objects.segments import unread
+from .objects.staging import Bulk, Stage
 from .stores.base import Found, Get, Missing, Refused, Store, Written, room_below
 from .stores.counting import CountingStore
 

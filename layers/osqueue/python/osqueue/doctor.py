@@ -13,9 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
-from . import archive, inventory, limits, listing, orphans, segments
-from .backup import FOLDER as BACKUPS
-from .backup import name_of
+from . import limits, orphans
 from .clock import Machine
 from .commit.effects import All, Flow, Sleep
 from .commit.writer import HEAD
@@ -25,10 +23,13 @@ from .core.intents import announced, opened, parse_intent_key, read_intent
 from .core.restore import SEQ_MARGIN, reclock
 from .core.state import State, jobs_in_memory
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
-from .inventory import Walk
+from .objects import archive, inventory, listing, segments
+from .objects.backups import FOLDER as BACKUPS
+from .objects.backups import name_of
+from .objects.inventory import Walk
+from .objects.layout import REGISTER, root_of, unavailable
 from .probes import OK, TROUBLE, WARNING, Finding
 from .restoration import hourly
-from .shards import REGISTER, root_of, unavailable
 from .stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, Reply, Written
 
 REAPED_MS_MAX = (

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import finished, limits, segments
-from .backup import recent
+from . import limits
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.encoding import born_of
 from .core.ops import RaiseGcFloor
 from .core.state import Body, Span, State, Table, beside, jobs_in_memory
 from .core.tables import FOLDER as TABLES
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
-from .segments import footer
-from .shards import read_state, root_of, unavailable
+from .objects import finished_tables, segments
+from .objects.backups import recent
+from .objects.layout import read_state, root_of, unavailable
+from .objects.segments import footer
 from .stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
 
 NAMES_MAX = 50_000  # that one pass looks at, some 10 MB
@@ -165,9 +166,9 @@ class _Walk:
         try:
             if isinstance(pointer, Table):
                 if pointer.level:
-                    return (yield from finished.children(self.root, pointer))
+                    return (yield from finished_tables.children(self.root, pointer))
                 if pointer.bodies:
-                    self.names.difference_update((yield from finished.bodies_of(self.root, pointer)))
+                    self.names.difference_update((yield from finished_tables.bodies_of(self.root, pointer)))
             elif pointer.level:
                 return (yield from segments.children(self.root, pointer))
             elif pointer.bodies:

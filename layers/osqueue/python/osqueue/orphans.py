@@ -21,17 +21,18 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from . import backup, finished, ids, inventory, limits, segments
+from . import limits
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core.ops import LOOK_AGAIN
 from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
 from .core.turns import SLICES, turn_of
 from .errors import Damaged, NewerFormat, NotFound
-from .ids import Entry
-from .lookup import Sighting, look
 from .model.keys import shard_of
+from .objects import backups, finished_tables, id_index, inventory, segments
+from .objects.id_index import Entry
+from .objects.layout import read_state, root_of, unavailable
+from .objects.lookup import Sighting, look
 from .probes import OK, TROUBLE, WARNING, Finding
-from .shards import read_state, root_of, unavailable
 from .stores.base import (
     Deleted,
     DeleteIfMatch,
@@ -67,13 +68,15 @@ class Read(Struct, frozen=True):
 def _read(places: Sequence[str]) -> Flow[list[Read]]:
     """The entries at some places. Those that are gone, or of a newer release, are left out. Raises Unavailable."""
     found: list[Read] = []
-    for place, reply in zip(places, (yield from ids.insist([Get(each) for each in places])), strict=True):
+    for place, reply in zip(
+        places, (yield from id_index.insist([Get(each) for each in places])), strict=True
+    ):
         if isinstance(reply, Missing):
             continue
         if not isinstance(reply, Found):
             raise unavailable(reply, "what an id stands for")
         try:
-            found.append(Read(place, reply.version, reply.modified_ms, ids.entry_of(reply, place)))
+            found.append(Read(place, reply.version, reply.modified_ms, id_index.entry_of(reply, place)))
         except Damaged as error:
             found.append(Read(place, reply.version, reply.modified_ms, None, error.message))
         except NewerFormat:
@@ -113,7 +116,7 @@ def sweep(queue: str, now_ms: int) -> QueueFlow[int]:
     Of all entries it looks at those whose turn it is in this hour, and of them at no more than ``SWEPT_MAX``: other
     ones each day.
     """
-    folder = f"{ids.FOLDER}{queue}/"
+    folder = f"{id_index.FOLDER}{queue}/"
     first, last = _slice(turn_of(now_ms))
     places = yield from _page(folder, first, last)
     if len(places) == SWEPT_MAX:
@@ -145,8 +148,8 @@ def _page(folder: str, first: str, last: str) -> Flow[list[str]]:
 
 def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
     closed: dict[int, list[Read]] = {}
-    marks = [PutIfMatch(each.place, ids.encode(_key(each), closing=True), each.version) for each in lost]
-    for each, reply in zip(lost, (yield from ids.insist(marks)), strict=True):
+    marks = [PutIfMatch(each.place, id_index.encode(_key(each), closing=True), each.version) for each in lost]
+    for each, reply in zip(lost, (yield from id_index.insist(marks)), strict=True):
         if isinstance(reply, Written):  # else somebody was faster, or nobody can tell: it is for another day
             marked = Read(each.place, reply.version, each.modified_ms, each.entry)
             closed.setdefault(shard_of(_key(each)), []).append(marked)
@@ -154,7 +157,7 @@ def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
     for shard, group in closed.items():
         yield Submit(shard, (LOOK_AGAIN,))
         gone = yield from _nowhere(queue, group)
-        replies = yield from ids.insist([DeleteIfMatch(each.place, each.version) for each in gone])
+        replies = yield from id_index.insist([DeleteIfMatch(each.place, each.version) for each in gone])
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         for reply in replies:
             if not isinstance(reply, Deleted | Refused):
@@ -170,7 +173,7 @@ def _key(each: Read) -> bytes:
 # ── For the doctor ───────────────────────────────────────────────────────────
 def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     """Can every entry be read, and does each stand for a job?"""
-    places = yield from inventory.keys(f"{ids.FOLDER}{queue}/", None if deep else READ_MAX)
+    places = yield from inventory.keys(f"{id_index.FOLDER}{queue}/", None if deep else READ_MAX)
     found = yield from _read(places if deep else places[:READ_MAX])
     old = [each for each in found if each.modified_ms <= now_ms - 2 * limits.EXPIRED_KNOWN_MS]
     lost = yield from _nowhere(queue, old)
@@ -209,7 +212,7 @@ def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
     before it was damaged, or wrote it, may be about to enqueue on its word. So all have to look again first: what they
     have enqueued by then is found, and nothing comes after it.
     """
-    read = yield from _read((yield from inventory.keys(f"{ids.FOLDER}{queue}/")))
+    read = yield from _read((yield from inventory.keys(f"{id_index.FOLDER}{queue}/")))
     damaged = [each for each in read if each.entry is None]
     if not damaged:
         return Fixed()
@@ -226,11 +229,11 @@ def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
             left.append(each.place)
             continue
         change = (
-            PutIfMatch(each.place, ids.encode(key), each.version)
+            PutIfMatch(each.place, id_index.encode(key), each.version)
             if key
             else DeleteIfMatch(each.place, each.version)
         )
-        (reply,) = yield from ids.insist([change])
+        (reply,) = yield from id_index.insist([change])
         if isinstance(reply, Refused):
             left.append(each.place)
         elif not isinstance(reply, Written | Deleted):
@@ -253,8 +256,8 @@ class _Named:
         """Read all of one shard, once everybody who is about to enqueue there under an id has to look again."""
         root = root_of(self.queue, shard)
         if (yield from read_state(self.queue, shard)) is None:
-            copies = yield from backup.saved(self.queue, shard)
-            self.whole &= all(map(backup.is_purge, copies))  # else its head is lost, and may be restored
+            copies = yield from backups.saved(self.queue, shard)
+            self.whole &= all(map(backups.is_purge, copies))  # else its head is lost, and may be restored
             return
         yield Submit(shard, (LOOK_AGAIN,))
         state = yield from read_state(self.queue, shard)
@@ -275,8 +278,8 @@ class _Named:
                 self._over(row.job.client_id, row.key, row.finished_ms)
         for table in state.tables:
             try:
-                for leaf in (yield from finished.leaves(root, [table])):
-                    for row in (yield from finished.rows(root, leaf)) if leaf.named else ():
+                for leaf in (yield from finished_tables.leaves(root, [table])):
+                    for row in (yield from finished_tables.rows(root, leaf)) if leaf.named else ():
                         if row.mark != ECHO:
                             self._over(row.job.client_id, row.key, row.finished_ms)
             except (Damaged, NewerFormat, NotFound):
@@ -296,9 +299,9 @@ class _Named:
 
     def _live(self, client_id: str | None, key: bytes) -> None:
         if client_id is not None:
-            self.live[ids.place_of(self.queue, client_id)] = key
+            self.live[id_index.place_of(self.queue, client_id)] = key
 
     def _over(self, client_id: str | None, key: bytes, ended_ms: int) -> None:
         if client_id is not None:
-            place = ids.place_of(self.queue, client_id)
+            place = id_index.place_of(self.queue, client_id)
             self.over[place] = max(self.over.get(place, (0, b"")), (ended_ms, key))

@@ -14,7 +14,7 @@ from . import limits
 from .clock import Machine
 from .commit.effects import All, Flow
 from .errors import Rejected
-from .shards import unavailable
+from .objects.layout import unavailable
 from .stores.base import (
     Delete,
     Deleted,

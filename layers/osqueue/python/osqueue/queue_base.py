@@ -27,7 +27,7 @@ from .model.codecs import Codec, Serializer, serializer_of
 from .model.fields import ITEM_FIELDS, milliseconds, queue_name
 from .model.job import Done, Enqueued, Job
 from .model.keys import key_of
-from .shards import root_of
+from .objects.layout import root_of
 from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore

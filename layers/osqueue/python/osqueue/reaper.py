@@ -28,14 +28,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import backup, batches, garbage, orphans, segments
+from . import batches, garbage, orphans
 from .clock import Machine
 from .commit.effects import QueueEffect, QueueFlow, Submit
 from .core.intents import announced
 from .core.ops import Code, Sweep
 from .core.state import State
 from .errors import NotFound, OsqueueError, Unavailable
-from .shards import read_state, root_of, unavailable
+from .objects import backups, segments
+from .objects.layout import read_state, root_of, unavailable
 from .shelving import STEPS_MAX, Clock, Report, Shelving, Staging
 from .stores.base import Found, Get, List, Listed, Put
 
@@ -108,8 +109,8 @@ class Reaper(Shelving):
     def _shard(self, shard: int) -> QueueFlow[Report]:
         before = yield from read_state(self.queue, shard)
         if before is None:
-            copies = yield from backup.saved(self.queue, shard)
-            if not all(map(backup.is_purge, copies)):  # a purge leaves its list also where nothing ever was
+            copies = yield from backups.saved(self.queue, shard)
+            if not all(map(backups.is_purge, copies)):  # a purge leaves its list also where nothing ever was
                 raise Unavailable(
                     f"the head of {self.queue}/{shard} is missing, and the shard was in use. 'osqueue doctor ADDRESS"
                     f" {self.queue} --restore --shard {shard}' puts it back: at once, before anybody enqueues."
@@ -161,4 +162,4 @@ class Reaper(Shelving):
 
     def _save(self, shard: int, state: State) -> QueueFlow[bool]:
         now = yield from self.clock(shard, state)
-        return (yield from backup.save(self.queue, shard, now))
+        return (yield from backups.save(self.queue, shard, now))

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import archive, backup, finished, inventory, limits, salvage, segments
+from . import limits, salvage
 from .clock import Machine
 from .commit.effects import Flow, Sleep
 from .commit.writer import HEAD
@@ -45,8 +45,10 @@ from .core.tables import FOLDER as TABLES
 from .core.tables import encode_table, known_until_ms
 from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
 from .model.keys import drawn_ms, key_of
-from .shards import register, root_of, unavailable
-from .staging import Stage
+from .objects import archive, finished_tables, inventory, segments
+from .objects import backups as backup
+from .objects.layout import register, root_of, unavailable
+from .objects.staging import Stage
 from .stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
 
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
@@ -349,7 +351,7 @@ class Restorer:
                 found.append(table)
                 continue
             try:
-                below = yield from finished.children(self.root, table)
+                below = yield from finished_tables.children(self.root, table)
             except (Damaged, NotFound):
                 unread.append(table)
                 continue

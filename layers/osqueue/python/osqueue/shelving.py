@@ -12,7 +12,7 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import archive, finished, garbage, ids, limits
+from . import garbage, limits
 from .commit.effects import Flow, QueueFlow, Submit, together
 from .core import tables
 from .core.archive_record import encode_part, record, wants_record
@@ -20,9 +20,10 @@ from .core.encoding import born_of
 from .core.ops import Code, Merge
 from .core.state import Finished, State, Table
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
-from .segments import lost
-from .shards import read_state, root_of, unavailable
-from .staging import Stage
+from .objects import archive, finished_tables, id_index
+from .objects.layout import read_state, root_of, unavailable
+from .objects.segments import lost
+from .objects.staging import Stage
 from .stores.base import Found, Get, Missing, Put, Reply, Written
 
 STEPS_MAX = 200  # of archiving, merging or forgetting in one pass; the next pass goes on
@@ -190,7 +191,7 @@ class Shelving:
 
     def _names(self, shard: int, table: Table) -> Flow[tuple[str, ...]]:
         try:
-            below = yield from finished.pointers(root_of(self.queue, shard), [table])
+            below = yield from finished_tables.pointers(root_of(self.queue, shard), [table])
         except (Damaged, NewerFormat, NotFound) as error:
             raise _Broken(table, error) from error
         return tuple(each.name for each in below)
@@ -259,8 +260,8 @@ class Shelving:
             yield from self._remembered(shard, state, taken, named)
             for row in state.finished:
                 named.pop(row.key, None)
-            ends = [ids.End(row.job.client_id or "", row.key, row.finished_ms) for row in named.values()]
-            freed, damaged = yield from ids.free(self.queue, ends)
+            ends = [id_index.End(row.job.client_id or "", row.key, row.finished_ms) for row in named.values()]
+            freed, damaged = yield from id_index.free(self.queue, ends)
         except _Broken as broken:
             self._set_aside(broken, moved=(yield from self.state_of(shard)).commit != state.commit)
             return 0, bound
@@ -279,8 +280,8 @@ class Shelving:
             if not _covers(table, named):
                 continue
             try:
-                for leaf in (yield from finished.leaves(root, [table])):
-                    for row in (yield from finished.rows(root, leaf)) if _covers(leaf, named) else ():
+                for leaf in (yield from finished_tables.leaves(root, [table])):
+                    for row in (yield from finished_tables.rows(root, leaf)) if _covers(leaf, named) else ():
                         named.pop(row.key, None)
             except (Damaged, NewerFormat, NotFound) as error:
                 raise _Broken(table, error) from error
@@ -296,11 +297,11 @@ class Shelving:
             return False
         root = root_of(self.queue, shard)
         try:
-            below = yield from finished.children(root, index)
+            below = yield from finished_tables.children(root, index)
             if len(below) == 1 and not below[0].level:
                 return False
             deeper = [child for child in below if child.level]
-            inside = iter((yield from together([finished.children(root, child) for child in deeper])))
+            inside = iter((yield from together([finished_tables.children(root, child) for child in deeper])))
         except (Damaged, NewerFormat, NotFound) as error:
             raise _Broken(index, error) from error
         stage = yield from self._stage(shard, state)
@@ -348,8 +349,8 @@ class Shelving:
 def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]]]]:
     """The names of all objects at or below a pointer, and the rows of each table of them. Raises _Broken."""
     try:
-        below = yield from finished.pointers(root, [table])
-        runs = yield from together([finished.rows(root, each) for each in below if not each.level])
+        below = yield from finished_tables.pointers(root, [table])
+        runs = yield from together([finished_tables.rows(root, each) for each in below if not each.level])
     except (Damaged, NewerFormat, NotFound) as error:
         raise _Broken(table, error) from error
     return [each.name for each in below], runs

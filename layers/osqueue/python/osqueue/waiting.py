@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from .core.state import CANCELLED, COMPLETED, ECHO, FAILED, Span, State, Table
 from .errors import Damaged, NewerFormat, NotFound, OsqueueError
-from .lookup import Sighting, look_in_head
+from .objects.lookup import Sighting, look_in_head
 
 T = TypeVar("T")
 Wake = Callable[[], None]

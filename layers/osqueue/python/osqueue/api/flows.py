@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import finished, limits, segments
+from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
@@ -22,12 +22,13 @@ from ..embedded.flows import Embedded
 from ..embedded.identified import Anew, Wish
 from ..embedded.work import STALE_TRIES, Granted, done_of
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
-from ..lookup import Sighting, look, seek, seek_many
 from ..model import fields
 from ..model.job import Done, Enqueued
 from ..model.keys import is_key, job_id, key_of
-from ..segments import read_bodies
-from ..shards import read_state, root_of
+from ..objects import finished_tables, segments
+from ..objects.layout import read_state, root_of
+from ..objects.lookup import Sighting, look, seek, seek_many
+from ..objects.segments import read_bodies
 from .bodies import NewJob
 from .faults import JobIdTaken, TooLarge
 from .functions import PAYLOAD_BYTES_MAX
@@ -402,7 +403,7 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
     for span in (*spans, *state.delayed.spans, *state.dead.spans):
         if span.first <= newest:
             found.update((yield from segments.find_many(root, span, keys)))
-    found.update((yield from finished.find_many(root, state.tables, keys)))
+    found.update((yield from finished_tables.find_many(root, state.tables, keys)))
     return found
 
 

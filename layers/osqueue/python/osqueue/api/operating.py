@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__, archive, limits
+from .. import __version__, limits
 from ..commit.effects import Flow, together
 from ..core.archive_record import Record
 from ..embedded.context import Writers
@@ -17,8 +17,9 @@ from ..embedded.purging import Purged
 from ..embedded.steering import Steering
 from ..errors import OsqueueError, Rejected
 from ..model import fields
+from ..objects import archive
+from ..objects.layout import REGISTER, unavailable
 from ..reaper import Report
-from ..shards import REGISTER, unavailable
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .asked import Asked

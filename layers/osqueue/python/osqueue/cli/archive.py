@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from .. import archive as parts
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import Record, decode_part
 from ..core.state import CANCELLED, COMPLETED, FAILED
+from ..objects import archive as parts
+from ..objects.archive_summary import Summary
+from ..objects.layout import unavailable
 from ..queue import Queue
-from ..shards import unavailable
 from ..stores.base import Found, Get, Missing
-from ..summary import Summary
 from .options import StoreCommand, known, moment, open_queue, store_arguments
 from .output import Output
 

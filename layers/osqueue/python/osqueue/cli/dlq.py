@@ -10,8 +10,8 @@ import msgspec
 
 from ..embedded.purging import Purged
 from ..events import Sink
-from ..listing import PAGE_MAX
 from ..model.dead_letters import DeadLetter
+from ..objects.listing import PAGE_MAX
 from ..queue import Queue
 from .options import StoreCommand, known, open_queue, store_arguments
 from .output import Output

@@ -17,10 +17,10 @@ from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..model import fields
 from ..model.job import moment
+from ..objects.layout import registered
 from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..queue import Queue
 from ..restoration import Restoration, Restorer, hourly, live
-from ..shards import registered
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
 from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at

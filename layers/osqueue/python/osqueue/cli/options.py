@@ -16,8 +16,8 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
+from ..objects.layout import REGISTER, registered
 from ..queue import Queue
-from ..shards import REGISTER, registered
 from ..stores.address import is_remote, open_store
 from ..stores.base import Get, Missing
 from ..stores.counting import CountingStore

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import finished, ids, limits, waiting
+from .. import limits, waiting
 from ..commit.effects import Await, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
@@ -25,12 +25,13 @@ from ..errors import (
     Throttled,
     WaitTimeout,
 )
-from ..lookup import Sighting, seek
 from ..model import fields
 from ..model.job import Job
 from ..model.keys import is_key, job_id, key_of, shard_of
-from ..segments import find_many, read_bodies
-from ..shards import root_of
+from ..objects import finished_tables, id_index
+from ..objects.layout import root_of
+from ..objects.lookup import Sighting, seek
+from ..objects.segments import find_many, read_bodies
 from ..stores.base import Failed, Found, Get, Unchanged
 from ..waiting import SEARCH_SECONDS_MAX, Board, Waiter, board_of
 from .context import Context
@@ -60,7 +61,7 @@ class Asking(Context):
             found = yield from self._seek(key_of(text))
             if found is not None:
                 return found
-        (entry,) = yield from ids.read(self.queue, [fields.job_name(text)])
+        (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
     def _seek(self, key: bytes) -> QueueFlow[Located | None]:
@@ -241,7 +242,7 @@ def _ends_in(
     """The jobs of these keys that are over in one table, or among the dead letters of one segment."""
     try:
         if isinstance(place, stored.Table):
-            kept = yield from finished.find_many(root, (place,), keys, known)
+            kept = yield from finished_tables.find_many(root, (place,), keys, known)
             return {
                 key: Sighting(each.row.state, each.row.job, row=each.row, table=place.name)
                 for key, each in kept.items()

@@ -9,8 +9,8 @@ from ..commit.effects import QueueFlow, Submit
 from ..commit.writer import Writer
 from ..core.state import State
 from ..model.codecs import Codec
-from ..shards import register, unavailable
-from ..staging import Stage
+from ..objects.layout import register, unavailable
+from ..objects.staging import Stage
 from ..stores.base import Refused, Written
 
 

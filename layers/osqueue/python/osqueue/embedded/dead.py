@@ -8,11 +8,11 @@ from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import Redrive
 from ..errors import Rejected, shown
-from ..listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..model import fields
 from ..model.dead_letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter
-from ..segments import read_backlog
-from ..shards import read_state, root_of
+from ..objects.layout import read_state, root_of
+from ..objects.listing import PAGE_MAX, dead_count, read_cursor, write_cursor
+from ..objects.segments import read_backlog
 from .operate import Operating, Redriven
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered

@@ -16,7 +16,7 @@ from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
-from ..staging import Bulk, wipe_refused
+from ..objects.staging import Bulk, wipe_refused
 from .identified import Identifying
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it

@@ -13,16 +13,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import finished, ids
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.ops import LOOK_AGAIN, Code, New
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
-from ..lookup import Sighting, look
 from ..model.job import Enqueued
 from ..model.keys import job_id, shard_of
-from ..segments import find_many, lost
-from ..shards import read_state, root_of
+from ..objects import finished_tables, id_index
+from ..objects.layout import read_state, root_of
+from ..objects.lookup import Sighting, look
+from ..objects.segments import find_many, lost
 from .asking import OVER, Asking
 
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
@@ -48,7 +48,7 @@ class Wish:
         self.new = new  # as it will be submitted
         self.asked = new  # as its caller wished it
         self.first = False  # this very call wrote the entry, so it does not repeat another
-        self.entry: ids.Entry | None = None  # what its id stands for
+        self.entry: id_index.Entry | None = None  # what its id stands for
         self.ready = new.client_id is None  # may be submitted as it is
         self.answer: Enqueued | None = None
         self.failure: OsqueueError | None = None  # of the store, not of this item
@@ -62,7 +62,7 @@ class Wish:
         if not isinstance(error, Damaged | NewerFormat):
             self.failure = error
 
-    def own(self, entry: ids.Entry, seen: int) -> None:
+    def own(self, entry: id_index.Entry, seen: int) -> None:
         """The entry names a key that nobody has enqueued, as far as the head of ``seen`` tells."""
         self.entry = entry
         self.new = replace(self.new, key=entry.key, seen=seen)
@@ -130,11 +130,13 @@ class Identifying(Asking):
             if wish.new.client_id is not None:
                 named.setdefault(wish.new.client_id, wish)
         state = yield from self._seen(shard)  # before the entries exist that let others act on our behalf
-        entries = yield from ids.create(self.queue, [(each, wish.new.key) for each, wish in named.items()])
+        entries = yield from id_index.create(
+            self.queue, [(each, wish.new.key) for each, wish in named.items()]
+        )
         stands = dict(zip(named, entries, strict=True))
         # What a caller drew may have been used before, without an id or under another one.
         drawn = {wish.new.key for wish in named.values() if wish.new.seen >= 0}
-        drawn &= {each.key for each in entries if isinstance(each, ids.Entry) and each.fresh}
+        drawn &= {each.key for each in entries if isinstance(each, id_index.Entry) and each.fresh}
         used = (yield from self._used(shard, state, drawn)) if drawn else drawn
         for wish in wishes:
             if wish.new.client_id is None:
@@ -156,7 +158,7 @@ class Identifying(Asking):
         try:
             for span in (*spans, *state.delayed.spans, *state.dead.spans):
                 found.update((yield from find_many(root, span, keys)))
-            found.update((yield from finished.find_many(root, state.tables, keys)))
+            found.update((yield from finished_tables.find_many(root, state.tables, keys)))
         except OsqueueError:  # merged away since that state, or out of reach: a look at each tells
             return keys
         return found
@@ -254,7 +256,7 @@ class Identifying(Asking):
         one that is about to be removed nobody enqueues: once all have had to look again, it is taken over.
         """
         known = _entry(wish)
-        (entry,) = yield from ids.read(self.queue, [wish.new.client_id or ""])
+        (entry,) = yield from id_index.read(self.queue, [wish.new.client_id or ""])
         if entry is None:
             key, seen = yield from self.key_anew(wish, anew)
             if wish.answer is None:
@@ -274,7 +276,7 @@ class Identifying(Asking):
         key, seen = yield from self.key_anew(wish, anew)
         if wish.answer is not None:
             return
-        entry = yield from ids.replace(self.queue, wish.new.client_id or "", _entry(wish), key)
+        entry = yield from id_index.replace(self.queue, wish.new.client_id or "", _entry(wish), key)
         if entry is not None:
             wish.first = entry.fresh
             wish.own(entry, seen)
@@ -283,7 +285,7 @@ class Identifying(Asking):
 
     def _begin(self, wish: Wish, key: bytes, seen: int) -> Flow[None]:
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
-        (entry,) = yield from ids.create(self.queue, [(wish.new.client_id or "", key)])
+        (entry,) = yield from id_index.create(self.queue, [(wish.new.client_id or "", key)])
         if isinstance(entry, OsqueueError):
             raise entry
         if entry.key == key:
@@ -293,6 +295,6 @@ class Identifying(Asking):
             wish.entry = entry
 
 
-def _entry(wish: Wish) -> ids.Entry:
+def _entry(wish: Wish) -> id_index.Entry:
     assert wish.entry is not None
     return wish.entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .. import limits, listing, tombstones
+from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..core.ops import Cancel, Code, Configure, Op, Outcome, Redrive
 from ..core.state import FAILED, Settings
@@ -13,7 +13,8 @@ from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..model import fields as validation
 from ..model.job import Job
 from ..model.keys import shard_of
-from ..shards import read_state, root_of
+from ..objects import listing, segment_rewrite
+from ..objects.layout import read_state, root_of
 from .asking import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
@@ -37,10 +38,12 @@ class Operating(Asking):
             op = Cancel(found.key)
             settled: tuple[Op, ...] = ()
             if at.place is not None:
-                if tombstones.are_many(found.state):
+                if segment_rewrite.are_many(found.state):
                     stage = yield from self.stage(shard)
-                    settled = yield from tombstones.settle(root_of(self.queue, shard), found.state, stage)
-                    if settled and tombstones.leave_no_room(found.state):  # first there has to be some
+                    settled = yield from segment_rewrite.settle(
+                        root_of(self.queue, shard), found.state, stage
+                    )
+                    if settled and segment_rewrite.leave_no_room(found.state):  # first there has to be some
                         yield Submit(shard, settled)
                         continue
                 place = at.place  # the reducer cannot see it there: this is the evidence

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .. import archive, backup, finished, ids, limits, segments
+from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..core import erase
 from ..core.encoding import decode_head, encode_head, encode_segment
@@ -31,8 +31,12 @@ from ..core.tables import encode_index, encode_table
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
 from ..model import fields
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
-from ..shards import read_state, root_of, unavailable
-from ..staging import Stage
+from ..objects import archive, finished_tables, segments
+from ..objects import backups as backup
+from ..objects import id_index as ids
+from ..objects.layout import read_state, root_of, unavailable
+from ..objects.segment_rewrite import Leaf, without
+from ..objects.staging import Stage
 from ..stores.base import (
     Deleted,
     DeleteIfMatch,
@@ -47,7 +51,6 @@ from ..stores.base import (
     Request,
     Written,
 )
-from ..tombstones import Leaf, without
 from .dead import DeadLetters
 
 TRIES = 20  # of a step that others' commits or writes come in between
@@ -292,7 +295,7 @@ class _ShardPurge:
             self.looked.add(table.name)
             if table.level:
                 try:
-                    below = yield from finished.children(self.root, table)
+                    below = yield from finished_tables.children(self.root, table)
                 except NotFound:
                     continue
                 yield from self._tables(below)
@@ -440,7 +443,7 @@ class _ShardPurge:
         if not any(table.first <= key <= table.last for key in self.keys):
             return table
         if table.level:
-            before = yield from finished.children(self.root, table)
+            before = yield from finished_tables.children(self.root, table)
             after = []
             for child in before:
                 kept = yield from self._without(child, stage)
@@ -453,7 +456,7 @@ class _ShardPurge:
             name = stage.name(TABLES)
             data, fresh = encode_index(after, name)
         else:
-            found = yield from finished.rows(self.root, table)
+            found = yield from finished_tables.rows(self.root, table)
             rest = [row for row in found if row.key not in self.keys]
             if len(rest) == len(found):
                 return table

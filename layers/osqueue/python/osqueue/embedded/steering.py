@@ -10,7 +10,7 @@ from .purging import Purging
 from .telling import Telling
 
 if TYPE_CHECKING:  # loaded where they are used
-    from ..archive import FinishedJobs
+    from ..objects.archive import FinishedJobs
     from ..reaper import Report
 
 
@@ -26,6 +26,6 @@ class Steering(Purging, Telling):
 
     def history(self, since: datetime | float | None, until: datetime | float | None) -> FinishedJobs:
         """Goes through the archive, page by page."""
-        from ..archive import FinishedJobs
+        from ..objects.archive import FinishedJobs
 
         return FinishedJobs(self.queue, since, until)

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from .. import archive, ids, limits
+from .. import limits
 from ..commit.effects import QueueFlow
 from ..core.archive_record import Record
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, Settings, State, waiting
 from ..errors import NotFound
-from ..lookup import Sighting
 from ..model import fields
 from ..model.explain import ARCHIVE, Standing, Story, tell
 from ..model.job import moment
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
-from ..shards import read_state
+from ..objects import archive, id_index
+from ..objects.layout import read_state
+from ..objects.lookup import Sighting
 from .asking import Asking, Located
 
 PARTS_MAX = 1_000  # archive parts that one question may read
@@ -58,7 +59,7 @@ class Telling(Asking):
             if shard_of(key_of(text)) < limits.SHARDS_MAX:
                 return key_of(text)
         else:
-            (entry,) = yield from ids.read(self.queue, [fields.job_name(text)])
+            (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
             if entry is not None:
                 return entry.key
         raise NotFound(

@@ -27,12 +27,12 @@ from ..core.ops import (
 )
 from ..core.state import COMPLETED, Body, Lease
 from ..errors import Damaged, LeaseLost, OsqueueError
-from ..lookup import seek_rows
 from ..model import fields
 from ..model.job import Done
 from ..model.keys import job_id, shard_of
-from ..segments import read_bodies
-from ..staging import wipe_refused
+from ..objects.lookup import seek_rows
+from ..objects.segments import read_bodies
+from ..objects.staging import wipe_refused
 from .context import Context
 
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it

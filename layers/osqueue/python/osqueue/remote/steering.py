@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from .. import archive, limits
+from .. import limits
 from ..api.bodies import Cancelled, Jobs
 from ..api.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..api.steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
@@ -17,12 +17,13 @@ from ..embedded.dead import PACE_SECONDS, rate_of
 from ..embedded.operate import settings_of
 from ..embedded.purging import Purged, names_of
 from ..errors import NotFound, OsqueueError, Rejected, shown
-from ..listing import PAGE_MAX
 from ..model import fields
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
 from ..model.job import Job
+from ..objects import archive
+from ..objects.listing import PAGE_MAX
 from ..reaper import Report
 from .calling import Calling, RemoteFlow
 

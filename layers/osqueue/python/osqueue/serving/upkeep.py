@@ -13,7 +13,7 @@ from ..api.server import Api
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
 from ..errors import OsqueueError
-from ..shards import registered
+from ..objects.layout import registered
 from .metrics import Meter
 from .telling import Log
 

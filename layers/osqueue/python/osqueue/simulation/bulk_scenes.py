@@ -14,8 +14,8 @@ from ..commit.writer import HEAD
 from ..core.ops import Claim, Configure, Enqueue, Sweep
 from ..core.turns import SLICES
 from ..errors import Unavailable
-from ..shards import root_of
-from ..staging import Bulk, Stage
+from ..objects.layout import root_of
+from ..objects.staging import Bulk, Stage
 from ..stores.base import Delete, Failed, Get
 from .clients import Client
 from .invariants import Invariants

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import json
 
-from .. import limits, segments, tombstones
+from .. import limits
 from ..commit import protocol
 from ..commit.effects import Await, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
 from ..core.ops import (
@@ -38,9 +38,10 @@ from ..embedded.flows import Embedded
 from ..embedded.steering import Steering
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..model.codecs import JSON, Codec
+from ..objects import segment_rewrite, segments
+from ..objects.staging import Bulk, Stage
 from ..reaper import Reaper
 from ..reaper import Report as Reaped
-from ..staging import Bulk, Stage
 from ..waiting import board_of
 from . import answers
 from .invariants import Invariants
@@ -361,7 +362,7 @@ class Client:
             return
         try:
             stage = Stage(self.writer.root, state.seq, self.writer.machine)
-            ops = yield from tombstones.settle(self.writer.root, state, stage)
+            ops = yield from segment_rewrite.settle(self.writer.root, state, stage)
         except OsqueueError:
             return
         if ops:

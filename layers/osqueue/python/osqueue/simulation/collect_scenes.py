@@ -7,13 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..backup import FOLDER as BACKUPS
 from ..commit.effects import Effect
 from ..commit.writer import HEAD
 from ..core.ops import Claim, Configure, Enqueue, Fail, Failure, New, Sweep
 from ..core.state import Body, Span, Table
 from ..errors import Damaged, OsqueueError, Unavailable
-from ..staging import Stage
+from ..objects.backups import FOLDER as BACKUPS
+from ..objects.staging import Stage
 from ..stores.base import Delete, Failed, Get, Put
 from .ledger import Violation
 from .lives import watched_repairs

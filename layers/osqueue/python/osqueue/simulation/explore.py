@@ -25,7 +25,7 @@ from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import commit
 from ..core.ops import Claim, Enqueue, New, Op
 from ..errors import OsqueueError, Timeout
-from ..shards import root_of
+from ..objects.layout import root_of
 from ..stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from . import answers
 from .invariants import Invariants

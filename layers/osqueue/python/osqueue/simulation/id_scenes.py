@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import ids, limits
+from .. import limits
 from ..commit.effects import Effect
 from ..commit.writer import CLOCK, HEAD
 from ..core.ops import Configure, Enqueue, New, Sweep
 from ..errors import Unavailable
+from ..objects import id_index
 from ..stores.base import Delete, Failed, Get, Put
 from .scenes import (
     FORGOTTEN_SECONDS,
@@ -41,7 +42,7 @@ def fill(actor: Actor, count: int) -> None:
 
 def entry_of(stage: Play, name: str) -> bytes:
     """The key that an id stands for."""
-    _, key = stage.invariants.stories.entries[ids.place_of(QUEUE, name)][-1]
+    _, key = stage.invariants.stories.entries[id_index.place_of(QUEUE, name)][-1]
     assert key is not None
     return key
 
@@ -61,7 +62,7 @@ def bury_in_segment(stage: Play, caller: Actor, name: str) -> None:
 
 def id_read(effect: Effect) -> bool:
     """It is about to be read what an id stands for."""
-    return isinstance(effect, Get) and effect.key.startswith(ids.FOLDER)
+    return isinstance(effect, Get) and effect.key.startswith(id_index.FOLDER)
 
 
 def time_asked(effect: Effect) -> bool:
@@ -104,7 +105,7 @@ def not_closed(stage: Play) -> Any:
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(SWEPT_SECONDS)
     reaper.stop_at(reaper.sweep(), id_changed)
-    for _ in range(ids.TRIES):
+    for _ in range(id_index.TRIES):
         reaper.heard = ((NO_ANSWER,),)
         reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
     if reaper.pending is not None:
@@ -123,7 +124,7 @@ def freed_where_nobody_can_tell(stage: Play) -> Any:
     other.run(other.reap())
     stage.later(3.0)
     caller.run(caller.enqueue("a", "second"))
-    stage.truth.damaged.add(ids.place_of(QUEUE, "a"))
+    stage.truth.damaged.add(id_index.place_of(QUEUE, "a"))
     stage.later(FORGOTTEN_SECONDS)
     reaper.run(endured(reaper.reap()))
     stage.truth.damaged.clear()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from .. import limits
-from ..archive import hour_of
 from ..core.archive_record import decode_part
 from ..core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
 from ..core.ops import (
@@ -43,7 +42,8 @@ from ..core.state import (
     session_weight,
     weight,
 )
-from ..listing import count_states
+from ..objects.archive import hour_of
+from ..objects.listing import count_states
 from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest

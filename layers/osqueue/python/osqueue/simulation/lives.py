@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .. import doctor, restoration
-from ..archive import ROOT as ARCHIVE
 from ..core.archive_record import decode_part, wants_record
 from ..core.encoding import encode
 from ..core.erase import PURGED
@@ -20,6 +19,7 @@ from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
 from ..model.keys import key_of
+from ..objects.archive import ROOT as ARCHIVE
 from ..restoration import live
 from . import order
 from .ledger import Commit, Ledger, Repair, Violation

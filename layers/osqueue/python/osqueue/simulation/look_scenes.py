@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from .. import archive, listing, snapshot
 from ..commit.effects import Effect, Flow
 from ..core.ops import Claim, Fail, Failure, Redrive, Sweep
 from ..errors import OsqueueError
 from ..model.keys import key_of
+from ..objects import archive, listing, snapshot
 from ..stores.base import Get, List
 from .id_scenes import NO_ANSWER, bury_in_segment, damage_segments, entry_of, fill
 from .ledger import Violation

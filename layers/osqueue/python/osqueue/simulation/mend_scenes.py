@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import ids, orphans
+from .. import orphans
 from ..commit.effects import Flow
 from ..commit.writer import HEAD
 from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Sweep
+from ..objects import id_index
 from ..stores.base import Delete
 from .id_scenes import bury_in_segment, damage_segments, entry_of
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, cancelled, head_swap, id_freed, id_taken
@@ -25,7 +26,7 @@ def mend(actor: Actor) -> Flow[orphans.Fixed]:
 
 def damage_entry(stage: Play) -> None:
     """Nobody can read what the id stands for, until its entry is written again."""
-    stage.truth.damaged.add(ids.place_of(QUEUE, "a"))
+    stage.truth.damaged.add(id_index.place_of(QUEUE, "a"))
 
 
 def mended(stage: Play) -> Any:

@@ -27,7 +27,7 @@ from ..core.state import (
     delayed_state,
     keysums,
 )
-from ..segments import remaining
+from ..objects.segments import remaining
 from .ledger import Violation
 
 Read = Callable[[str], bytes | None]

@@ -33,9 +33,9 @@ from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..election import Election
 from ..errors import OsqueueError
-from ..inventory import walk
 from ..lease import LeaseBase
-from ..shards import root_of
+from ..objects.inventory import walk
+from ..objects.layout import root_of
 from ..stores.base import (
     DeleteIfMatch,
     Found,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..election import PREFIX as ELECTIONS
 from ..errors import OsqueueError
-from ..ids import FOLDER as IDS
+from ..objects.id_index import FOLDER as IDS
 from .disk import File, Folder
 from .ledger import Violation
 from .posix import running

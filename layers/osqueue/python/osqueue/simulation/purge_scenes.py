@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..backup import FOLDER as BACKUPS
-from ..backup import is_purge, save
 from ..commit.effects import Effect
 from ..core.ops import (
     Amend,
@@ -22,6 +20,8 @@ from ..core.ops import (
     Redrive,
     Sweep,
 )
+from ..objects.backups import FOLDER as BACKUPS
+from ..objects.backups import is_purge, save
 from ..stores.base import Put, PutIfAbsent, PutIfMatch
 from . import secrecy
 from .id_scenes import entry_of

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..archive import HOURS_REMEMBERED
-from ..archive import ROOT as ARCHIVE
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
 from ..core.intents import announced
@@ -27,7 +25,9 @@ from ..core.ops import (
 )
 from ..core.state import QUEUED, waiting
 from ..garbage import FINISHED
-from ..staging import Bulk, Stage, wipe_refused
+from ..objects.archive import HOURS_REMEMBERED
+from ..objects.archive import ROOT as ARCHIVE
+from ..objects.staging import Bulk, Stage, wipe_refused
 from ..stores.base import Delete, Put, PutIfMatch
 from . import secrecy
 from .ledger import Violation

@@ -9,12 +9,14 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from .. import archive, election, ids
+from .. import election
 from ..commit.effects import Flow
 from ..core.archive_record import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
 from ..errors import OsqueueError
-from ..shards import root_of
+from ..objects import archive
+from ..objects import id_index as ids
+from ..objects.layout import root_of
 from . import answers
 from .callers import Caller
 from .clients import Book, Client, Outdated

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .. import limits, orphans
-from ..archive import ROOT as ARCHIVE
 from ..batches import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import BARGE_MS
@@ -19,9 +18,10 @@ from ..core.intents import announced
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
 from ..core.turns import SLICES
 from ..errors import OsqueueError
-from ..ids import FOLDER as IDS
+from ..objects.archive import ROOT as ARCHIVE
+from ..objects.id_index import FOLDER as IDS
+from ..objects.layout import root_of
 from ..reaper import Reaper
-from ..shards import root_of
 from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
 from .clients import Book, Client
 from .invariants import Invariants

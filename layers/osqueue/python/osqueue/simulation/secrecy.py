@@ -11,12 +11,12 @@ import gzip
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..archive import ROOT as ARCHIVE
-from ..backup import folder_of, is_purge
 from ..commit.effects import All, Flow
 from ..core.encoding import decode_head
 from ..errors import Damaged
-from ..inventory import walk
+from ..objects.archive import ROOT as ARCHIVE
+from ..objects.backups import folder_of, is_purge
+from ..objects.inventory import walk
 from .ledger import Violation
 from .truth import Truth
 

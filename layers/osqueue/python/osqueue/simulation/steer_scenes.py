@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import archive, tombstones
 from ..commit.effects import Flow
 from ..core.archive_record import decode_part
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, Fail, Failure, New, Redrive, Sweep
 from ..core.state import FAILED, FAILING
-from ..listing import count_states
-from ..staging import Stage
+from ..objects import archive, segment_rewrite
+from ..objects.listing import count_states
+from ..objects.staging import Stage
 from .id_scenes import bury_in_segment, entry_of, fill
 from .ledger import Violation
 from .promises import Ask
@@ -141,7 +141,7 @@ def settled_by_a_slow_one(stage: Play) -> Any:
         if span.level and key in {job.key for job in stage.invariants.library.jobs(span)}
     ]
     cancelled(other, next(job.key for job in stage.invariants.library.jobs(index) if job.key != key))
-    ops = other.run(tombstones.settle(ROOT, other.run(other.client.head()), born))
+    ops = other.run(segment_rewrite.settle(ROOT, other.run(other.client.head()), born))
     other.run(other.commit(*ops))
     return slow.go_on()
 

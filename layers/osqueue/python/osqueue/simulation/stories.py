@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from .. import ids
 from ..core.erase import PURGED
 from ..core.ops import Claim, Code, Enqueue
 from ..core.state import COMPLETED, ECHO, FAILING, PROCESSING, QUEUED, SCHEDULED, Content, Finished, State
+from ..objects import id_index
 from ..stores.base import Found
 from ..stores.base import Request as StoreRequest
 from .ledger import Batch, Violation
@@ -48,7 +48,7 @@ class Stories:
 
     def __init__(self, root: str, queue: str, truth: Truth) -> None:
         self.root = root
-        self.folder = f"{ids.FOLDER}{queue}/"
+        self.folder = f"{id_index.FOLDER}{queue}/"
         self.truth = truth
         self.accepted: dict[bytes, Accepted] = {}
         self.states: dict[bytes, list[tuple[float, str]]] = {}
@@ -71,7 +71,7 @@ class Stories:
     def watch(self, request: StoreRequest, key: str, body: bytes) -> None:
         """A write took effect."""
         if key.startswith(self.folder):
-            entry = ids.entry_of(Found(body, "", 0), key)
+            entry = id_index.entry_of(Found(body, "", 0), key)
             self.entries.setdefault(key, []).append((self.now(), entry.key))
             self.closed[key] = entry.closing
             self.retired.discard(entry.key)
@@ -96,7 +96,7 @@ class Stories:
 
     def stood_for(self, client_id: str, queue: str, began: float, ended: float) -> set[bytes | None]:
         """What an id stood for at some moment of an interval."""
-        return set(_during(self.entries.get(ids.place_of(queue, client_id), []), None, began, ended))
+        return set(_during(self.entries.get(id_index.place_of(queue, client_id), []), None, began, ended))
 
     # ── Jobs ─────────────────────────────────────────────────────────────────
     def commit(self, state: State, batch: Batch, leaves: Sequence[Leaf]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .. import limits
-from ..backup import folder_of, is_hourly, name_of
 from ..commit.effects import Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.audit import spans_of
@@ -23,6 +22,7 @@ from ..errors import (
     Unknown,
 )
 from ..model.keys import job_id
+from ..objects.backups import folder_of, is_hourly, name_of
 from ..restoration import Restorer
 from ..stores.base import Delete, Put
 from . import secrecy

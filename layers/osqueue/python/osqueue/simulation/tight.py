@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import batches, bulk, garbage, limits, staging, tombstones
+from .. import batches, bulk, garbage, limits
 from ..commit import announcements, protocol, writer
 from ..core import backlog, draft, encoding, reduce, spill, state, tables, timers
+from ..objects import segment_rewrite, staging
 from . import truth
 
 # `core.reduce` names a module and its function alike, so these are found where they are used.
@@ -30,7 +31,7 @@ _MODULES = (
     bulk,
     truth,
     garbage,
-    tombstones,
+    segment_rewrite,
 )
 
 

@@ -12,8 +12,8 @@ from ..core.encoding import decode_head
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
 from ..errors import OsqueueError, Unavailable
 from ..garbage import BODIES, FINISHED, LOOKS_MAX
-from ..ids import FOLDER as IDS
-from ..staging import Bulk, Stage
+from ..objects.id_index import FOLDER as IDS
+from ..objects.staging import Bulk, Stage
 from ..stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed, id_taken
 from .tight import limited

@@ -14,9 +14,9 @@ from ..core import state as stored
 from ..errors import Rejected
 from ..model.job import moment
 from ..model.keys import job_id, shard_of
+from ..objects.layout import read_state, root_of
+from ..objects.segments import read_bodies, segments_of, whole
 from ..queue import Queue
-from ..segments import read_bodies, segments_of, whole
-from ..shards import read_state, root_of
 
 JOBS_SHOWN_MAX = 10  # in the message of a failed assertion
 

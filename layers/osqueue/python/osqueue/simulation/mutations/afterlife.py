@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import archive, ids, limits, orphans
+from ... import limits, orphans
 from ...commit.effects import QueueFlow
 from ...core import dedup, reduce, tables
 from ...core.draft import Draft
 from ...core.ops import Code, Merge, New, Outcome, Sweep, outcome
 from ...core.state import Finished, State
+from ...objects import archive, id_index
+from ...objects.staging import Stage
 from ...reaper import Reaper
 from ...reaper import Report as Reaped
-from ...staging import Stage
 from ...stores.base import Delete, Put, Written
 from .control import Control, dispatched, in_scene, patched
 
@@ -45,7 +46,7 @@ def no_forgotten() -> AbstractContextManager[None]:
 
 def ids_freed_whatever_they_stand_for() -> AbstractContextManager[None]:
     """An id's entry is deleted, even if it was taken over since it was read."""
-    return patched((ids, "DeleteIfMatch", lambda key, version: Delete((key,))))
+    return patched((id_index, "DeleteIfMatch", lambda key, version: Delete((key,))))
 
 
 def ids_freed_last() -> AbstractContextManager[None]:
@@ -59,21 +60,21 @@ def ids_freed_last() -> AbstractContextManager[None]:
 
     def exchange(self: Any, *args: Any, **more: Any) -> QueueFlow[Reaped]:
         report = yield from real_exchange(self, *args, **more)
-        yield from ids.free(self.queue, self.owed)
+        yield from id_index.free(self.queue, self.owed)
         return report
 
     return patched((Reaper, "_free", free), (Reaper, "_exchange", exchange))
 
 
-def _ends(gone: Sequence[Finished]) -> list[ids.End]:
-    return [ids.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
+def _ends(gone: Sequence[Finished]) -> list[id_index.End]:
+    return [id_index.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
 
 
 def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
     """A job's id is freed with its oldest row, although a younger one is remembered for longer."""
 
     def free(self: Any, shard: int, taken: Any, gone: Any) -> QueueFlow[tuple[int, frozenset[bytes]]]:
-        freed, _ = yield from ids.free(self.queue, _ends(gone))
+        freed, _ = yield from id_index.free(self.queue, _ends(gone))
         return freed, frozenset()
 
     return patched((Reaper, "_free", free))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage, tombstones
+from ... import garbage
 from ...commit.effects import Flow
 from ...core import admin, backlog, deletion_vectors, timers
 from ...core import spill as settle
@@ -18,7 +18,8 @@ from ...core.draft import Draft, Object
 from ...core.encoding import staged_name
 from ...core.ops import Op, Outcome, Rewrite
 from ...core.state import Span, State, Vector
-from ...staging import Stage
+from ...objects import segment_rewrite
+from ...objects.staging import Stage
 from .control import Control, dispatched, in_runs, in_scene, patched
 
 
@@ -126,17 +127,17 @@ def vectors_begin_again() -> AbstractContextManager[None]:
         yield from ()
         return NONE
 
-    return patched((tombstones, "deleted_from", deleted_from))
+    return patched((segment_rewrite, "deleted_from", deleted_from))
 
 
 def indexes_born_too_early() -> AbstractContextManager[None]:
     """An index that is written anew passes for older than what it tells of."""
-    real = tombstones.settle
+    real = segment_rewrite.settle
 
     def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
         return real(root, replace(state, seq=stage.born), stage)
 
-    return patched((tombstones, "settle", settle))
+    return patched((segment_rewrite, "settle", settle))
 
 
 def vectors_collected() -> AbstractContextManager[None]:

@@ -20,8 +20,8 @@ from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
 from ...core.state import Job, Span, State
 from ...errors import Unknown
-from ...shards import read_state
-from ...staging import Bulk, Stage
+from ...objects.layout import read_state
+from ...objects.staging import Bulk, Stage
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
 

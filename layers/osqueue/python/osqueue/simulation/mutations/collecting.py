@@ -9,14 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup, finished, garbage
+from ... import garbage
 from ...commit.effects import All, Flow, QueueFlow
 from ...core.encoding import Footer, born_of, decode_head
 from ...core.state import Backlog, Span, State, Table, beside
 from ...errors import OsqueueError
 from ...garbage import _Walk
-from ...segments import footer
-from ...shards import read_state
+from ...objects import backups, finished_tables
+from ...objects.layout import read_state
+from ...objects.segments import footer
 from ...stores.base import Found, Get
 from .control import Control, Mutation, in_scene, patched
 
@@ -82,7 +83,7 @@ def results_in_tables() -> AbstractContextManager[None]:
         yield from ()
         return ()
 
-    return patched((finished, "bodies_of", bodies_of))
+    return patched((finished_tables, "bodies_of", bodies_of))
 
 
 def backups_ignored() -> AbstractContextManager[None]:
@@ -123,7 +124,7 @@ def silent_backups_ignored() -> AbstractContextManager[None]:
     """A backup that the store does not tell of leads to nothing."""
 
     def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
-        replies = yield All(tuple(map(Get, (yield from backup.saved(queue, shard)))))
+        replies = yield All(tuple(map(Get, (yield from backups.saved(queue, shard)))))
         return [decode_head(each.body) for each in replies if isinstance(each, Found)]
 
     return patched((garbage, "recent", recent))

@@ -9,16 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import ids, lookup, orphans
+from ... import orphans
 from ...commit.effects import Flow, QueueFlow
 from ...core import dedup, reduce
 from ...core.draft import Draft
 from ...core.ops import Code, New
 from ...core.state import State, Table
 from ...errors import Damaged, NewerFormat, NotFound
+from ...objects import id_index, lookup
+from ...objects.layout import read_state
 from ...orphans import Read
 from ...reaper import Reaper
-from ...shards import read_state
 from ...shelving import Report, Taken
 from ...stores.base import (
     Delete,
@@ -69,7 +70,7 @@ def swept_whatever_it_stands_for() -> AbstractContextManager[None]:
 
 def closed_perhaps() -> AbstractContextManager[None]:
     """An entry counts as closed, whether or not that was written."""
-    real = ids.insist
+    real = id_index.insist
 
     def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
         replies = yield from real(requests)
@@ -78,7 +79,7 @@ def closed_perhaps() -> AbstractContextManager[None]:
             for request, reply in zip(requests, replies, strict=True)
         ]
 
-    return patched((ids, "insist", insist))
+    return patched((id_index, "insist", insist))
 
 
 def swept_where_there_is_no_head() -> AbstractContextManager[None]:
@@ -96,13 +97,13 @@ def swept_where_there_is_no_head() -> AbstractContextManager[None]:
 # ── Freeing ──────────────────────────────────────────────────────────────────
 def damaged_entries_freed_at_any_age() -> AbstractContextManager[None]:
     """An entry that nobody can read is removed with the job that had its id."""
-    real = ids.free
+    real = id_index.free
 
-    def free(queue: str, jobs: Sequence[ids.End]) -> Flow[tuple[int, list[Damaged]]]:
+    def free(queue: str, jobs: Sequence[id_index.End]) -> Flow[tuple[int, list[Damaged]]]:
         late = 1 << 62
-        return (yield from real(queue, [ids.End(each.client_id, each.key, late) for each in jobs]))
+        return (yield from real(queue, [id_index.End(each.client_id, each.key, late) for each in jobs]))
 
-    return patched((ids, "free", free))
+    return patched((id_index, "free", free))
 
 
 def ids_kept_of_jobs_that_died_out() -> AbstractContextManager[None]:
@@ -161,17 +162,17 @@ def freed_of_rows_that_are_back() -> AbstractContextManager[None]:
 
 def freed_whomever_they_stand_for() -> AbstractContextManager[None]:
     """An id is freed with each of its jobs, also if it stands for another one."""
-    real = ids.free
+    real = id_index.free
 
-    def free(queue: str, jobs: Sequence[ids.End]) -> Flow[tuple[int, list[Damaged]]]:
-        found = yield from ids.look_up(queue, [each.client_id for each in jobs])
+    def free(queue: str, jobs: Sequence[id_index.End]) -> Flow[tuple[int, list[Damaged]]]:
+        found = yield from id_index.look_up(queue, [each.client_id for each in jobs])
         ends = [
-            replace(each, key=entry.key) if isinstance(entry, ids.Entry) else each
+            replace(each, key=entry.key) if isinstance(entry, id_index.Entry) else each
             for each, entry in zip(jobs, found, strict=True)
         ]
         return (yield from real(queue, ends))
 
-    return patched((ids, "free", free))
+    return patched((id_index, "free", free))
 
 
 def untold_counts_as_free() -> AbstractContextManager[None]:
@@ -188,7 +189,7 @@ def taken_whatever_was_answered(op: type[Request], reply: type[Reply]) -> Abstra
 def _heard(
     op: type[Request], reply: type[Reply], instead: Callable[[Request], Reply]
 ) -> AbstractContextManager[None]:
-    real = ids._ask
+    real = id_index._ask
 
     def ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
         replies = yield from real(requests)
@@ -197,7 +198,7 @@ def _heard(
             for request, each in zip(requests, replies, strict=True)
         ]
 
-    return patched((ids, "_ask", ask))
+    return patched((id_index, "_ask", ask))
 
 
 # ── Enqueueing ───────────────────────────────────────────────────────────────

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import archive, finished, listing, lookup, snapshot
-from ...archive import Seen
 from ...commit.effects import Flow, QueueFlow
 from ...core import archive_record
 from ...core.archive_record import Record
 from ...core.state import ECHO, ENDED, State, Table
 from ...errors import Damaged, NotFound, OsqueueError, Unavailable
+from ...objects import archive, finished_tables, listing, lookup, snapshot
+from ...objects.archive import Seen
 from .control import Control, in_scene, patched
 
 
@@ -36,12 +36,12 @@ def cancelled_jobs_wait() -> AbstractContextManager[None]:
 
 def oldest_tables_first() -> AbstractContextManager[None]:
     """Of two tables that know a job the older one is believed."""
-    real = finished.find_many
+    real = finished_tables.find_many
 
     def find_many(root: str, tables: Sequence[Table], keys: Iterable[bytes], known: Any = ()) -> Flow[Any]:
         return (yield from real(root, tables[::-1], keys, known))
 
-    return patched((finished, "find_many", find_many))
+    return patched((finished_tables, "find_many", find_many))
 
 
 def gone_is_nowhere() -> AbstractContextManager[None]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import backup, orphans
+from ... import orphans
 from ...commit.effects import QueueFlow
 from ...core.ops import Sweep
 from ...core.state import Span
+from ...objects import backups
 from ...stores.base import Delete, Put
 from .control import Control, in_scene, patched
 
@@ -37,7 +38,7 @@ def lost_heads_had_no_jobs() -> AbstractContextManager[None]:
         yield from ()
         return []
 
-    return patched((backup, "saved", saved))
+    return patched((backups, "saved", saved))
 
 
 def jobs_that_are_over_come_first() -> AbstractContextManager[None]:

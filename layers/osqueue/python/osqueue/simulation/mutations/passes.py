@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup
 from ...commit.effects import QueueFlow, Submit
 from ...core.state import State
 from ...errors import OsqueueError
+from ...objects import backups
 from ...reaper import Reaper
 from ...shelving import _Broken
 from .control import Control, in_scene, patched
@@ -23,7 +23,7 @@ def lost_heads_were_never_there() -> AbstractContextManager[None]:
         yield from ()
         return []
 
-    return patched((backup, "saved", saved))
+    return patched((backups, "saved", saved))
 
 
 def tables_set_aside_in_silence() -> AbstractContextManager[None]:

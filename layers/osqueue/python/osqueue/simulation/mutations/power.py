@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ... import election, ids, shards
+from ... import election
 from ...commit import protocol
 from ...commit.effects import Flow
 from ...commit.writer import HEAD
+from ...objects import id_index, layout
 from ...stores import file, file_locks
 from ...stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from ...stores.file import FileStore
@@ -100,12 +101,12 @@ def answers_before_others_flushes() -> AbstractContextManager[None]:
 
 def states_before_others_flushes() -> AbstractContextManager[None]:
     """A question is answered from such a head."""
-    return patched((shards, "Get", _unflushed))
+    return patched((layout, "Get", _unflushed))
 
 
 def ids_before_others_flushes() -> AbstractContextManager[None]:
     """A job is enqueued for the sake of an id's entry whose writer may be flushing yet."""
-    return patched((ids, "Get", _unflushed))
+    return patched((id_index, "Get", _unflushed))
 
 
 def leaders_before_others_flushes() -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import backup, doctor, restoration, salvage, staging
+from ... import doctor, restoration, salvage
 from ...commit import announcements, protocol
 from ...commit.effects import Flow, QueueFlow
 from ...commit.request_status import Verdict
@@ -22,6 +22,7 @@ from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
 from ...embedded.purging import _ShardPurge
+from ...objects import backups, staging
 from ...stores.base import Put
 from ..ledger import Violation
 from ..purge_scenes import PURGE_SCENES
@@ -248,7 +249,7 @@ def _forgets(step: str) -> AbstractContextManager[None]:
 
 def unnoted() -> AbstractContextManager[None]:
     """A purge leaves no list for those who restore."""
-    return patched((backup, "note_of", lambda queue, *rest: Put(f"{backup.FOLDER}{queue}/nowhere", b"")))
+    return patched((backups, "note_of", lambda queue, *rest: Put(f"{backups.FOLDER}{queue}/nowhere", b"")))
 
 
 def moved_contents() -> AbstractContextManager[None]:

@@ -8,14 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import archive, finished, garbage, shelving, staging
+from ... import garbage, shelving
 from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import tables
 from ...core.encoding import born_of, staged_name
 from ...core.state import Finished, State, Table
 from ...errors import Damaged
+from ...objects import archive, finished_tables, staging
+from ...objects.layout import root_of
 from ...reaper import Reaper
-from ...shards import root_of
 from ...shelving import _Broken
 from ...stores.base import Put
 from .control import Control, in_scene, patched
@@ -118,7 +119,7 @@ def index_deleted_before_the_exchange() -> AbstractContextManager[None]:
 
 def unreadable_tables_are_empty() -> AbstractContextManager[None]:
     """A table that cannot be read has no rows."""
-    real = finished.rows
+    real = finished_tables.rows
 
     def rows(root: str, table: Table) -> Flow[list[Finished]]:
         try:
@@ -126,12 +127,12 @@ def unreadable_tables_are_empty() -> AbstractContextManager[None]:
         except Damaged:
             return []
 
-    return patched((finished, "rows", rows))
+    return patched((finished_tables, "rows", rows))
 
 
 def unreadable_indexes_are_empty() -> AbstractContextManager[None]:
     """There is nothing in an index that cannot be read."""
-    real = finished.children
+    real = finished_tables.children
 
     def children(root: str, index: Table) -> Flow[tuple[Table, ...]]:
         try:
@@ -139,7 +140,7 @@ def unreadable_indexes_are_empty() -> AbstractContextManager[None]:
         except Damaged:
             return ()
 
-    return patched((finished, "children", children))
+    return patched((finished_tables, "children", children))
 
 
 def trouble_of_the_past() -> AbstractContextManager[None]:

@@ -9,15 +9,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage, ids, orphans
+from ... import garbage, orphans
 from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Complete, Enqueue, Merge, Op, Outcome, RaiseGcFloor, Rewrite
 from ...core.state import State
 from ...errors import OsqueueError
+from ...objects import id_index
+from ...objects.layout import read_state, root_of
 from ...reaper import Reaper
-from ...shards import read_state, root_of
 from ...stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, Reply, Request
 from .control import Control, Mutation, dispatched, in_runs, in_scene, patched
 
@@ -105,12 +106,12 @@ def _believed(step: str) -> AbstractContextManager[None]:
 # ── Ids ──────────────────────────────────────────────────────────────────────
 def ids_taken_from_others() -> AbstractContextManager[None]:
     """An id is given a key, whether or not it has one."""
-    return patched((ids, "PutIfAbsent", Put))
+    return patched((id_index, "PutIfAbsent", Put))
 
 
 def ids_replaced_whatever_they_stand_for() -> AbstractContextManager[None]:
     """An id is taken over, even if it was taken over since it was read."""
-    return patched((ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((id_index, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
@@ -120,7 +121,7 @@ def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
 
 def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[None]:
     """An entry counts as removed when the store gave this answer."""
-    real = ids.insist
+    real = id_index.insist
 
     def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
         replies = yield from real(requests)
@@ -129,7 +130,7 @@ def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[N
             for request, each in zip(requests, replies, strict=True)
         ]
 
-    return patched((ids, "insist", insist))
+    return patched((id_index, "insist", insist))
 
 
 def _aged(op: type[Op]) -> Mutation:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import islice
 
-from . import limits
-from .commit.effects import Flow
-from .core.deletion_vectors import encode_vector, thinned
-from .core.encoding import encode_index
-from .core.ops import Op, Rewrite
-from .core.state import FAILING, Span, State, delayed_state
-from .errors import Damaged, NewerFormat, NotFound, OsqueueError
+from .. import limits
+from ..commit.effects import Flow
+from ..core.deletion_vectors import encode_vector, thinned
+from ..core.encoding import encode_index
+from ..core.ops import Op, Rewrite
+from ..core.state import FAILING, Span, State, delayed_state
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans
 from .segments import children, deleted_from, find_many, lost
 from .staging import Stage

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from . import limits
-from .clock import Machine
-from .commit.effects import All, Flow
-from .core.encoding import encode_segment, staged_name
-from .core.ops import Attach, New
-from .core.state import Body, Content, Job, Span, weight
-from .errors import OsqueueError
-from .shards import unavailable
-from .stores.base import Failed, Found, Get, Put, PutIfMatch, Written
+from .. import limits
+from ..clock import Machine
+from ..commit.effects import All, Flow
+from ..core.encoding import encode_segment, staged_name
+from ..core.ops import Attach, New
+from ..core.state import Body, Content, Job, Span, weight
+from ..errors import OsqueueError
+from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
+from .layout import unavailable
 
 WRITES_AT_ONCE = 8
 PUT_TRIES = 3  # a staged object's name is its own, so writing it again is harmless

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from . import limits
-from .commit.effects import All, Flow, Sleep
-from .core.archive_record import Record, decode_part
-from .core.encoding import born_of
-from .core.state import Table
-from .errors import Rejected, shown
-from .model.job import Job, attempt_view, moment
-from .shards import unavailable
-from .stores.base import Failed, Found, Get, List, Listed, Missing
+from .. import limits
+from ..commit.effects import All, Flow, Sleep
+from ..core.archive_record import Record, decode_part
+from ..core.encoding import born_of
+from ..core.state import Table
+from ..errors import Rejected, shown
+from ..model.job import Job, attempt_view, moment
+from ..stores.base import Failed, Found, Get, List, Listed, Missing
+from .layout import unavailable
 
 ROOT = "archive/"
 PARTS_AT_ONCE = 8

@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from . import limits
-from .commit.effects import Flow, together
-from .core import state as stored
-from .core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, Job, Lease, Span, State
-from .errors import NotFound, Rejected, Unavailable, shown
+from .. import limits
+from ..commit.effects import Flow, together
+from ..core import state as stored
+from ..core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, Job, Lease, Span, State
+from ..errors import NotFound, Rejected, Unavailable, shown
+from .layout import read_state, root_of
 from .lookup import LOOKS_MAX
 from .segments import segments_of, whole
-from .shards import read_state, root_of
 
 LIVE = (QUEUED, PROCESSING, SCHEDULED, FAILING, FAILED)
 PIECE_BYTES = limits.SEGMENT_BYTES_MAX  # of segments that are read as one piece

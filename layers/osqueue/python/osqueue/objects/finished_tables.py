@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from .commit.effects import All, Flow, together
-from .core.encoding import BlockInfo, Footer, decode_footer
-from .core.state import ECHO, Finished, Table
-from .core.tables import decode_index, decode_rows
-from .errors import Damaged
+from ..commit.effects import All, Flow, together
+from ..core.encoding import BlockInfo, Footer, decode_footer
+from ..core.state import ECHO, Finished, Table
+from ..core.tables import decode_index, decode_rows
+from ..errors import Damaged
+from ..stores.base import Found, Get, Reply
 from .segments import FOOTER_BYTES_GUESS, read_range, unread
-from .stores.base import Found, Get, Reply
 
 READS_AT_ONCE = 16
 

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from . import finished
-from .commit.effects import Flow, QueueFlow, Sleep, together
-from .core import state as stored
-from .core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
-from .errors import NotFound, Unavailable
-from .model.job import Job, finished_view, job_view, lease_view
+from ..commit.effects import Flow, QueueFlow, Sleep, together
+from ..core import state as stored
+from ..core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
+from ..errors import NotFound, Unavailable
+from ..model.job import Job, finished_view, job_view, lease_view
+from . import finished_tables
+from .layout import read_state, root_of
 from .segments import READ_PAUSE_SECONDS, READ_TRIES, Place, find_many
-from .shards import read_state, root_of
 
 R = TypeVar("R")
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
@@ -59,7 +59,7 @@ def look_many(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[byt
         for places in (yield from together([find_many(root, span, left) for span in spans])):
             for key, place in places.items():
                 found[key] = Sighting(place_of(place.job), place.job, place=place)
-    over = yield from finished.find_many(root, state.tables, [key for key in keys if key not in found])
+    over = yield from finished_tables.find_many(root, state.tables, [key for key in keys if key not in found])
     for key, kept in over.items():
         found[key] = Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
     return found
@@ -102,7 +102,7 @@ def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes
     found = {row.key: row for row in state.finished if row.mark != ECHO and row.key in keys}
     alive = {job.key for _, job in stored.jobs_in_memory(state)}
     left = [key for key in keys if key not in found and key not in state.leases and key not in alive]
-    return {**(yield from finished.find_all(root, state.tables, left)), **found}
+    return {**(yield from finished_tables.find_all(root, state.tables, left)), **found}
 
 
 def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Sighting | None]]:

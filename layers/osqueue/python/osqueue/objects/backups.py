@@ -15,14 +15,14 @@ import hashlib
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from . import limits
-from .commit.effects import All, Flow, QueueFlow
-from .commit.writer import HEAD
-from .core.encoding import decode_head
-from .core.state import State
-from .errors import Damaged, NewerFormat
-from .shards import root_of, unavailable
-from .stores.base import Delete, Found, Get, List, Listed, Missing, Put, PutIfAbsent, Refused, Written
+from .. import limits
+from ..commit.effects import All, Flow, QueueFlow
+from ..commit.writer import HEAD
+from ..core.encoding import decode_head
+from ..core.state import State
+from ..errors import Damaged, NewerFormat
+from ..stores.base import Delete, Found, Get, List, Listed, Missing, Put, PutIfAbsent, Refused, Written
+from .layout import root_of, unavailable
 
 FOLDER = "backup/"
 REPLACED = "damaged-"  # begins the name of a head that a restore replaced

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from .core.archive_record import Record
-from .core.fingerprint import fingerprint, last_error, normalised
-from .core.state import CANCELLED, COMPLETED, FAILED
-from .limits import HOUR_MS
-from .model.job import moment
+from ..core.archive_record import Record
+from ..core.fingerprint import fingerprint, last_error, normalised
+from ..core.state import CANCELLED, COMPLETED, FAILED
+from ..limits import HOUR_MS
+from ..model.job import moment
 
 DIGITS = 3  # of a duration in ms that count
 FAILURES_MAX = 1_000  # different errors told apart; what comes later is counted as "other"

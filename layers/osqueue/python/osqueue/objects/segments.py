@@ -11,10 +11,10 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from . import limits
-from .commit.effects import All, Flow, Sleep, together
-from .core.deletion_vectors import NONE, Deleted, decode_vector
-from .core.encoding import (
+from .. import limits
+from ..commit.effects import All, Flow, Sleep, together
+from ..core.deletion_vectors import NONE, Deleted, decode_vector
+from ..core.encoding import (
     Block,
     BlockInfo,
     Footer,
@@ -23,11 +23,11 @@ from .core.encoding import (
     decode_index,
     unframe,
 )
-from .core.key_directory import blocks_of, page_of
-from .core.state import Backlog, Body, Content, Job, Span
-from .errors import Damaged, NotFound, OsqueueError, Unavailable
-from .shards import unavailable
-from .stores.base import Failed, Found, Get, Missing
+from ..core.key_directory import blocks_of, page_of
+from ..core.state import Backlog, Body, Content, Job, Span
+from ..errors import Damaged, NotFound, OsqueueError, Unavailable
+from ..stores.base import Failed, Found, Get, Missing
+from .layout import unavailable
 
 FOOTER_BYTES_GUESS = 16 * 1024
 FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where a directory tells of keys

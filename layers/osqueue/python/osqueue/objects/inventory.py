@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import finished, segments
-from .commit.effects import Flow
-from .core.audit import spans_of
-from .core.encoding import Footer, decode_footer
-from .core.intents import announced
-from .core.restore import names_in_head
-from .core.state import Finished, Span, State, Table, beside
-from .core.tables import FOLDER as TABLES
-from .core.tables import decode_rows, encode_table
-from .errors import Damaged, NewerFormat, NotFound
-from .shards import unavailable
-from .stores.base import List, Listed
+from ..commit.effects import Flow
+from ..core.audit import spans_of
+from ..core.encoding import Footer, decode_footer
+from ..core.intents import announced
+from ..core.restore import names_in_head
+from ..core.state import Finished, Span, State, Table, beside
+from ..core.tables import FOLDER as TABLES
+from ..core.tables import decode_rows, encode_table
+from ..errors import Damaged, NewerFormat, NotFound
+from ..stores.base import List, Listed
+from . import finished_tables, segments
+from .layout import unavailable
 
 STAGED = ("segments/", "bodies/", f"{TABLES}/")
 UNREADABLE = (Damaged, NewerFormat, NotFound)
@@ -119,12 +119,12 @@ def _table(root: str, table: Table, deep: bool, met: Walk) -> Flow[None]:
     met.names.add(table.name)
     try:
         if table.level:
-            below = yield from finished.children(root, table)
+            below = yield from finished_tables.children(root, table)
         else:
             below = ()
-            met.names.update((yield from finished.bodies_of(root, table)))
+            met.names.update((yield from finished_tables.bodies_of(root, table)))
             if deep:
-                yield from finished.rows(root, table)
+                yield from finished_tables.rows(root, table)
     except UNREADABLE as error:
         met.note(table.name, error)
         return

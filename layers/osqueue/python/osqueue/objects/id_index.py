@@ -16,12 +16,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from .commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
-from .commit.effects import All, Flow, Sleep
-from .core.encoding import frame, unframe
-from .errors import Damaged, NewerFormat, OsqueueError, Unavailable
-from .shards import unavailable
-from .stores.base import (
+from ..commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
+from ..commit.effects import All, Flow, Sleep
+from ..core.encoding import frame, unframe
+from ..errors import Damaged, NewerFormat, OsqueueError, Unavailable
+from ..stores.base import (
     Deleted,
     DeleteIfMatch,
     Failed,
@@ -35,6 +34,7 @@ from .stores.base import (
     Request,
     Written,
 )
+from .layout import unavailable
 
 FOLDER = "ids/"
 REQUESTS_AT_ONCE = 32
