@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from osqueue import limits
-from osqueue.bulk import batch_id_of
+from osqueue.bulk.writer import batch_id_of
 from osqueue.errors import NotSupported, Rejected, shown
 from osqueue.model.fields import queue_name
 from osqueue.objects.snapshot import LIVE

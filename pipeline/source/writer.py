@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from osqueue import limits
-from osqueue.bulk import Attached, BulkWriter, Staged
+from osqueue.bulk.writer import Attached, BulkWriter, Staged
 from osqueue.clock import MACHINE
 from osqueue.errors import NotSupported
 

@@ -18,7 +18,7 @@ from infra.access import ACCESS
 from osqueue.api.functions import FUNCTIONS
 from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
-from osqueue.bulk import BulkWriter
+from osqueue.bulk.writer import BulkWriter
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, intent_body, intent_key
 from osqueue.core.ops import Enqueue, New

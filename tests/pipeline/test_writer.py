@@ -102,7 +102,7 @@ def test_a_frame_without_rows_leaves_the_batch_to_a_later_one(spark: Any, place:
 def test_a_run_without_rows_finishes_what_another_has_decided_meanwhile(
     place: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from osqueue.batches import Batches
+    from osqueue.bulk.receipts import Batches
 
     empty, other = writer(place, batch_id="b"), writer(place, batch_id="b")
     answer = staged(other, [1, 2])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from osqueue import Queue, Unavailable
-from osqueue.bulk import BulkWriter, Staged
+from osqueue.bulk.writer import BulkWriter, Staged
 from osqueue.core.ops import New
 from osqueue.stores.base import (
     Failed,

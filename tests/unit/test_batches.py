@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from osqueue import Queue, Throttled, Unavailable, Unknown
-from osqueue.batches import _FixedWriter, forget, identified, place_of
-from osqueue.bulk import BulkWriter, Staged
+from osqueue.bulk.receipts import _FixedWriter, forget, identified, place_of
+from osqueue.bulk.writer import BulkWriter, Staged
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import TurnedAway, commit
 from osqueue.core.encoding import encode_head

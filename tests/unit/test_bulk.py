@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Throttled, Unavailable
-from osqueue.bulk import BulkWriter, Plan, Staged
+from osqueue.bulk.writer import BulkWriter, Plan, Staged
 from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.ops import Attach, AttachAll, Code, New, RaiseGcFloor

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Unavailable, WaitTimeout
-from osqueue.batches import Batches
+from osqueue.bulk.receipts import Batches
 from osqueue.clock import MACHINE
 from osqueue.commit.writer import Writer
 from osqueue.objects.layout import root_of

@@ -28,7 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import batches, garbage, orphans
+from . import garbage, orphans
+from .bulk import receipts
 from .clock import Machine
 from .commit.effects import QueueEffect, QueueFlow, Submit
 from .core.intents import announced
@@ -128,7 +129,7 @@ class Reaper(Shelving):
         if saved and not shard:
             now = yield from self.clock(shard, state)
             freed = yield from self._try(orphans.sweep(self.queue, now), 0)
-            yield from self._try(batches.forget(self.queue, now), 0)
+            yield from self._try(receipts.forget(self.queue, now), 0)
         return total + Report(saved=int(saved), collected=collected, freed=freed)
 
     # ── Steps ────────────────────────────────────────────────────────────────

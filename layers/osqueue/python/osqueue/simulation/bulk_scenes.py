@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import batches, limits
+from .. import limits
+from ..bulk import receipts
 from ..commit.effects import Effect, Flow
 from ..commit.writer import HEAD
 from ..core.ops import Claim, Configure, Enqueue, Sweep
@@ -25,7 +26,7 @@ from .scenes import QUEUE, ROOT, Actor, Play, batch_changed, batch_written, cloc
 from .tight import limited
 from .upkeep_scenes import age, body_written, collect
 
-KEPT_SECONDS = batches.KEPT_MS / 1000
+KEPT_SECONDS = receipts.KEPT_MS / 1000
 WRITERS = 40  # as many as it takes to forget one that was here before them
 IDLE_SECONDS = 5.0  # between two of them
 DELAY_MS = 60_000  # of a delayed job
@@ -51,7 +52,7 @@ def forget(actor: Actor) -> Flow[int]:
     """What passes of a day forget of batches, one after the other."""
     now, gone = actor.client.writer.machine.now_ms(), 0
     for turn in range(SLICES + 1):
-        gone += yield from actor.client.run(batches.forget(QUEUE, now + turn * limits.HOUR_MS))
+        gone += yield from actor.client.run(receipts.forget(QUEUE, now + turn * limits.HOUR_MS))
     return gone
 
 
@@ -126,7 +127,7 @@ def finished_as_it_is_forgotten(stage: Play) -> Any:
 # ── Staged ───────────────────────────────────────────────────────────────────
 def batch_read(effect: Effect) -> bool:
     """It is about to be looked up what a batch is: all of it has been staged."""
-    return isinstance(effect, Get) and effect.key.startswith(batches.FOLDER)
+    return isinstance(effect, Get) and effect.key.startswith(receipts.FOLDER)
 
 
 def payloads_left_unwritten(stage: Play) -> Any:

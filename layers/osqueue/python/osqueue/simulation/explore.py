@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..bulk import Plan, Staged, Staging
+from ..bulk.writer import Plan, Staged, Staging
 from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import commit
 from ..core.ops import Claim, Enqueue, New, Op

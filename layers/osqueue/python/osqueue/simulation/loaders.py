@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 
-from ..bulk import Bulks, Plan, Staged, Staging
+from ..bulk.writer import Bulks, Plan, Staged, Staging
 from ..commit.effects import Flow, Sleep
 from ..commit.writer import Writer
 from ..core.ops import Configure, New

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from ..batches import FOLDER, KEPT_MS, MAGIC, Batch
-from ..bulk import Attached
+from ..bulk.receipts import FOLDER, KEPT_MS, MAGIC, Batch
+from ..bulk.writer import Attached
 from ..core.encoding import unframe
 from ..core.ops import AttachAll
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .. import limits, orphans
-from ..batches import FOLDER as BATCHES
+from ..bulk.receipts import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import BARGE_MS
 from ..commit.writer import CLOCK

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import batches, bulk, garbage, limits
+from .. import garbage, limits
+from ..bulk import receipts
+from ..bulk import writer as bulk
 from ..commit import announcements, protocol, writer
 from ..core import backlog, draft, encoding, reduce, spill, state, tables, timers
 from ..objects import segment_rewrite, staging
@@ -27,7 +29,7 @@ _MODULES = (
     protocol,
     writer,
     staging,
-    batches,
+    receipts,
     bulk,
     truth,
     garbage,

@@ -10,9 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import batches, bulk, garbage
-from ...batches import Batch, Batches, Known
-from ...bulk import Attached, Bulks, Staged
+from ... import garbage
+from ...bulk import receipts, writer
+from ...bulk.receipts import Batch, Batches, Known
+from ...bulk.writer import Attached, Bulks, Staged
 from ...commit.effects import All, Flow, QueueFlow
 from ...commit.writer import Writer
 from ...core import reduce, spill
@@ -46,11 +47,11 @@ def identity_of_each_run() -> AbstractContextManager[None]:
     """Who sends the requests of a batch speaks with a voice of their own."""
 
     def identify(self: Any, ops: tuple[Op, ...], state: State) -> Request:
-        request = batches.identified(self.machine, state, ops)
+        request = receipts.identified(self.machine, state, ops)
         self.env = request.env
         return request
 
-    return patched((batches._FixedWriter, "identify", identify))
+    return patched((receipts._FixedWriter, "identify", identify))
 
 
 def refusals_unspent() -> AbstractContextManager[None]:
@@ -87,17 +88,17 @@ def staged_collected_at_once() -> AbstractContextManager[None]:
 
 def decided_again() -> AbstractContextManager[None]:
     """What a batch is, the last of its runs decides."""
-    return patched((batches, "PutIfAbsent", Put))
+    return patched((receipts, "PutIfAbsent", Put))
 
 
 def rewritten_whatever_it_says() -> AbstractContextManager[None]:
     """What is left of a batch is written down, even if another run has done so since."""
-    return patched((batches, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((receipts, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def removed_whatever_it_says() -> AbstractContextManager[None]:
     """A batch that was refused, or is to be forgotten, is removed, even if it is another one by now."""
-    return patched((batches, "DeleteIfMatch", lambda key, version: Delete((key,))))
+    return patched((receipts, "DeleteIfMatch", lambda key, version: Delete((key,))))
 
 
 def unknown_counts_as_in() -> AbstractContextManager[None]:
@@ -125,7 +126,7 @@ def removed_though_partly_in() -> AbstractContextManager[None]:
 
 def forgotten_at_any_age() -> AbstractContextManager[None]:
     """A batch is forgotten by the next pass."""
-    return patched((batches, "KEPT_MS", 0))
+    return patched((receipts, "KEPT_MS", 0))
 
 
 def refused_for_ever() -> AbstractContextManager[None]:
@@ -137,7 +138,7 @@ def refused_for_ever() -> AbstractContextManager[None]:
         yield from real(self, known, refused)
 
     return patched(
-        (Batches, "_refuse", refuse), (batches, "identified", lambda machine, state, ops: spent[id(ops)])
+        (Batches, "_refuse", refuse), (receipts, "identified", lambda machine, state, ops: spent[id(ops)])
     )
 
 
@@ -148,12 +149,12 @@ def forgotten_though_it_may_join() -> AbstractContextManager[None]:
         yield from ()
         return False
 
-    return patched((batches, "_may_join", may_join))
+    return patched((receipts, "_may_join", may_join))
 
 
 def applied_counts_as_in() -> AbstractContextManager[None]:
     """A shard has its part if it was asked before, whatever it answered."""
-    return patched((batches, "outcomes_of", lambda state, request: (outcome([Code.QUEUED]),)))
+    return patched((receipts, "outcomes_of", lambda state, request: (outcome([Code.QUEUED]),)))
 
 
 def refusals_unheard() -> AbstractContextManager[None]:
@@ -173,7 +174,7 @@ def bulks_of_others_claimed() -> AbstractContextManager[None]:
     def attached(jobs: int, repeated: bool = False) -> Attached:
         return Attached(jobs)
 
-    return patched((bulk, "Attached", attached))
+    return patched((writer, "Attached", attached))
 
 
 def jobs_of_each_run() -> AbstractContextManager[None]:
@@ -274,7 +275,7 @@ def merged_as_they_came() -> AbstractContextManager[None]:
         def merge(*runs: list[Job], key: Any) -> Iterator[Job]:
             return chain(*runs)
 
-    return patched((bulk, "heapq", Behind))
+    return patched((writer, "heapq", Behind))
 
 
 # ── Staging ──────────────────────────────────────────────────────────────────
@@ -285,7 +286,7 @@ def merged_ones_born_late() -> AbstractContextManager[None]:
     def merged(self: Bulks, shard: int, spans: Sequence[Span]) -> Flow[tuple[Span, ...]]:
         state = yield from read_state(self.queue, shard)
         assert state is not None
-        with patched((bulk, "born_of", lambda name: state.seq)):
+        with patched((writer, "born_of", lambda name: state.seq)):
             return (yield from real(self, shard, spans))
 
     return patched((Bulks, "_merged", merged))

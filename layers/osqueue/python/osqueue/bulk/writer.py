@@ -19,26 +19,26 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from . import limits
-from .batches import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
-from .clock import MACHINE, Machine
-from .commit.driver import BlockingDriver
-from .commit.effects import Flow, QueueFlow, insist, together
-from .commit.protocol import commit
-from .commit.writer import Writer
-from .core.draft import Context, due_order
-from .core.encoding import born_of, decode_blocks, encode_segment
-from .core.ops import LOOK_AGAIN, Attach, AttachAll, Code, New, Request
-from .core.reduce import reduce
-from .core.state import Job, Span, State
-from .errors import Throttled, Unavailable
-from .model.fields import queue_name, text
-from .model.keys import KeySource
-from .objects.layout import read_state, register, root_of, unavailable
-from .objects.segments import unread
-from .objects.staging import Bulk, Stage
-from .stores.base import Found, Get, Missing, Refused, Store, Written, room_below
-from .stores.counting import CountingStore
+from .. import limits
+from ..clock import MACHINE, Machine
+from ..commit.driver import BlockingDriver
+from ..commit.effects import Flow, QueueFlow, insist, together
+from ..commit.protocol import commit
+from ..commit.writer import Writer
+from ..core.draft import Context, due_order
+from ..core.encoding import born_of, decode_blocks, encode_segment
+from ..core.ops import LOOK_AGAIN, Attach, AttachAll, Code, New, Request
+from ..core.reduce import reduce
+from ..core.state import Job, Span, State
+from ..errors import Throttled, Unavailable
+from ..model.fields import queue_name, text
+from ..model.keys import KeySource
+from ..objects.layout import read_state, register, root_of, unavailable
+from ..objects.segments import unread
+from ..objects.staging import Bulk, Stage
+from ..stores.base import Found, Get, Missing, Refused, Store, Written, room_below
+from ..stores.counting import CountingStore
+from .receipts import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
 
 DELAYED_SPANS_LOOSE = 16  # more segments of delayed jobs than this are merged before they are attached
 

@@ -20,22 +20,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from . import limits
-from .clock import Machine
-from .commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
-from .commit.protocol import TurnedAway, commit
-from .commit.request_status import Verdict, outcomes_of, verdict
-from .commit.writer import Writer
-from .core.encoding import born_of, encode, frame, unframe
-from .core.ops import AttachAll, Code, Op, Request
-from .core.reduce import applicable
-from .core.state import Span, State
-from .core.turns import SLICES, turn_of
-from .errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from .model.keys import job_id
-from .objects.layout import read_state, unavailable
-from .objects.lookup import seek
-from .stores.base import (
+from .. import limits
+from ..clock import Machine
+from ..commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
+from ..commit.protocol import TurnedAway, commit
+from ..commit.request_status import Verdict, outcomes_of, verdict
+from ..commit.writer import Writer
+from ..core.encoding import born_of, encode, frame, unframe
+from ..core.ops import AttachAll, Code, Op, Request
+from ..core.reduce import applicable
+from ..core.state import Span, State
+from ..core.turns import SLICES, turn_of
+from ..errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..model.keys import job_id
+from ..objects.layout import read_state, unavailable
+from ..objects.lookup import seek
+from ..stores.base import (
     Deleted,
     DeleteIfMatch,
     Failed,
