@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import LeaseLost, Queue, Unknown
-from osqueue import doctor as checks
 from osqueue.clock import Moment
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
+from osqueue.maintenance import doctor as checks
+from osqueue.maintenance.head_restore import Restorer
+from osqueue.maintenance.store_probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
 from osqueue.objects.layout import root_of
-from osqueue.probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
-from osqueue.restoration import Restorer
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
 

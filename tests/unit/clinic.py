@@ -8,13 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue import Queue
-from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head, encode_head
 from osqueue.errors import Unavailable
+from osqueue.maintenance import doctor as checks
+from osqueue.maintenance.head_restore import Restorer
+from osqueue.maintenance.store_probes import Finding, Probe, worst
 from osqueue.objects.layout import root_of
-from osqueue.probes import Finding, Probe, worst
-from osqueue.restoration import Restorer
 from osqueue.stores.base import (
     Delete,
     Failed,

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Unavailable, garbage, limits
+from osqueue import Queue, Unavailable, limits
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Sweep
+from osqueue.maintenance import garbage_collection
 from osqueue.objects import backups
 from osqueue.stores.base import Delete, Get, List, Put, PutIfMatch
 from osqueue.stores.memory import MemoryStore
@@ -32,12 +33,12 @@ def q(store: MemoryStore, machine: Any) -> Queue[Any]:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "NAMES_MAX", FEW)
+    monkeypatch.setattr(garbage_collection, "NAMES_MAX", FEW)
 
 
 def litter(store: MemoryStore, count: int, born: int = 0) -> list[str]:
     """Objects that nobody refers to, in every folder."""
-    folders = [folder.strip("/") for folder in garbage.FOLDERS]
+    folders = [folder.strip("/") for folder in garbage_collection.FOLDERS]
     found = [staged_name(folders[at % 3], born, at) for at in range(count)]
     for name in found:
         store.put(Put(ROOT + name, b"garbage"))
@@ -46,7 +47,7 @@ def litter(store: MemoryStore, count: int, born: int = 0) -> list[str]:
 
 def staged(store: MemoryStore) -> set[str]:
     """Every staged object there is."""
-    return {key[len(ROOT) :] for folder in garbage.FOLDERS for key in names(store, ROOT + folder)}
+    return {key[len(ROOT) :] for folder in garbage_collection.FOLDERS for key in names(store, ROOT + folder)}
 
 
 def grow_old(q: Queue[Any], machine: Any) -> None:
@@ -96,7 +97,7 @@ def test_a_pass_asks_for_no_more_names_than_it_looks_at(
     looked = 0
     while not call.over:
         request = call.next
-        if isinstance(request, List) and request.prefix[len(ROOT) :] in garbage.FOLDERS:
+        if isinstance(request, List) and request.prefix[len(ROOT) :] in garbage_collection.FOLDERS:
             looked += len(store.list(request).keys)
         call.step()
     assert looked == FEW
@@ -157,7 +158,7 @@ def test_tables_are_read_for_the_bodies_they_name_only_where_there_are_old_bodie
     done(q, 1, result="x" * 2_000, result_ttl=DAY)
     q._run(_swept())
     read = []
-    call = Call(q, garbage.collect("mail", 0, head(store)))
+    call = Call(q, garbage_collection.collect("mail", 0, head(store)))
     while not call.over:
         read.append(call.step())
     assert call.answer == 1 + old
@@ -174,7 +175,7 @@ def test_nothing_is_deleted_when_the_head_is_gone_by_the_time_it_is_read(
     litter(store, 3)
     grow_old(q, machine)
     before = staged(store)
-    call = Call(q, garbage.collect("mail", 0, head(store)))
+    call = Call(q, garbage_collection.collect("mail", 0, head(store)))
     call.until(lambda request: isinstance(request, PutIfMatch)).step()
     store.delete(Delete((HEAD,)))
     assert call.finish() == 0
@@ -190,7 +191,7 @@ def test_what_only_a_backup_of_the_last_day_names_is_spared(
     q._run(backups.save("mail", 0, machine.now_ms()))
     for lease in q.claim(3):
         lease.complete()
-    assert q._run(garbage.collect("mail", 0, head(store))) == 0
+    assert q._run(garbage_collection.collect("mail", 0, head(store))) == 0
     assert body in staged(store)
     for _ in range(2 * 24):  # by then there are younger copies
         machine.advance(HOUR)
@@ -213,7 +214,7 @@ def test_what_is_referred_to_is_looked_up_again_when_a_table_was_merged_meanwhil
     q: Queue[Any], store: MemoryStore, machine: Any
 ) -> None:
     old = with_an_old_table(q, store, machine)
-    call = Call(q, garbage.collect("mail", 0, head(store)))
+    call = Call(q, garbage_collection.collect("mail", 0, head(store)))
     call.until(lambda request: isinstance(request, Get) and request.key == ROOT + old)
     Queue[Any](store, "mail", machine=machine).reap()
     assert old not in staged(store)
@@ -230,7 +231,7 @@ def test_a_lost_table_is_told_and_what_it_may_name_is_spared(
     store.delete(Delete((ROOT + old,)))
     bodies = {name for name in staged(store) if name.startswith("bodies/")}
     with pytest.raises(Unavailable, match=old):
-        q._run(garbage.collect("mail", 0, head(store)))
+        q._run(garbage_collection.collect("mail", 0, head(store)))
     assert staged(store) == bodies
 
 
@@ -240,7 +241,7 @@ def test_of_a_head_that_never_stands_still_only_what_is_certain_is_collected(
     old = with_an_old_table(q, store, machine)
     store.delete(Delete((ROOT + old,)))
     bodies = {name for name in staged(store) if name.startswith("bodies/")}
-    call = Call(q, garbage.collect("mail", 0, head(store)))
+    call = Call(q, garbage_collection.collect("mail", 0, head(store)))
     other = Queue[Any](store, "mail", machine=machine)
     while not call.over:
         if isinstance(call.next, Get) and call.next.key == ROOT + old:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Unavailable, limits, reaper
+from osqueue import Queue, Unavailable, limits
 from osqueue.core.ops import Code, Fail, Failure, Sweep
 from osqueue.core.state import waiting
+from osqueue.maintenance import reaper
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List
 from osqueue.stores.memory import MemoryStore

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from osqueue import doctor as checks
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, intent_body, intent_key
 from osqueue.core.ops import Configure
 from osqueue.core.ops import Request as Announced
 from osqueue.errors import Rejected
-from osqueue.probes import OK, TROUBLE, WARNING, Probe, measure, worst
+from osqueue.maintenance import doctor as checks
+from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, Probe, measure, worst
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,

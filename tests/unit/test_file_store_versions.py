@@ -15,10 +15,10 @@ import pytest
 from osqueue import Queue
 from osqueue.clock import Machine
 from osqueue.commit.driver import BlockingDriver
-from osqueue.doctor import fix_clock
 from osqueue.errors import Rejected, Timeout
 from osqueue.limits import DAY_MS, HOUR_MS
-from osqueue.probes import TROUBLE, Probe
+from osqueue.maintenance.doctor import fix_clock
+from osqueue.maintenance.store_probes import TROUBLE, Probe
 from osqueue.stores.base import (
     Delete,
     Deleted,

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, Queue, limits, orphans
+from osqueue import Damaged, Queue, limits
 from osqueue.core.turns import SLICES, turn_of
 from osqueue.errors import Throttled, Unavailable
+from osqueue.maintenance import orphan_ids
 from osqueue.model.keys import key_of
 from osqueue.objects import id_index
 from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
@@ -56,7 +57,7 @@ def sweeping(q: Queue[Any], machine: Any) -> Call:
     q.claim(kinds=["none"])
     turn = int(PLACE.rpartition("/")[2][:8], 16) * SLICES >> 32
     hours = (machine.time_ms + later * limits.HOUR_MS for later in range(SLICES + 1))
-    return Call(q, orphans.sweep("mail", next(at for at in hours if turn_of(at) == turn)))
+    return Call(q, orphan_ids.sweep("mail", next(at for at in hours if turn_of(at) == turn)))
 
 
 def entry(store: MemoryStore) -> id_index.Entry | None:
@@ -116,10 +117,10 @@ def test_passes_that_come_once_a_day_come_to_every_entry(
 def test_however_many_entries_there_are_each_has_its_day(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "SWEPT_MAX", 1)
+    monkeypatch.setattr(orphan_ids, "SWEPT_MAX", 1)
     begins = set()
     for day in range(1_000):
-        sweep = orphans.sweep("mail", machine.time_ms + day * limits.DAY_MS)
+        sweep = orphan_ids.sweep("mail", machine.time_ms + day * limits.DAY_MS)
         first = next(sweep)
         assert isinstance(first, List)
         again = sweep.send(Listed((first.after + "0",), more=True))
@@ -287,7 +288,7 @@ def test_the_doctor_finds_and_mends_damaged_entries(machine: Any, where: str) ->
     assert clinic.said()["ids"] == "ok"
     damage(clinic.store)
     assert clinic.said()["ids"] == "trouble"
-    fixed = clinic.q._run(orphans.fix("mail", [0]))
+    fixed = clinic.q._run(orphan_ids.fix("mail", [0]))
     assert clinic.said()["ids"] == "ok"
     if where == "nowhere":
         assert (fixed.restored, fixed.freed) == (0, 1)
@@ -302,7 +303,7 @@ def test_an_entry_is_not_mended_from_rows_while_something_cannot_be_read(machine
     clinic.q.reap()
     damage(clinic.store)
     clinic.store.delete(Delete((ROOT + head(clinic.store).tables[0].name,)))
-    assert clinic.q._run(orphans.fix("mail", [0])).left == (PLACE,)
+    assert clinic.q._run(orphan_ids.fix("mail", [0])).left == (PLACE,)
 
 
 @pytest.mark.parametrize("backed_up", [True, False], ids=["lost", "never there"])
@@ -314,7 +315,7 @@ def test_an_entry_is_not_freed_while_a_head_is_lost(machine: Any, backed_up: boo
         assert clinic.q.reap().saved == 1
     clinic.remove(HEAD)
     damage(clinic.store)
-    fixed = clinic.q._run(orphans.fix("mail", [0]))
+    fixed = clinic.q._run(orphan_ids.fix("mail", [0]))
     assert (fixed.freed, fixed.left) == ((0, (PLACE,)) if backed_up else (1, ()))
 
 
@@ -323,7 +324,7 @@ def test_the_doctor_tells_of_entries_that_stand_for_nothing(
 ) -> None:
     left_behind(opened)
     machine.advance(3 * DAY)
-    (finding,) = Call(q, orphans.examine("mail", machine.time_ms, False)).finish()
+    (finding,) = Call(q, orphan_ids.examine("mail", machine.time_ms, False)).finish()
     assert (finding.level, finding.check) == ("warning", "ids")
 
 

@@ -10,10 +10,10 @@ import pytest
 from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, limits
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.state import Body
+from osqueue.maintenance.head_restore import Restoration, Restorer
 from osqueue.objects import backups
 from osqueue.objects.layout import root_of
 from osqueue.objects.staging import wipe_refused
-from osqueue.restoration import Restoration, Restorer
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, Reply, Request
 from osqueue.stores.memory import MemoryStore

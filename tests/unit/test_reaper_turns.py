@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits
+from osqueue.maintenance.reaper import NOTE_SECONDS, place_of_turn
 from osqueue.objects import archive
 from osqueue.objects.backups import folder_of
-from osqueue.reaper import NOTE_SECONDS, place_of_turn
 from osqueue.stores.base import Found, Get, Put
 from osqueue.stores.memory import MemoryStore
 from tests.unit.scene import names

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import Conflict, Damaged, NotFound, Queue, Throttled, limits
-from osqueue import doctor as checks
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
 from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
-from osqueue.probes import OK, WARNING
-from osqueue.restoration import Restorer, hourly
+from osqueue.maintenance import doctor as checks
+from osqueue.maintenance.head_restore import Restorer, hourly
+from osqueue.maintenance.store_probes import OK, WARNING
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Failed,

@@ -13,11 +13,11 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import decode_head
 from osqueue.core.ops import Sweep
-from osqueue.doctor import fix_clock
 from osqueue.errors import Unavailable, Unknown
+from osqueue.maintenance.doctor import fix_clock
+from osqueue.maintenance.head_restore import Restorer, hourly
+from osqueue.maintenance.store_probes import OK
 from osqueue.objects.backups import name_of
-from osqueue.probes import OK
-from osqueue.restoration import Restorer, hourly
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids

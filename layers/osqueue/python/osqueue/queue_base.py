@@ -39,9 +39,9 @@ if TYPE_CHECKING:  # loaded where they are used
     from .embedded.purging import Purged
     from .embedded.steering import Steering
     from .events import Delivery, EventOutlet, Sink
+    from .maintenance.reaper import Report
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
-    from .reaper import Report
     from .remote.flows import Remote
     from .remote.steering import Steering as RemoteSteering
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..embedded.purging import Purged
+from ..maintenance.reaper import Report
 from ..model.explain import Story
 from ..model.job import Job
-from ..reaper import Report
 from . import bodies, steering
 
 Carried = tuple[Any, Any]  # request, answer; None: no body

@@ -16,10 +16,10 @@ from ..embedded.operate import Redriven as Moved
 from ..embedded.purging import Purged
 from ..embedded.steering import Steering
 from ..errors import OsqueueError, Rejected
+from ..maintenance.reaper import Report
 from ..model import fields
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
-from ..reaper import Report
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .asked import Asked

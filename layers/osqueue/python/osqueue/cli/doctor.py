@@ -8,19 +8,20 @@ from typing import Any
 import click
 import msgspec
 
-from .. import doctor as checks
-from .. import limits, orphans
+from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Effect
 from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
+from ..maintenance import doctor as checks
+from ..maintenance import orphan_ids
+from ..maintenance.head_restore import Restoration, Restorer, hourly, live
+from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..model import fields
 from ..model.job import moment
 from ..objects.layout import registered
-from ..probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
 from ..queue import Queue
-from ..restoration import Restoration, Restorer, hourly, live
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
 from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at
@@ -127,7 +128,7 @@ def doctor(
     elif how["fix_clock"]:
         _fix_clock(output, runner, queue, how["shard"])
     elif how["fix_ids"]:
-        fixed = runner.queue(queue)._run(orphans.fix(queue, _shards(runner, queue, None)))
+        fixed = runner.queue(queue)._run(orphan_ids.fix(queue, _shards(runner, queue, None)))
         output.record({"queue": queue, **msgspec.structs.asdict(fixed)})
     else:
         _examine(output, runner, queue, how["deep"])

@@ -10,8 +10,8 @@ from .purging import Purging
 from .telling import Telling
 
 if TYPE_CHECKING:  # loaded where they are used
+    from ..maintenance.reaper import Report
     from ..objects.archive import FinishedJobs
-    from ..reaper import Report
 
 
 class Steering(Purging, Telling):
@@ -19,7 +19,7 @@ class Steering(Purging, Telling):
 
     def reap(self) -> QueueFlow[Report]:
         """One pass of upkeep over all shards."""
-        from ..reaper import Reaper
+        from ..maintenance.reaper import Reaper
 
         count = (yield from self._settings()).shards
         return (yield from Reaper(self.queue, self.machine, self.moment, self.stage).run(count))

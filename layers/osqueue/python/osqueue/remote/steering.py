@@ -17,6 +17,7 @@ from ..embedded.dead import PACE_SECONDS, rate_of
 from ..embedded.operate import settings_of
 from ..embedded.purging import Purged, names_of
 from ..errors import NotFound, OsqueueError, Rejected, shown
+from ..maintenance.reaper import Report
 from ..model import fields
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
@@ -24,7 +25,6 @@ from ..model.explain import Story
 from ..model.job import Job
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
-from ..reaper import Report
 from .calling import Calling, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store

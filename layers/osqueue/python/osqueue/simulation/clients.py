@@ -37,11 +37,11 @@ from ..embedded.context import Writers
 from ..embedded.flows import Embedded
 from ..embedded.steering import Steering
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+from ..maintenance.reaper import Reaper
+from ..maintenance.reaper import Report as Reaped
 from ..model.codecs import JSON, Codec
 from ..objects import segment_rewrite, segments
 from ..objects.staging import Bulk, Stage
-from ..reaper import Reaper
-from ..reaper import Report as Reaped
 from ..waiting import board_of
 from . import answers
 from .invariants import Invariants

@@ -42,9 +42,9 @@ from ..core.state import (
     session_weight,
     weight,
 )
+from ..maintenance.reaper import STEPS_MAX
 from ..objects.archive import hour_of
 from ..objects.listing import count_states
-from ..reaper import STEPS_MAX
 from ..stores.base import PutIfAbsent, PutIfMatch
 from ..stores.base import Request as StoreRequest
 from . import lives, order, releases, shelves

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .. import doctor, restoration
 from ..core.archive_record import decode_part, wants_record
 from ..core.encoding import encode
 from ..core.erase import PURGED
 from ..core.restore import Restored
 from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from ..core.tables import known_until_ms
+from ..maintenance import doctor, head_restore
+from ..maintenance.head_restore import live
 from ..model.keys import key_of
 from ..objects.archive import ROOT as ARCHIVE
-from ..restoration import live
 from . import order
 from .ledger import Commit, Ledger, Repair, Violation
 from .machine import EPOCH_MS
@@ -37,7 +37,7 @@ CLOCK_SLACK_MS = 1_500  # whole seconds of the store's clock, and some drift
 @contextmanager
 def watched_repairs(ledger: Ledger) -> Iterator[None]:
     """Note every head that a repair makes, so that it can be told from what led to it."""
-    homes: tuple[tuple[Any, str], ...] = ((restoration, "restore"), (doctor, "reclock"))
+    homes: tuple[tuple[Any, str], ...] = ((head_restore, "restore"), (doctor, "reclock"))
     real_restore, real_reclock = real = [getattr(home, name) for home, name in homes]
 
     def restored(backup: State, *rest: Any) -> Restored:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import orphans
 from ..commit.effects import Flow
 from ..commit.writer import HEAD
 from ..core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Sweep
+from ..maintenance import orphan_ids
 from ..objects import id_index
 from ..stores.base import Delete
 from .id_scenes import bury_in_segment, damage_segments, entry_of
@@ -19,9 +19,9 @@ from .upkeep_scenes import id_changed
 EXPIRED_SECONDS = 3.0
 
 
-def mend(actor: Actor) -> Flow[orphans.Fixed]:
+def mend(actor: Actor) -> Flow[orphan_ids.Fixed]:
     """Repair the entries of one queue."""
-    return actor.client.run(orphans.fix(QUEUE, (0,)))
+    return actor.client.run(orphan_ids.fix(QUEUE, (0,)))
 
 
 def damage_entry(stage: Play) -> None:

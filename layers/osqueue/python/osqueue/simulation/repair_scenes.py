@@ -24,7 +24,7 @@ from ..core.ops import (
     Sweep,
 )
 from ..core.state import QUEUED, waiting
-from ..garbage import FINISHED
+from ..maintenance.garbage_collection import FINISHED
 from ..objects.archive import HOURS_REMEMBERED
 from ..objects.archive import ROOT as ARCHIVE
 from ..objects.staging import Bulk, Stage, wipe_refused

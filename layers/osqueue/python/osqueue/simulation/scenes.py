@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .. import limits, orphans
+from .. import limits
 from ..bulk.receipts import FOLDER as BATCHES
 from ..commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from ..commit.protocol import BARGE_MS
@@ -18,10 +18,11 @@ from ..core.intents import announced
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
 from ..core.turns import SLICES
 from ..errors import OsqueueError
+from ..maintenance import orphan_ids
+from ..maintenance.reaper import Reaper
 from ..objects.archive import ROOT as ARCHIVE
 from ..objects.id_index import FOLDER as IDS
 from ..objects.layout import root_of
-from ..reaper import Reaper
 from ..stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
 from .clients import Book, Client
 from .invariants import Invariants
@@ -119,7 +120,7 @@ class Actor:
         """The sweeps of a day over the entries of ids, one after the other."""
         now = self.client.writer.machine.now_ms()
         for turn in range(SLICES + 1):
-            yield from self.client.run(orphans.sweep(QUEUE, now + turn * limits.HOUR_MS))
+            yield from self.client.run(orphan_ids.sweep(QUEUE, now + turn * limits.HOUR_MS))
 
     def load(self, batch_id: str, *kinds: str, **more: Any) -> Flow[Any]:
         """A bulk with a job of each kind; what was told, so far."""

@@ -10,7 +10,6 @@ from ..commit.writer import HEAD
 from ..core.audit import spans_of
 from ..core.encoding import encode_head
 from ..core.state import State
-from ..doctor import fix_clock
 from ..errors import (
     Conflict,
     Damaged,
@@ -21,9 +20,10 @@ from ..errors import (
     Unavailable,
     Unknown,
 )
+from ..maintenance.doctor import fix_clock
+from ..maintenance.head_restore import Restorer
 from ..model.keys import job_id
 from ..objects.backups import folder_of, is_hourly, name_of
-from ..restoration import Restorer
 from ..stores.base import Delete, Put
 from . import secrecy
 from .clients import Client

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import garbage, limits
+from .. import limits
 from ..bulk import receipts
 from ..bulk import writer as bulk
 from ..commit import announcements, protocol, writer
 from ..core import backlog, draft, encoding, reduce, spill, state, tables, timers
+from ..maintenance import garbage_collection
 from ..objects import segment_rewrite, staging
 from . import truth
 
@@ -32,7 +33,7 @@ _MODULES = (
     receipts,
     bulk,
     truth,
-    garbage,
+    garbage_collection,
     segment_rewrite,
 )
 

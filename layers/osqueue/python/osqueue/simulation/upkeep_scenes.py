@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import garbage, limits
+from .. import limits
 from ..commit.effects import Effect, Flow
 from ..core.encoding import decode_head
 from ..core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
 from ..errors import OsqueueError, Unavailable
-from ..garbage import BODIES, FINISHED, LOOKS_MAX
+from ..maintenance import garbage_collection
+from ..maintenance.garbage_collection import BODIES, FINISHED, LOOKS_MAX
 from ..objects.id_index import FOLDER as IDS
 from ..objects.staging import Bulk, Stage
 from ..stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
@@ -63,7 +64,7 @@ def collect(actor: Actor) -> Flow[Any]:
     """The last step of a pass, alone."""
     state = yield from actor.client.head()
     assert state is not None
-    return (yield from actor.client.run(garbage.collect(QUEUE, 0, state)))
+    return (yield from actor.client.run(garbage_collection.collect(QUEUE, 0, state)))
 
 
 def age(stage: Play, actor: Actor) -> None:

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import limits, orphans
+from ... import limits
 from ...commit.effects import QueueFlow
 from ...core import dedup, reduce, tables
 from ...core.draft import Draft
 from ...core.ops import Code, Merge, New, Outcome, Sweep, outcome
 from ...core.state import Finished, State
+from ...maintenance import orphan_ids
+from ...maintenance.reaper import Reaper
+from ...maintenance.reaper import Report as Reaped
 from ...objects import archive, id_index
 from ...objects.staging import Stage
-from ...reaper import Reaper
-from ...reaper import Report as Reaped
 from ...stores.base import Delete, Put, Written
 from .control import Control, dispatched, in_scene, patched
 
@@ -82,7 +83,7 @@ def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
 
 def ids_swept_at_once() -> AbstractContextManager[None]:
     """An entry without a job is removed although somebody may be about to enqueue on its word."""
-    return patched((orphans, "LOOK_AGAIN", Sweep()))
+    return patched((orphan_ids, "LOOK_AGAIN", Sweep()))
 
 
 def no_check_of_taken() -> AbstractContextManager[None]:

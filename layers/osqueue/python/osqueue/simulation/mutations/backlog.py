@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage
 from ...commit.effects import Flow
 from ...core import admin, backlog, deletion_vectors, timers
 from ...core import spill as settle
@@ -18,6 +17,7 @@ from ...core.draft import Draft, Object
 from ...core.encoding import staged_name
 from ...core.ops import Op, Outcome, Rewrite
 from ...core.state import Span, State, Vector
+from ...maintenance import garbage_collection
 from ...objects import segment_rewrite
 from ...objects.staging import Stage
 from .control import Control, dispatched, in_runs, in_scene, patched
@@ -142,7 +142,7 @@ def indexes_born_too_early() -> AbstractContextManager[None]:
 
 def vectors_collected() -> AbstractContextManager[None]:
     """The collector does not look for vectors beside segments."""
-    return patched((garbage, "beside", lambda pointer: set()))
+    return patched((garbage_collection, "beside", lambda pointer: set()))
 
 
 def spills_named_by_their_base() -> AbstractContextManager[None]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage
 from ...bulk import receipts, writer
 from ...bulk.receipts import Batch, Batches, Known
 from ...bulk.writer import Attached, Bulks, Staged
@@ -21,6 +20,7 @@ from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
 from ...core.state import Job, Span, State
 from ...errors import Unknown
+from ...maintenance import garbage_collection
 from ...objects.layout import read_state
 from ...objects.staging import Bulk, Stage
 from ...stores.base import Delete, Put
@@ -83,7 +83,7 @@ def half_a_bulk() -> AbstractContextManager[None]:
 
 def staged_collected_at_once() -> AbstractContextManager[None]:
     """What nobody refers to is collected however young it is."""
-    return patched((garbage, "born_of", lambda name: 0))
+    return patched((garbage_collection, "born_of", lambda name: 0))
 
 
 def decided_again() -> AbstractContextManager[None]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage
 from ...commit.effects import All, Flow, QueueFlow
 from ...core.encoding import Footer, born_of, decode_head
 from ...core.state import Backlog, Span, State, Table, beside
 from ...errors import OsqueueError
-from ...garbage import _Walk
+from ...maintenance import garbage_collection
+from ...maintenance.garbage_collection import _Walk
 from ...objects import backups, finished_tables
 from ...objects.layout import read_state
 from ...objects.segments import footer
@@ -25,18 +25,18 @@ from .control import Control, Mutation, in_scene, patched
 # ── What a head leads to ─────────────────────────────────────────────────────
 def in_memory_ignored(part: str) -> AbstractContextManager[None]:
     """Contents of the jobs in one part of the head itself are nobody's."""
-    real = garbage._in_memory
+    real = garbage_collection._in_memory
 
     def in_memory(state: State) -> set[str]:
         return real(replace(state, **{part: ()}))
 
-    return patched((garbage, "_in_memory", in_memory))
+    return patched((garbage_collection, "_in_memory", in_memory))
 
 
 def pointers_ignored(without: Callable[[State], State]) -> AbstractContextManager[None]:
     """What lies below one part of the head is nobody's."""
-    real = garbage._pointers
-    return patched((garbage, "_pointers", lambda state: real(without(state))))
+    real = garbage_collection._pointers
+    return patched((garbage_collection, "_pointers", lambda state: real(without(state))))
 
 
 def _no_lanes(state: State) -> State:
@@ -73,7 +73,7 @@ def payloads_in_segments() -> AbstractContextManager[None]:
     def without_bodies(root: str, span: Span) -> Flow[Footer]:
         return replace((yield from footer(root, span)), bodies=())
 
-    return patched((garbage, "footer", without_bodies))
+    return patched((garbage_collection, "footer", without_bodies))
 
 
 def results_in_tables() -> AbstractContextManager[None]:
@@ -93,7 +93,7 @@ def backups_ignored() -> AbstractContextManager[None]:
         yield from ()
         return []
 
-    return patched((garbage, "recent", recent))
+    return patched((garbage_collection, "recent", recent))
 
 
 def vectors_of_other_heads() -> AbstractContextManager[None]:
@@ -105,7 +105,7 @@ def vectors_of_other_heads() -> AbstractContextManager[None]:
         met.add(pointer.name)
         return found
 
-    return patched((garbage, "beside", beside_first))
+    return patched((garbage_collection, "beside", beside_first))
 
 
 # ── What nobody can tell ─────────────────────────────────────────────────────
@@ -127,7 +127,7 @@ def silent_backups_ignored() -> AbstractContextManager[None]:
         replies = yield All(tuple(map(Get, (yield from backups.saved(queue, shard)))))
         return [decode_head(each.body) for each in replies if isinstance(each, Found)]
 
-    return patched((garbage, "recent", recent))
+    return patched((garbage_collection, "recent", recent))
 
 
 def no_head_leads_nowhere() -> AbstractContextManager[None]:
@@ -137,12 +137,12 @@ def no_head_leads_nowhere() -> AbstractContextManager[None]:
         state = yield from read_state(queue, shard)
         return State(commit=bytes(16), epoch=0) if state is None else state
 
-    return patched((garbage, "read_state", read))
+    return patched((garbage_collection, "read_state", read))
 
 
 def strangers_are_old() -> AbstractContextManager[None]:
     """An object whose name does not tell when it was born is as old as can be."""
-    return patched((garbage, "born_of", lambda name: max(0, born_of(name))))
+    return patched((garbage_collection, "born_of", lambda name: max(0, born_of(name))))
 
 
 def _needed(name: str, remove: Mutation) -> Control:

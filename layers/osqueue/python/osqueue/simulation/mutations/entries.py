@@ -9,18 +9,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import orphans
 from ...commit.effects import Flow, QueueFlow
 from ...core import dedup, reduce
 from ...core.draft import Draft
 from ...core.ops import Code, New
 from ...core.state import State, Table
 from ...errors import Damaged, NewerFormat, NotFound
+from ...maintenance import orphan_ids
+from ...maintenance.compaction import Report, Taken
+from ...maintenance.orphan_ids import Read
+from ...maintenance.reaper import Reaper
 from ...objects import id_index, lookup
 from ...objects.layout import read_state
-from ...orphans import Read
-from ...reaper import Reaper
-from ...shelving import Report, Taken
 from ...stores.base import (
     Delete,
     Failed,
@@ -46,12 +46,12 @@ def unreadable_counts_as_nowhere() -> AbstractContextManager[None]:
         except (NotFound, Damaged, NewerFormat):
             return None
 
-    return patched((orphans, "look", look))
+    return patched((orphan_ids, "look", look))
 
 
 def swept_after_one_look() -> AbstractContextManager[None]:
     """An entry that was closed is removed, whatever has come meanwhile."""
-    real = orphans._nowhere
+    real = orphan_ids._nowhere
     looked: set[str] = set()
 
     def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
@@ -60,12 +60,12 @@ def swept_after_one_look() -> AbstractContextManager[None]:
         looked.update(each.place for each in lost)
         return lost
 
-    return patched((orphans, "_nowhere", nowhere))
+    return patched((orphan_ids, "_nowhere", nowhere))
 
 
 def swept_whatever_it_stands_for() -> AbstractContextManager[None]:
     """A closed entry is removed, even if it was taken over since."""
-    return patched((orphans, "DeleteIfMatch", lambda key, version: Delete((key,))))
+    return patched((orphan_ids, "DeleteIfMatch", lambda key, version: Delete((key,))))
 
 
 def closed_perhaps() -> AbstractContextManager[None]:
@@ -84,14 +84,14 @@ def closed_perhaps() -> AbstractContextManager[None]:
 
 def swept_where_there_is_no_head() -> AbstractContextManager[None]:
     """A job is nowhere if its shard has no head."""
-    real = orphans._nowhere
+    real = orphan_ids._nowhere
 
     def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
         every = [each for each in found if each.entry is not None]
         state = yield from read_state(queue, 0)
         return every if state is None else (yield from real(queue, every))
 
-    return patched((orphans, "_nowhere", nowhere))
+    return patched((orphan_ids, "_nowhere", nowhere))
 
 
 # ── Freeing ──────────────────────────────────────────────────────────────────

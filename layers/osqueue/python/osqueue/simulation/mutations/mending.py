@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import orphans
 from ...commit.effects import QueueFlow
 from ...core.ops import Sweep
 from ...core.state import Span
+from ...maintenance import orphan_ids
 from ...objects import backups
 from ...stores.base import Delete, Put
 from .control import Control, in_scene, patched
@@ -19,16 +19,16 @@ LATEST_MS = 1 << 62
 
 def nobody_looks_again() -> AbstractContextManager[None]:
     """Entries are mended, whoever may be about to enqueue on the word of what they were."""
-    return patched((orphans, "LOOK_AGAIN", Sweep()))
+    return patched((orphan_ids, "LOOK_AGAIN", Sweep()))
 
 
 def unreadable_jobs_have_no_ids() -> AbstractContextManager[None]:
     """An id is free if no job that can be read has it."""
 
-    class Named(orphans._Named):
+    class Named(orphan_ids._Named):
         whole = property(lambda self: True, lambda self, value: None)
 
-    return patched((orphans, "_Named", Named))
+    return patched((orphan_ids, "_Named", Named))
 
 
 def lost_heads_had_no_jobs() -> AbstractContextManager[None]:
@@ -44,46 +44,46 @@ def lost_heads_had_no_jobs() -> AbstractContextManager[None]:
 def jobs_that_are_over_come_first() -> AbstractContextManager[None]:
     """An entry is mended for a job that is over, also if another one lives."""
 
-    class Named(orphans._Named):
+    class Named(orphan_ids._Named):
         def _live(self, client_id: str | None, key: bytes) -> None:
             self._over(client_id, key, 0)
 
-    return patched((orphans, "_Named", Named))
+    return patched((orphan_ids, "_Named", Named))
 
 
 def the_first_that_ended() -> AbstractContextManager[None]:
     """Of several jobs that are over, the first to end counts."""
 
-    class Named(orphans._Named):
+    class Named(orphan_ids._Named):
         def _over(self, client_id: str | None, key: bytes, ended_ms: int) -> None:
             super()._over(client_id, key, LATEST_MS - ended_ms)
 
-    return patched((orphans, "_Named", Named))
+    return patched((orphan_ids, "_Named", Named))
 
 
 def cancelled_jobs_live() -> AbstractContextManager[None]:
     """A job that was cancelled in its segment counts as live."""
-    real = orphans._Named._spans
+    real = orphan_ids._Named._spans
 
     def spans(self: Any, root: str, of: Sequence[Span], gone: Any, *, live: bool) -> QueueFlow[None]:
         yield from real(self, root, of, (), live=live)
 
-    return patched((orphans._Named, "_spans", spans))
+    return patched((orphan_ids._Named, "_spans", spans))
 
 
 def dead_letters_live() -> AbstractContextManager[None]:
     """A dead letter counts as a live job."""
-    return patched((orphans, "FAILED", "no state"))
+    return patched((orphan_ids, "FAILED", "no state"))
 
 
 def written_whatever_is_there() -> AbstractContextManager[None]:
     """An entry is written, even if it was freed and taken since it was read."""
-    return patched((orphans, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((orphan_ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def removed_whatever_is_there() -> AbstractContextManager[None]:
     """An entry is removed, even if it was taken since it was read."""
-    return patched((orphans, "DeleteIfMatch", lambda key, version: Delete((key,))))
+    return patched((orphan_ids, "DeleteIfMatch", lambda key, version: Delete((key,))))
 
 
 _RESULT = "was accepted under a, whose result lives"

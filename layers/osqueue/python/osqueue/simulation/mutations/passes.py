@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from ...commit.effects import QueueFlow, Submit
 from ...core.state import State
 from ...errors import OsqueueError
+from ...maintenance.compaction import _Broken
+from ...maintenance.reaper import Reaper
 from ...objects import backups
-from ...reaper import Reaper
-from ...shelving import _Broken
 from .control import Control, in_scene, patched
 
 

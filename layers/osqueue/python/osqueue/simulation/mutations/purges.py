@@ -15,7 +15,7 @@ from ...core.restore import Evidence, Sieve
 from ...core.state import Finished, Job, State
 from ...embedded import purging
 from ...embedded.purging import _ShardPurge
-from ...restoration import Restorer
+from ...maintenance.head_restore import Restorer
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, patched
 from .repairs import in_repair

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import doctor, restoration, salvage
 from ...commit import announcements, protocol
 from ...commit.effects import Flow, QueueFlow
 from ...commit.request_status import Verdict
@@ -22,6 +21,7 @@ from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
 from ...embedded.purging import _ShardPurge
+from ...maintenance import doctor, head_restore, salvage
 from ...objects import backups, staging
 from ...stores.base import Put
 from ..ledger import Violation
@@ -77,12 +77,12 @@ def archive_unread() -> AbstractContextManager[None]:
     def read(self: Any, since: Any) -> Flow[None]:
         yield from ()
 
-    return patched((restoration.Restorer, "_read_archive", read))
+    return patched((head_restore.Restorer, "_read_archive", read))
 
 
 def results_unlooked_for() -> AbstractContextManager[None]:
     """A restore takes every row of a table as it is, whether or not its result is still there."""
-    return patched((restoration.Restorer, "_intact", lambda self, rows, since: list(rows)))
+    return patched((head_restore.Restorer, "_intact", lambda self, rows, since: list(rows)))
 
 
 def failures_of_any_run() -> AbstractContextManager[None]:
@@ -97,7 +97,7 @@ def failures_of_any_run() -> AbstractContextManager[None]:
 
 def payloads_unlooked_for() -> AbstractContextManager[None]:
     """A restore takes every job as it is, whether or not its payload is still there."""
-    return patched((restoration, "names_in_head", lambda state: set()))
+    return patched((head_restore, "names_in_head", lambda state: set()))
 
 
 def doomed_tables_kept() -> AbstractContextManager[None]:
@@ -106,7 +106,7 @@ def doomed_tables_kept() -> AbstractContextManager[None]:
     def read(self: Any, known: Any, since: Any) -> Flow[None]:
         yield from ()
 
-    return patched((restoration.Restorer, "_read_doomed", read))
+    return patched((head_restore.Restorer, "_read_doomed", read))
 
 
 def cancelled_rows_unread() -> AbstractContextManager[None]:
@@ -130,12 +130,12 @@ def later_vectors_unread() -> AbstractContextManager[None]:
 
 def tables_of_any_age() -> AbstractContextManager[None]:
     """A restore takes up a table that the copy does not name, however old it is."""
-    real = restoration._Since
+    real = head_restore._Since
 
     def since(begin_ms: int, floor: int, *rest: Any) -> Any:
         return real(begin_ms, 0, *rest)
 
-    return patched((restoration, "_Since", since))
+    return patched((head_restore, "_Since", since))
 
 
 def told_to_the_archive_again() -> AbstractContextManager[None]:
@@ -173,7 +173,7 @@ def old_gc_floor() -> AbstractContextManager[None]:
         made = real_restore(old, *rest)
         return replace(made, state=replace(made.state, gc_floor=old.gc_floor))
 
-    return patched((restoration, "restore", restore))
+    return patched((head_restore, "restore", restore))
 
 
 def runs_begin_again() -> AbstractContextManager[None]:
@@ -187,7 +187,7 @@ def runs_begin_again() -> AbstractContextManager[None]:
 
 def numbers_begin_again() -> AbstractContextManager[None]:
     """A new life counts on from what is known of the old one."""
-    return patched((restoration, "seq_after", max))
+    return patched((head_restore, "seq_after", max))
 
 
 def former_restores_unknown() -> AbstractContextManager[None]:
@@ -197,7 +197,7 @@ def former_restores_unknown() -> AbstractContextManager[None]:
         yield from ()
         return []
 
-    return patched((restoration.Restorer, "_marks", marks))
+    return patched((head_restore.Restorer, "_marks", marks))
 
 
 def leases_live_on() -> AbstractContextManager[None]:
@@ -212,7 +212,7 @@ def leases_live_on() -> AbstractContextManager[None]:
 
 def restored_over_anything() -> AbstractContextManager[None]:
     """A restored head is written whatever is there by now."""
-    return patched((restoration, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((head_restore, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 # ── The clock ────────────────────────────────────────────────────────────────

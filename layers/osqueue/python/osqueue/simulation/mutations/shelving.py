@@ -8,16 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage, shelving
 from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import tables
 from ...core.encoding import born_of, staged_name
 from ...core.state import Finished, State, Table
 from ...errors import Damaged
+from ...maintenance import compaction, garbage_collection
+from ...maintenance.compaction import _Broken
+from ...maintenance.reaper import Reaper
 from ...objects import archive, finished_tables, staging
 from ...objects.layout import root_of
-from ...reaper import Reaper
-from ...shelving import _Broken
 from ...stores.base import Put
 from .control import Control, in_scene, patched
 
@@ -66,7 +66,7 @@ def forgotten_before_they_are_archived() -> AbstractContextManager[None]:
     def is_old(table: Table, now: int) -> bool:
         return min(table.half_ms, table.until_ms) <= now
 
-    return patched((shelving, "_is_old", is_old))
+    return patched((compaction, "_is_old", is_old))
 
 
 # ── Exchanging ───────────────────────────────────────────────────────────────
@@ -93,7 +93,7 @@ def deleted_before_the_exchange() -> AbstractContextManager[None]:
             except StopIteration as stop:
                 return stop.value
             if isinstance(effect, Submit):
-                yield from garbage.delete([root + name for name in taken.names])
+                yield from garbage_collection.delete([root + name for name in taken.names])
             reply = yield effect
 
     return patched((Reaper, "_exchange", exchange))
@@ -111,7 +111,7 @@ def index_deleted_before_the_exchange() -> AbstractContextManager[None]:
             except StopIteration as stop:
                 return stop.value
             if isinstance(effect, Submit):
-                yield from garbage.delete([root_of(self.queue, shard) + index.name])
+                yield from garbage_collection.delete([root_of(self.queue, shard) + index.name])
             reply = yield effect
 
     return patched((Reaper, "_unfolded", unfolded))

@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import limits, shelving
+from ... import limits
 from ...core import admin
 from ...core.draft import Draft
 from ...core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
 from ...core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
+from ...maintenance import compaction
 from .control import Control, dispatched, in_runs, in_scene, patched
 
 
@@ -198,7 +199,7 @@ def died_out_in_silence() -> AbstractContextManager[None]:
     ) -> Merge:
         return Merge(taken, put, archived, forgets and any(each.named for each in taken))
 
-    return patched((shelving, "Merge", merge))
+    return patched((compaction, "Merge", merge))
 
 
 def forgotten_in_silence() -> AbstractContextManager[None]:

@@ -9,16 +9,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import garbage, orphans
 from ...commit.effects import Flow, QueueFlow, Submit
 from ...core import reduce
 from ...core.draft import Draft
 from ...core.ops import Attach, AttachAll, Code, Complete, Enqueue, Merge, Op, Outcome, RaiseGcFloor, Rewrite
 from ...core.state import State
 from ...errors import OsqueueError
+from ...maintenance import garbage_collection, orphan_ids
+from ...maintenance.reaper import Reaper
 from ...objects import id_index
 from ...objects.layout import read_state, root_of
-from ...reaper import Reaper
 from ...stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, Reply, Request
 from .control import Control, Mutation, dispatched, in_runs, in_scene, patched
 
@@ -40,13 +40,13 @@ def of_any_age(op: type[Op]) -> AbstractContextManager[None]:
 # ── Collection ───────────────────────────────────────────────────────────────
 def floor_never_committed() -> AbstractContextManager[None]:
     """What nobody refers to is deleted, and may be referred to afterwards."""
-    return patched((garbage, "RaiseGcFloor", lambda floor, after: RaiseGcFloor(0, after)))
+    return patched((garbage_collection, "RaiseGcFloor", lambda floor, after: RaiseGcFloor(0, after)))
 
 
 def head_read_before_the_floor() -> AbstractContextManager[None]:
     """What the head refers to is looked up in the head that the pass came with."""
     known: dict[tuple[str, int], State] = {}
-    real = garbage.collect
+    real = garbage_collection.collect
 
     def collect(queue: str, shard: int, before: State) -> QueueFlow[int]:
         known[queue, shard] = before
@@ -56,23 +56,23 @@ def head_read_before_the_floor() -> AbstractContextManager[None]:
         yield from ()
         return known[queue, shard]
 
-    return patched((garbage, "collect", collect), (garbage, "read_state", read))
+    return patched((garbage_collection, "collect", collect), (garbage_collection, "read_state", read))
 
 
 def floor_of_others() -> AbstractContextManager[None]:
     """Names are listed when all has been looked up, under the floor of that moment."""
-    real = garbage._spare
+    real = garbage_collection._spare
 
     def spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | None]:
         before = set(names)
         trouble: OsqueueError | None = yield from real(queue, shard, names)
         state = yield from read_state(queue, shard)
         assert state is not None
-        late, _ = yield from garbage._listed(root_of(queue, shard), "", state.gc_floor)
+        late, _ = yield from garbage_collection._listed(root_of(queue, shard), "", state.gc_floor)
         names |= late - before
         return trouble
 
-    return patched((garbage, "_spare", spare))
+    return patched((garbage_collection, "_spare", spare))
 
 
 # ── Tables ───────────────────────────────────────────────────────────────────
@@ -116,7 +116,7 @@ def ids_replaced_whatever_they_stand_for() -> AbstractContextManager[None]:
 
 def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
     """An entry without a job is closed, even if it was taken over since it was read."""
-    return patched((orphans, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((orphan_ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[None]:

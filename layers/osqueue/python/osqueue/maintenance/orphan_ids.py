@@ -21,19 +21,18 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from . import limits
-from .commit.effects import Flow, QueueFlow, Submit, together
-from .core.ops import LOOK_AGAIN
-from .core.state import ECHO, FAILED, Span, State, jobs_in_memory
-from .core.turns import SLICES, turn_of
-from .errors import Damaged, NewerFormat, NotFound
-from .model.keys import shard_of
-from .objects import backups, finished_tables, id_index, inventory, segments
-from .objects.id_index import Entry
-from .objects.layout import read_state, root_of, unavailable
-from .objects.lookup import Sighting, look
-from .probes import OK, TROUBLE, WARNING, Finding
-from .stores.base import (
+from .. import limits
+from ..commit.effects import Flow, QueueFlow, Submit, together
+from ..core.ops import LOOK_AGAIN
+from ..core.state import ECHO, FAILED, Span, State, jobs_in_memory
+from ..core.turns import SLICES, turn_of
+from ..errors import Damaged, NewerFormat, NotFound
+from ..model.keys import shard_of
+from ..objects import backups, finished_tables, id_index, inventory, segments
+from ..objects.id_index import Entry
+from ..objects.layout import read_state, root_of, unavailable
+from ..objects.lookup import Sighting, look
+from ..stores.base import (
     Deleted,
     DeleteIfMatch,
     Found,
@@ -45,6 +44,7 @@ from .stores.base import (
     Refused,
     Written,
 )
+from .store_probes import OK, TROUBLE, WARNING, Finding
 
 SWEPT_MAX = 1_000  # entries of a slice that are looked at
 READ_MAX = 1_000  # entries that the doctor reads, without ``deep``

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from . import limits
-from .clock import Machine
-from .commit.effects import All, Flow
-from .errors import Rejected
-from .objects.layout import unavailable
-from .stores.base import (
+from .. import limits
+from ..clock import Machine
+from ..commit.effects import All, Flow
+from ..errors import Rejected
+from ..objects.layout import unavailable
+from ..stores.base import (
     Delete,
     Deleted,
     DeleteIfMatch,

@@ -12,19 +12,20 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import garbage, limits
-from .commit.effects import Flow, QueueFlow, Submit, together
-from .core import tables
-from .core.archive_record import encode_part, record, wants_record
-from .core.encoding import born_of
-from .core.ops import Code, Merge
-from .core.state import Finished, State, Table
-from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
-from .objects import archive, finished_tables, id_index
-from .objects.layout import read_state, root_of, unavailable
-from .objects.segments import lost
-from .objects.staging import Stage
-from .stores.base import Found, Get, Missing, Put, Reply, Written
+from .. import limits
+from ..commit.effects import Flow, QueueFlow, Submit, together
+from ..core import tables
+from ..core.archive_record import encode_part, record, wants_record
+from ..core.encoding import born_of
+from ..core.ops import Code, Merge
+from ..core.state import Finished, State, Table
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
+from ..objects import archive, finished_tables, id_index
+from ..objects.layout import read_state, root_of, unavailable
+from ..objects.segments import lost
+from ..objects.staging import Stage
+from ..stores.base import Found, Get, Missing, Put, Reply, Written
+from . import garbage_collection
 
 STEPS_MAX = 200  # of archiving, merging or forgetting in one pass; the next pass goes on
 PUT_TRIES = 3
@@ -227,7 +228,7 @@ class Shelving:
         answer = yield Submit(shard, (Merge(taken.tables, tuple(put), archived, forgotten > 0),))
         if answer.outcomes[0].code != Code.OK:
             return Report(freed=freed)  # another pass was faster: what was staged is collected one day
-        yield from garbage.delete([root + name for name in taken.names])
+        yield from garbage_collection.delete([root + name for name in taken.names])
         return Report(archived=archived, forgotten=forgotten, freed=freed)
 
     def _stage(self, shard: int, state: State) -> QueueFlow[Stage]:
@@ -315,7 +316,9 @@ class Shelving:
         yield from stage.write(objects)
         answer = yield Submit(shard, (Merge((index,), tuple(put)),))
         if answer.outcomes[0].code == Code.OK:
-            yield from garbage.delete([root + index.name, *(root + child.name for child in deeper)])
+            yield from garbage_collection.delete(
+                [root + index.name, *(root + child.name for child in deeper)]
+            )
         return True
 
     # ── Parts ────────────────────────────────────────────────────────────────

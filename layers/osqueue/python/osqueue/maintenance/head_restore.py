@@ -19,15 +19,15 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import limits, salvage
-from .clock import Machine
-from .commit.effects import Flow, Sleep
-from .commit.writer import HEAD
-from .core.archive_record import Record, wants_record
-from .core.audit import spans_of
-from .core.deletion_vectors import MAGIC as VECTOR_MAGIC
-from .core.encoding import born_of, decode_head, encode_head, encode_segment
-from .core.restore import (
+from .. import limits
+from ..clock import Machine
+from ..commit.effects import Flow, Sleep
+from ..commit.writer import HEAD
+from ..core.archive_record import Record, wants_record
+from ..core.audit import spans_of
+from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
+from ..core.encoding import born_of, decode_head, encode_head, encode_segment
+from ..core.restore import (
     Ending,
     Evidence,
     Life,
@@ -40,16 +40,17 @@ from .core.restore import (
     told,
     without_result,
 )
-from .core.state import FAILED, Attempt, Body, Finished, Span, State, Table, jobs_in_memory
-from .core.tables import FOLDER as TABLES
-from .core.tables import encode_table, known_until_ms
-from .errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
-from .model.keys import drawn_ms, key_of
-from .objects import archive, finished_tables, inventory, segments
-from .objects import backups as backup
-from .objects.layout import register, root_of, unavailable
-from .objects.staging import Stage
-from .stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
+from ..core.state import FAILED, Attempt, Body, Finished, Span, State, Table, jobs_in_memory
+from ..core.tables import FOLDER as TABLES
+from ..core.tables import encode_table, known_until_ms
+from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
+from ..model.keys import drawn_ms, key_of
+from ..objects import archive, finished_tables, inventory, segments
+from ..objects import backups as backup
+from ..objects.layout import register, root_of, unavailable
+from ..objects.staging import Stage
+from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
+from . import salvage
 
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
 SWAP_TRIES = 4

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import limits
-from .commit.effects import Flow, QueueFlow, Submit, together
-from .core.encoding import born_of
-from .core.ops import RaiseGcFloor
-from .core.state import Body, Span, State, Table, beside, jobs_in_memory
-from .core.tables import FOLDER as TABLES
-from .errors import Damaged, NewerFormat, NotFound, OsqueueError
-from .objects import finished_tables, segments
-from .objects.backups import recent
-from .objects.layout import read_state, root_of, unavailable
-from .objects.segments import footer
-from .stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
+from .. import limits
+from ..commit.effects import Flow, QueueFlow, Submit, together
+from ..core.encoding import born_of
+from ..core.ops import RaiseGcFloor
+from ..core.state import Body, Span, State, Table, beside, jobs_in_memory
+from ..core.tables import FOLDER as TABLES
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
+from ..objects import finished_tables, segments
+from ..objects.backups import recent
+from ..objects.layout import read_state, root_of, unavailable
+from ..objects.segments import footer
+from ..stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
 
 NAMES_MAX = 50_000  # that one pass looks at, some 10 MB
 DELETES_PER_REQUEST = 1_000

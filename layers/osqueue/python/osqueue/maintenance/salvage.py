@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .commit.effects import Flow
-from .core.audit import spans_of
-from .core.deletion_vectors import NONE
-from .core.restore import Sieve
-from .core.state import Job, Span, State
-from .errors import Damaged, NotFound
-from .objects import segments
+from ..commit.effects import Flow
+from ..core.audit import spans_of
+from ..core.deletion_vectors import NONE
+from ..core.restore import Sieve
+from ..core.state import Job, Span, State
+from ..errors import Damaged, NotFound
+from ..objects import segments
 
 LOST = (Damaged, NotFound)
 

@@ -28,18 +28,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import garbage, orphans
-from .bulk import receipts
-from .clock import Machine
-from .commit.effects import QueueEffect, QueueFlow, Submit
-from .core.intents import announced
-from .core.ops import Code, Sweep
-from .core.state import State
-from .errors import NotFound, OsqueueError, Unavailable
-from .objects import backups, segments
-from .objects.layout import read_state, root_of, unavailable
-from .shelving import STEPS_MAX, Clock, Report, Shelving, Staging
-from .stores.base import Found, Get, List, Listed, Put
+from ..bulk import receipts
+from ..clock import Machine
+from ..commit.effects import QueueEffect, QueueFlow, Submit
+from ..core.intents import announced
+from ..core.ops import Code, Sweep
+from ..core.state import State
+from ..errors import NotFound, OsqueueError, Unavailable
+from ..objects import backups, segments
+from ..objects.layout import read_state, root_of, unavailable
+from ..stores.base import Found, Get, List, Listed, Put
+from . import garbage_collection, orphan_ids
+from .compaction import STEPS_MAX, Clock, Report, Shelving, Staging
 
 __all__ = ["STEPS_MAX", "Reaper", "Report"]
 
@@ -124,11 +124,11 @@ class Reaper(Shelving):
             done, state = yield from self._try(step(shard, state), (Report(), state))
             total += done
         saved = yield from self._try(self._save(shard, state), False)
-        collected = yield from self._try(garbage.collect(self.queue, shard, state), 0)
+        collected = yield from self._try(garbage_collection.collect(self.queue, shard, state), 0)
         freed = 0
         if saved and not shard:
             now = yield from self.clock(shard, state)
-            freed = yield from self._try(orphans.sweep(self.queue, now), 0)
+            freed = yield from self._try(orphan_ids.sweep(self.queue, now), 0)
             yield from self._try(receipts.forget(self.queue, now), 0)
         return total + Report(saved=int(saved), collected=collected, freed=freed)
 

@@ -13,24 +13,25 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
-from . import limits, orphans
-from .clock import Machine
-from .commit.effects import All, Flow, Sleep
-from .commit.writer import HEAD
-from .core.audit import imbalances, spans_of
-from .core.encoding import born_of, decode_head, encode_head
-from .core.intents import announced, opened, parse_intent_key, read_intent
-from .core.restore import SEQ_MARGIN, reclock
-from .core.state import State, jobs_in_memory
-from .errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
-from .objects import archive, inventory, listing, segments
-from .objects.backups import FOLDER as BACKUPS
-from .objects.backups import name_of
-from .objects.inventory import Walk
-from .objects.layout import REGISTER, root_of, unavailable
-from .probes import OK, TROUBLE, WARNING, Finding
-from .restoration import hourly
-from .stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, Reply, Written
+from .. import limits
+from ..clock import Machine
+from ..commit.effects import All, Flow, Sleep
+from ..commit.writer import HEAD
+from ..core.audit import imbalances, spans_of
+from ..core.encoding import born_of, decode_head, encode_head
+from ..core.intents import announced, opened, parse_intent_key, read_intent
+from ..core.restore import SEQ_MARGIN, reclock
+from ..core.state import State, jobs_in_memory
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
+from ..objects import archive, inventory, listing, segments
+from ..objects.backups import FOLDER as BACKUPS
+from ..objects.backups import name_of
+from ..objects.inventory import Walk
+from ..objects.layout import REGISTER, root_of, unavailable
+from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, Reply, Written
+from . import orphan_ids as orphans
+from .head_restore import hourly
+from .store_probes import OK, TROUBLE, WARNING, Finding
 
 REAPED_MS_MAX = (
     2 * limits.HOUR_MS

@@ -1,0 +1,1 @@
+"""What keeps a queue healthy: the reaper, the doctor, compaction, collection of garbage, and restores."""
