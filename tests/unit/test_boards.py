@@ -9,12 +9,13 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from osqueue import AsyncQueue, Queue, WaitTimeout, waiting
+from osqueue import AsyncQueue, Queue, WaitTimeout
 from osqueue.core.ops import Fail, Failure
 from osqueue.core.state import COMPLETED, ECHO, FAILED, Backlog, Finished, Job, State, Table
 from osqueue.objects.layout import root_of
+from osqueue.operations import waiters
+from osqueue.operations.waiters import Board, board_of
 from osqueue.stores.memory import MemoryStore
-from osqueue.waiting import Board, board_of
 
 ROOT = root_of("mail", 0)
 LATER = 100.0
@@ -35,7 +36,7 @@ def head(
     )
 
 
-def names_to_read(board: Board, waiter: waiting.Waiter) -> str:
+def names_to_read(board: Board, waiter: waiters.Waiter) -> str:
     """The tables that would be read now; they count as read then, and as empty."""
     search = board.begin(waiter, 0.0)
     if search is None:
@@ -166,8 +167,8 @@ def test_who_searches_does_so_alone_and_not_for_ever() -> None:
     with board.joined(b"k", LATER) as first, board.joined(b"l", LATER) as second:
         board.see(head(1, tables="a"), "v1")
         assert board.begin(first, 0.0) is not None
-        assert board.begin(second, waiting.SEARCH_SECONDS_MAX - 0.1) is None
-        assert board.begin(second, waiting.SEARCH_SECONDS_MAX) is not None
+        assert board.begin(second, waiters.SEARCH_SECONDS_MAX - 0.1) is None
+        assert board.begin(second, waiters.SEARCH_SECONDS_MAX) is not None
 
 
 def test_a_job_that_fails_into_a_segment_is_looked_for_once_for_each_run() -> None:
@@ -224,7 +225,7 @@ def test_a_forks_child_waits_at_a_board_of_its_own() -> None:
     q: Queue[Any] = Queue(MemoryStore(), "mail")
     q.enqueue(1)
     board = q._flows.board(0)
-    with board.joined(b"k", LATER), board.waking(b"k", print), board._lock, waiting._BOARDS._lock:
+    with board.joined(b"k", LATER), board.waking(b"k", print), board._lock, waiters._BOARDS._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # it hangs: the lock is that of a thread which is not here

@@ -22,7 +22,7 @@ from tests.unit.test_architecture import MODULES, dotted, names_used
 HANG_S = 60
 # Those that make new locks themselves where they find themselves in another process, or are of no use in one.
 MAKE_THEIR_OWN = {
-    *("osqueue.commit.group", "osqueue.commit.event_queue", "osqueue.election", "osqueue.waiting"),
+    *("osqueue.commit.group", "osqueue.commit.event_queue", "osqueue.election", "osqueue.operations.waiters"),
     *("osqueue.cli", "osqueue.local", "osqueue.testing", "osqueue.worker"),
 }
 

@@ -84,6 +84,6 @@ def test_the_schedule_does_not_pay_for_http() -> None:
 
 
 def test_a_handler_loads_what_its_routes_need_and_no_more() -> None:
-    assert "osqueue.embedded.purging" in loaded(handler="queues", store="memory://")
+    assert "osqueue.operations.purge" in loaded(handler="queues", store="memory://")
     for name in ("enqueue", "claim", "complete", "heartbeat"):
-        assert "osqueue.embedded.purging" not in loaded(handler=name, store="memory://")
+        assert "osqueue.operations.purge" not in loaded(handler=name, store="memory://")

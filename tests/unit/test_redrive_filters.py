@@ -14,8 +14,8 @@ from osqueue.core.ops import Code, Enqueue, Fail, Failure, Outcome, Redrive
 from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Job, State
-from osqueue.embedded.operate import REDRIVE_TRIES, Redriven
 from osqueue.objects.layout import root_of
+from osqueue.operations.settings import REDRIVE_TRIES, Redriven
 from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore

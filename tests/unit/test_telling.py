@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from osqueue import NotFound, Queue
-from osqueue.embedded import telling
 from osqueue.limits import DAY_MS, HOUR_MS
+from osqueue.operations import explain
 from osqueue.stores.memory import MemoryStore
 
 
@@ -42,7 +42,7 @@ def test_a_search_has_an_end_and_says_how_to_go_on(
     q.claim()[0].complete()
     forgotten(q, machine)
     assert q.story(late).source == "archive"
-    monkeypatch.setattr(telling, "PARTS_MAX", 3)
+    monkeypatch.setattr(explain, "PARTS_MAX", 3)
     with pytest.raises(NotFound, match=r"not in the first 3 archive parts .* --job"):
         q.story(late)
 
@@ -82,7 +82,7 @@ def test_whatever_lies_before_a_job_was_drawn_is_looked_at_last(
     machine.advance(2 * HOUR_MS / 1000)
     job_id = done(q)
     forgotten(q, machine)
-    monkeypatch.setattr(telling, "PARTS_MAX", 2)
+    monkeypatch.setattr(explain, "PARTS_MAX", 2)
     assert q.story(job_id).source == "archive"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Cancel, Fail, JobFailed, Queue, Rejected, Retry, Snooze, WorkerJob
-from osqueue.embedded.work import Claimed
+from osqueue.operations.claims import Claimed
 from osqueue.stores.base import Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -31,9 +31,9 @@ from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
     from .async_queue import AsyncQueue
-    from .embedded.purging import Purged
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
+    from .operations.purge import Purged
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _LATER = {
     "AsyncQueue": "async_queue",
     "DeadGroup": "model.dead_letters",
     "DeadLetter": "model.dead_letters",
-    "Purged": "embedded.purging",
+    "Purged": "operations.purge",
     "Story": "model.explain",
 }
 

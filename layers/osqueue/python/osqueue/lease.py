@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from .commit.effects import QueueFlow
-from .embedded.work import Granted, lease_lost
 from .methods import awaiting, blocking
 from .model.job import Done, moment
 from .model.keys import job_id
+from .operations.claims import Granted, lease_lost
 
 T = TypeVar("T")
 R = TypeVar("R")

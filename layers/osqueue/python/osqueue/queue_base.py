@@ -17,9 +17,6 @@ from .commit.effects import QueueFlow, Submit
 from .commit.event_queue import OnEvents
 from .commit.writer import Writer
 from .core.state import Event
-from .embedded.context import Writers
-from .embedded.flows import Embedded
-from .embedded.work import Claimed
 from .errors import NotSupported, Rejected
 from .lease import LeaseBase, Leases
 from .model import fields
@@ -28,20 +25,23 @@ from .model.fields import ITEM_FIELDS, milliseconds, queue_name
 from .model.job import Done, Enqueued, Job
 from .model.keys import key_of
 from .objects.layout import root_of
+from .operations.claims import Claimed
+from .operations.context import Writers
+from .operations.flows import Embedded
+from .operations.waiters import Board, board_of
 from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
 from .transports.base import Transport
-from .waiting import Board, board_of
 from .worker.handlers import Handlers
 
 if TYPE_CHECKING:  # loaded where they are used
-    from .embedded.purging import Purged
-    from .embedded.steering import Steering
     from .events import Delivery, EventOutlet, Sink
     from .maintenance.reaper import Report
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
+    from .operations.admin import Steering
+    from .operations.purge import Purged
     from .remote.flows import Remote
     from .remote.steering import Steering as RemoteSteering
 
@@ -139,7 +139,7 @@ class QueueBase(Generic[T]):
             from .remote.steering import Steering as RemoteSteering
 
             return RemoteSteering(self.name, self.codec, self.machine, self.timeout)
-        from .embedded.steering import Steering
+        from .operations.admin import Steering
 
         return Steering(self.name, self.codec, self.machine, self._writers, self._place.place)
 

@@ -23,7 +23,7 @@ from .reading import body_of, id_of
 from .routes import QUEUES, Route
 
 if TYPE_CHECKING:
-    from ..embedded.steering import Steering
+    from ..operations.admin import Steering
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Warm(Queue[Any]):
     @cached_property
     def steering(self) -> Steering:
         """The flows of operators."""
-        from ..embedded.steering import Steering
+        from ..operations.admin import Steering
 
         flows = Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
         flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..commit.effects import QueueFlow
-from ..embedded.asking import OVER, Located
 from ..errors import NotFound
 from ..model.explain import Story
 from ..model.job import Job
 from ..model.keys import job_id
+from ..operations.results import OVER, Located
 from .answers import Answer, fitting
 from .asked import Asked
 from .bodies import Cancelled, JobChange, Jobs, Result

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..embedded.purging import Purged
 from ..maintenance.reaper import Report
 from ..model.explain import Story
 from ..model.job import Job
+from ..operations.purge import Purged
 from . import bodies, steering
 
 Carried = tuple[Any, Any]  # request, answer; None: no body

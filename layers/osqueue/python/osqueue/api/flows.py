@@ -18,9 +18,6 @@ from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
-from ..embedded.flows import Embedded
-from ..embedded.identified import Anew, Wish
-from ..embedded.work import STALE_TRIES, Granted, done_of
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
 from ..model import fields
 from ..model.job import Done, Enqueued
@@ -29,6 +26,9 @@ from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import Sighting, look, seek, seek_many
 from ..objects.segments import read_bodies
+from ..operations.claims import STALE_TRIES, Granted, done_of
+from ..operations.deduplication import Anew, Wish
+from ..operations.flows import Embedded
 from .bodies import NewJob
 from .faults import JobIdTaken, TooLarge
 from .functions import PAYLOAD_BYTES_MAX

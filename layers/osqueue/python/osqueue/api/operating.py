@@ -11,15 +11,15 @@ import msgspec
 from .. import __version__, limits
 from ..commit.effects import Flow, together
 from ..core.archive_record import Record
-from ..embedded.context import Writers
-from ..embedded.operate import Redriven as Moved
-from ..embedded.purging import Purged
-from ..embedded.steering import Steering
 from ..errors import OsqueueError, Rejected
 from ..maintenance.reaper import Report
 from ..model import fields
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
+from ..operations.admin import Steering
+from ..operations.context import Writers
+from ..operations.purge import Purged
+from ..operations.settings import Redriven as Moved
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .asked import Asked

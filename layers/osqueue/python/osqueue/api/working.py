@@ -11,11 +11,11 @@ from msgspec import UNSET, Raw
 from .. import limits
 from ..commit.effects import QueueFlow
 from ..core.ops import Completion, Failure
-from ..embedded.work import Granted
 from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Done, moment
 from ..model.keys import job_id, key_of
+from ..operations.claims import Granted
 from .asked import Asked
 from .bodies import (
     Beats,

@@ -10,13 +10,13 @@ import click
 from msgspec import Struct
 
 from .. import limits
-from ..embedded.work import lease_lost
 from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
 from ..lease import Lease
 from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import key_of, shard_of
+from ..operations.claims import lease_lost
 from ..queue import Queue
 from .exits import REFUSED
 from .lines import fields_of, json_line, read_lines

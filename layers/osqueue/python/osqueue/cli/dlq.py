@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..embedded.purging import Purged
 from ..events import Sink
 from ..model.dead_letters import DeadLetter
 from ..objects.listing import PAGE_MAX
+from ..operations.purge import Purged
 from ..queue import Queue
 from .options import StoreCommand, known, open_queue, store_arguments
 from .output import Output

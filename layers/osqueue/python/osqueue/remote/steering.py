@@ -13,9 +13,6 @@ from ..api.steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive
 from ..clock import Machine
 from ..commit.effects import Sleep
 from ..core.state import STATES
-from ..embedded.dead import PACE_SECONDS, rate_of
-from ..embedded.operate import settings_of
-from ..embedded.purging import Purged, names_of
 from ..errors import NotFound, OsqueueError, Rejected, shown
 from ..maintenance.reaper import Report
 from ..model import fields
@@ -25,6 +22,9 @@ from ..model.explain import Story
 from ..model.job import Job
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
+from ..operations.dead_letters import PACE_SECONDS, rate_of
+from ..operations.purge import Purged, names_of
+from ..operations.settings import settings_of
 from .calling import Calling, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store

@@ -26,11 +26,11 @@ from ..api.bodies import Leases as Answered
 from ..api.faults import error_of
 from ..commit.effects import Sleep
 from ..core.state import Job, Lease
-from ..embedded.work import Claimed, Granted
 from ..errors import Damaged, OsqueueError
 from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import job_id, key_of
+from ..operations.claims import Claimed, Granted
 from .calling import Calling, RemoteFlow, batches, one_for_each
 from .contents import content, encoded, fields
 

@@ -33,16 +33,16 @@ from ..core.ops import (
     Sweep,
 )
 from ..core.state import Body, Content, Lease, State
-from ..embedded.context import Writers
-from ..embedded.flows import Embedded
-from ..embedded.steering import Steering
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from ..maintenance.reaper import Reaper
 from ..maintenance.reaper import Report as Reaped
 from ..model.codecs import JSON, Codec
 from ..objects import segment_rewrite, segments
 from ..objects.staging import Bulk, Stage
-from ..waiting import board_of
+from ..operations.admin import Steering
+from ..operations.context import Writers
+from ..operations.flows import Embedded
+from ..operations.waiters import board_of
 from . import answers
 from .invariants import Invariants
 from .ledger import Call, Ledger, Violation, WatchedWriter

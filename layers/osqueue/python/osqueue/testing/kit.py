@@ -14,8 +14,8 @@ from .. import limits
 from ..async_queue import AsyncQueue
 from ..commit.effects import QueueFlow
 from ..core import state as stored
-from ..embedded.work import Granted
 from ..errors import Rejected
+from ..operations.claims import Granted
 from ..worker.desk import Desk, became
 from ..worker.endings import Completed, Ending, Failed, describe
 from ..worker.handlers import is_coroutine, perform, perform_async

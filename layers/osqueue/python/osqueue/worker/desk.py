@@ -10,10 +10,10 @@ from typing import Any
 
 from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import Answer
-from ..embedded.work import Claimed, lease_lost
 from ..errors import Rejected
 from ..model.fields import error_details
 from ..model.job import Done
+from ..operations.claims import Claimed, lease_lost
 from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob
 

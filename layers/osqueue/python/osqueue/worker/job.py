@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from ..clock import Machine
 from ..core.state import Lease
-from ..embedded.work import Granted
 from ..model.job import moment
 from ..model.keys import job_id
+from ..operations.claims import Granted
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..embedded.work import Claimed, Granted
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import fields
+from ..operations.claims import Claimed, Granted
 from .desk import Answered, Desk, Ended, Place, became
 from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async

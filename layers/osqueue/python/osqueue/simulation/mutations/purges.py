@@ -13,9 +13,9 @@ from ...core.draft import Draft
 from ...core.ops import Amend, Code, Erase, Merge, Outcome, Swap
 from ...core.restore import Evidence, Sieve
 from ...core.state import Finished, Job, State
-from ...embedded import purging
-from ...embedded.purging import _ShardPurge
 from ...maintenance.head_restore import Restorer
+from ...operations import purge
+from ...operations.purge import _ShardPurge
 from ...stores.base import Delete, Put
 from .control import Control, dispatched, patched
 from .repairs import in_repair
@@ -61,7 +61,7 @@ def rewritten_in_silence() -> AbstractContextManager[None]:
     def merge(taken: Any, put: Any, forgets: bool) -> Merge:
         return Merge(taken, put)
 
-    return patched((purging, "Merge", merge))
+    return patched((purge, "Merge", merge))
 
 
 # ── Others that redrive ──────────────────────────────────────────────────────
@@ -103,7 +103,7 @@ def erased_as_they_live() -> AbstractContextManager[None]:
 # ── Others at the same objects ───────────────────────────────────────────────
 def written_over_others() -> AbstractContextManager[None]:
     """A purge writes an object whatever another one has made of it since."""
-    return patched((purging, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((purge, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def objects_deleted_whole() -> AbstractContextManager[None]:

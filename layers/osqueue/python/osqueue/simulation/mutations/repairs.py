@@ -20,9 +20,9 @@ from ...core.restore import Evidence, Restored, Sieve
 from ...core.restore import reclock as real_reclock
 from ...core.restore import restore as real_restore
 from ...core.state import ECHO, Finished, Job, State, finished_weight
-from ...embedded.purging import _ShardPurge
 from ...maintenance import doctor, head_restore, salvage
 from ...objects import backups, staging
+from ...operations.purge import _ShardPurge
 from ...stores.base import Put
 from ..ledger import Violation
 from ..purge_scenes import PURGE_SCENES

@@ -10,7 +10,7 @@ from ...api import flows
 from ...commit.effects import QueueFlow
 from ...core.ops import Completion
 from ...core.state import State
-from ...embedded.work import Working
+from ...operations.claims import Working
 from ...remote import calling
 from .control import Control, in_runs, patched
 

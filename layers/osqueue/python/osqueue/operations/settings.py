@@ -15,7 +15,7 @@ from ..model.job import Job
 from ..model.keys import shard_of
 from ..objects import listing, segment_rewrite
 from ..objects.layout import read_state, root_of
-from .asking import Asking
+from .results import Asking
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
 REDRIVE_TRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from .core.state import CANCELLED, COMPLETED, ECHO, FAILED, Span, State, Table
-from .errors import Damaged, NewerFormat, NotFound, OsqueueError
-from .objects.lookup import Sighting, look_in_head
+from ..core.state import CANCELLED, COMPLETED, ECHO, FAILED, Span, State, Table
+from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
+from ..objects.lookup import Sighting, look_in_head
 
 T = TypeVar("T")
 Wake = Callable[[], None]

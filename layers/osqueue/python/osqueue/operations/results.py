@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import limits, waiting
+from .. import limits
 from ..commit.effects import Await, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
@@ -33,13 +33,14 @@ from ..objects.layout import root_of
 from ..objects.lookup import Sighting, seek
 from ..objects.segments import find_many, read_bodies
 from ..stores.base import Failed, Found, Get, Unchanged
-from ..waiting import SEARCH_SECONDS_MAX, Board, Waiter, board_of
+from . import waiters
 from .context import Context
+from .waiters import SEARCH_SECONDS_MAX, Board, Waiter, board_of
 
 LOOK_SECONDS_FIRST = 0.05  # between a waiter's looks at the store, doubled up to …
 LOOK_SECONDS_MAX = 1.0
 AMEND_TRIES = 20
-OVER = waiting.OVER
+OVER = waiters.OVER
 
 
 class Located(Struct, frozen=True):

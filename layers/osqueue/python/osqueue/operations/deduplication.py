@@ -23,7 +23,7 @@ from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import Sighting, look
 from ..objects.segments import find_many, lost
-from .asking import OVER, Asking
+from .results import OVER, Asking
 
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 

@@ -18,7 +18,7 @@ from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
 from ..objects.lookup import Sighting
-from .asking import Asking, Located
+from .results import Asking, Located
 
 PARTS_MAX = 1_000  # archive parts that one question may read
 CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead

@@ -17,7 +17,7 @@ from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
 from ..objects.staging import Bulk, wipe_refused
-from .identified import Identifying
+from .deduplication import Identifying
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 DELAYED = "delayed"  # stands for a lane where bulk results are sorted out

@@ -13,7 +13,7 @@ from ..model.dead_letters import DeadGroup, DeadLetter, Filter, Groups, filter_o
 from ..objects.layout import read_state, root_of
 from ..objects.listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..objects.segments import read_backlog
-from .operate import Operating, Redriven
+from .settings import Operating, Redriven
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
 RATE_MAX = 100_000.0  # jobs a second

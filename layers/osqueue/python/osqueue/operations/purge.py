@@ -25,7 +25,18 @@ from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..core import erase
 from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.ops import Code, Erase, Merge, Op, Swap
-from ..core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, Body, Finished, Job, Span, State, Table
+from ..core.state import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PROCESSING,
+    Body,
+    Finished,
+    Job,
+    Span,
+    State,
+    Table,
+)
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_index, encode_table
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
@@ -51,7 +62,7 @@ from ..stores.base import (
     Request,
     Written,
 )
-from .dead import DeadLetters
+from .dead_letters import DeadLetters
 
 TRIES = 20  # of a step that others' commits or writes come in between
 ASKED_TRIES = 4  # of one request that brings no definite answer

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..commit.effects import QueueFlow
-from .purging import Purging
-from .telling import Telling
+from .explain import Telling
+from .purge import Purging
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..maintenance.reaper import Report

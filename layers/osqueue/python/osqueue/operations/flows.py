@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .claims import Working
 from .enqueue import Enqueuing
-from .work import Working
 
 
 class Embedded(Enqueuing, Working):
