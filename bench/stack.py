@@ -24,7 +24,7 @@ import urllib3
 
 from bench.fleet import ROOT
 from bench.row import Options, Row, exactly, ratio
-from osqueue.api.functions import BY_NAME, FUNCTIONS, LOG_LEVEL
+from osqueue.contract.functions import BY_NAME, FUNCTIONS, LOG_LEVEL
 from osqueue.local import Stack
 from osqueue.local.environment import environment_of
 

@@ -1,4 +1,4 @@
-"""The HTTP API: the routes of the table ``osqueue.api.routes``, in front of the functions that answer them."""
+"""The HTTP API: the routes of the table ``osqueue.contract.operations``, in front of the functions that answer them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aws_cdk import aws_apigatewayv2 as gateway
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from osqueue.api.functions import GATEWAY_TIMEOUT_S
-from osqueue.api.routes import ROUTES
+from osqueue.contract.functions import GATEWAY_TIMEOUT_S
+from osqueue.contract.operations import ROUTES
 
 from .config import Config
 from .logs import log_group

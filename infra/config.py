@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from osqueue.api.functions import BY_NAME as FUNCTIONS
+from osqueue.contract.functions import BY_NAME as FUNCTIONS
 
 from .environments import ENVIRONMENTS
 

@@ -1,4 +1,4 @@
-"""The Lambda functions, each from the table ``osqueue.api.functions`` and with a role of its own (``access``)."""
+"""The Lambda functions, each from the table ``osqueue.contract.functions`` and with a role of its own (``access``)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from osqueue.api import functions as table
-from osqueue.api.functions import FUNCTIONS, Function, deployed_name
+from osqueue.contract import functions as table
+from osqueue.contract.functions import FUNCTIONS, Function, deployed_name
 
 from .access import ACCESS, WHY
 from .acknowledged import because

@@ -13,9 +13,9 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from osqueue.api import metrics
-from osqueue.api.functions import METRICS_NAMESPACE
-from osqueue.api.metrics import Metric
+from osqueue.contract import metrics
+from osqueue.contract.functions import METRICS_NAMESPACE
+from osqueue.contract.metrics import Metric
 
 from .config import Config
 from .pipeline import FAILED, SUCCEEDED, PipelineStack, rule_name

@@ -11,7 +11,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from osqueue.api.functions import FUNCTIONS
+from osqueue.contract.functions import FUNCTIONS
 
 from .config import Config
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from awslambdaric.lambda_runtime_marshaller import to_json
 
-from osqueue.api.functions import BY_NAME, deployed_name
 from osqueue.api.reading import pairs_of
-from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request, Response
+from osqueue.contract.functions import BY_NAME, deployed_name
+from osqueue.contract.operations import ROUTES
 from osqueue.limits import REQUEST_TIMEOUT_S
 from osqueue.serving.direct import answer_of, request_of
 

@@ -22,8 +22,8 @@ import pytest
 
 import osqueue
 from osqueue import errors, limits
-from osqueue.api.faults import STATUS
-from osqueue.api.routes import ROUTES
+from osqueue.contract.error_codes import STATUS
+from osqueue.contract.operations import ROUTES
 from osqueue.election import Election
 from osqueue.lease import AsyncLease, Lease
 from osqueue.local import Stack

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from osqueue.api.reading import pairs_of
-from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
+from osqueue.contract.operations import ROUTES
 from osqueue.errors import Rejected
 
 EXAMPLES = 12  # of each operation

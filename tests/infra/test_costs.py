@@ -25,7 +25,7 @@ from infra.costs import (
     used,
 )
 from osqueue import Queue
-from osqueue.api.functions import FUNCTIONS
+from osqueue.contract.functions import FUNCTIONS
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing import Clock
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from osqueue.api.functions import FUNCTIONS
 from osqueue.clock import MACHINE
+from osqueue.contract.functions import FUNCTIONS
 from osqueue.errors import Unavailable
 from osqueue.stores.base import Failed, Put, Reply, Request
 from osqueue.stores.wrapped import WrappedStore

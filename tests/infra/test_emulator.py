@@ -17,8 +17,8 @@ from typing import Any
 import boto3
 import pytest
 
-from osqueue.api import functions as table
-from osqueue.api.functions import FUNCTIONS, deployed_name
+from osqueue.contract import functions as table
+from osqueue.contract.functions import FUNCTIONS, deployed_name
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
 EMPTY_ZIP = b"PK\x05\x06" + bytes(18)

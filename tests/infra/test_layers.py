@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra import layers
-from osqueue.api.functions import FUNCTIONS
+from osqueue.contract.functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTS_MAX_S = 60.0

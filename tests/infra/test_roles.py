@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from infra.access import ACCESS
-from osqueue.api.functions import FUNCTIONS
-from osqueue.api.routes import ROUTES
 from osqueue.api.server import Api, Request
 from osqueue.bulk.writer import BulkWriter
+from osqueue.contract.functions import FUNCTIONS
+from osqueue.contract.operations import ROUTES
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, intent_body, intent_key
 from osqueue.core.ops import Enqueue, New

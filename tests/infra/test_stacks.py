@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Match, Template
 
-from osqueue.api import functions as table
-from osqueue.api import metrics
-from osqueue.api.functions import FUNCTIONS, deployed_name
-from osqueue.api.routes import ROUTES
+from osqueue.contract import functions as table
+from osqueue.contract import metrics
+from osqueue.contract.functions import FUNCTIONS, deployed_name
+from osqueue.contract.operations import ROUTES
 from osqueue.objects.layout import root_of
 from osqueue.serving.function import SCHEDULE
 

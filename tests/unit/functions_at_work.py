@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from osqueue.api.functions import BY_NAME, METRICS_NAMESPACE, NAMESPACE, SERVICE, STORE
+from osqueue.contract.functions import BY_NAME, METRICS_NAMESPACE, NAMESPACE, SERVICE, STORE
 
 ROOT = Path(__file__).resolve().parents[2]
 

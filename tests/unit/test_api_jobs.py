@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from osqueue import Queue
-from osqueue.api.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from osqueue.api.server import Api
+from osqueue.contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
 

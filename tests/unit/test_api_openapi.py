@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.api.bodies import NewJob
-from osqueue.api.contract import BODIES
-from osqueue.api.examples import EXAMPLES
-from osqueue.api.faults import STATUS
 from osqueue.api.openapi import COMMON, FIELDS, OWN, document
-from osqueue.api.routes import BY_NAME, ROUTES
+from osqueue.contract.bodies import BODIES
+from osqueue.contract.error_codes import STATUS
+from osqueue.contract.examples import EXAMPLES
+from osqueue.contract.operations import BY_NAME, ROUTES
+from osqueue.contract.schemas import NewJob
 from tests.unit.caller import Caller
 
 ROOT = Path(__file__).resolve().parents[2]

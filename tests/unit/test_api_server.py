@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from osqueue import errors
-from osqueue.api.contract import BODIES
-from osqueue.api.faults import STATUS, Malformed, TooLarge, error_of, fault_of
-from osqueue.api.functions import BODY_BYTES_MAX
-from osqueue.api.routes import BY_NAME, ROUTES
 from osqueue.api.server import Api, Request
+from osqueue.contract.bodies import BODIES
+from osqueue.contract.error_codes import STATUS, Malformed, TooLarge, error_of, fault_of
+from osqueue.contract.functions import BODY_BYTES_MAX
+from osqueue.contract.operations import BY_NAME, ROUTES
 from osqueue.errors import JobFailed, OsqueueError, Rejected, WaitTimeout
 from osqueue.stores.base import Failed, PutIfMatch, Refused, Reply
 from osqueue.stores.base import Request as StoreRequest

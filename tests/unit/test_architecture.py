@@ -27,7 +27,7 @@ MAY_KNOW = {
     "osqueue.stores": FOUNDATION | {"osqueue.clock", "osqueue.stores"},
     "osqueue.transports": FOUNDATION
     | {"osqueue.clock", "osqueue.stores.address", "osqueue.stores.faulty", "osqueue.transports"}
-    | {"osqueue.api.routes", "osqueue.api.functions", "osqueue.api.faults"},
+    | {"osqueue.contract.operations", "osqueue.contract.functions", "osqueue.contract.error_codes"},
     "osqueue.commit": FOUNDATION | {"osqueue.clock", "osqueue.core", "osqueue.stores.base", "osqueue.commit"},
 }
 
@@ -266,7 +266,7 @@ def test_these_rules_see_through_aliases(module: str, caught: set[str]) -> None:
         ("osqueue.commit.protocol", "osqueue.stores.base", True),
         ("osqueue.commit.protocol", "osqueue.stores.memory", False),
         ("osqueue.commit.protocol", "osqueue.queue", False),
-        ("osqueue.transports.http", "osqueue.api.routes", True),
+        ("osqueue.transports.http", "osqueue.contract.operations", True),
         ("osqueue.transports.http", "osqueue.api.server", False),
         ("osqueue.queue", "osqueue.stores.memory", True),
         ("osqueue.queue", "osqueue.cli", False),

@@ -11,8 +11,9 @@ import pytest
 from awslambdaric.lambda_runtime_marshaller import to_json
 
 from osqueue import Queue
-from osqueue.api import metrics
-from osqueue.api.functions import (
+from osqueue.clock import MACHINE
+from osqueue.contract import metrics
+from osqueue.contract.functions import (
     BODY_BYTES_MAX,
     EVENT_BUS,
     FUNCTIONS,
@@ -20,8 +21,7 @@ from osqueue.api.functions import (
     PAYLOAD_BYTES_MAX,
     STORE,
 )
-from osqueue.api.routes import ROUTES
-from osqueue.clock import MACHINE
+from osqueue.contract.operations import ROUTES
 from osqueue.errors import Rejected
 from osqueue.objects.layout import root_of
 from osqueue.serving.http import seconds_left

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from osqueue.api.functions import FUNCTIONS
+from osqueue.contract.functions import FUNCTIONS
 from tests.unit.functions_at_work import environment
 
 ROOT = Path(__file__).resolve().parents[2]

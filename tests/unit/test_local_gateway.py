@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from osqueue.api.routes import BY_NAME
+from osqueue.contract.operations import BY_NAME
 from osqueue.local.gateway import Answer, Request, answer_of, event_of
 
 HOST = "127.0.0.1:8787"

@@ -25,7 +25,7 @@ from osqueue import (
     WaitTimeout,
     limits,
 )
-from osqueue.api.faults import TooLarge, fault_of
+from osqueue.contract.error_codes import TooLarge, fault_of
 from osqueue.transports.base import Answer, Lost, Reply
 from tests.unit.scripted import (
     BROKEN,

@@ -17,9 +17,9 @@ from osqueue import (
     Rejected,
     Throttled,
 )
-from osqueue.api.faults import TooLarge
-from osqueue.api.functions import PAYLOAD_BYTES_MAX
 from osqueue.clock import MACHINE
+from osqueue.contract.error_codes import TooLarge
+from osqueue.contract.functions import PAYLOAD_BYTES_MAX
 from osqueue.local.gateway import Request, event_of
 from osqueue.local.invocation import EVENT_BYTES_MAX
 from osqueue.remote.calling import REQUEST_BYTES_MAX

@@ -16,8 +16,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from osqueue import NotInstalled, Queue, Rejected, Throttled, Timeout, Unavailable
-from osqueue.api.faults import TooLarge
 from osqueue.clock import Machine
+from osqueue.contract.error_codes import TooLarge
 from osqueue.transports.address import open_transport
 from osqueue.transports.aws_lambda import LambdaTransport
 from osqueue.transports.base import Answer, Call, Lost, Reply, call

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from osqueue.api.functions import FUNCTIONS, Function
+from osqueue.contract.functions import FUNCTIONS, Function
 from osqueue.local import Stack
 
 PATIENCE_S = 30.0

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from .functions import BODY_BYTES_MAX
+from ..contract.functions import BODY_BYTES_MAX
 
 # A gateway's answer grows by a third, as base64; that of a direct invocation by half, when the runtime writes it anew
 # with a space behind every comma.

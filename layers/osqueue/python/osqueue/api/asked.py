@@ -12,15 +12,15 @@ from ..clock import Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Await, QueueFlow, Sleep, Submit
 from ..commit.writer import OnHead, Writer
+from ..contract.content import Passing
+from ..contract.functions import WAIT_S_MAX
+from ..contract.operations import QUEUES, Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
 from ..queue import Queue
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX
 from .flows import Flows, GiveBack
-from .functions import WAIT_S_MAX
-from .passing import Passing
 from .reading import body_of, id_of
-from .routes import QUEUES, Route
 
 if TYPE_CHECKING:
     from ..operations.admin import Steering

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..commit.effects import QueueFlow
+from ..contract.content import Content, result_fields
+from ..contract.schemas import Cancelled, JobChange, Jobs, Result
 from ..errors import NotFound
 from ..model.explain import Story
 from ..model.job import Job
@@ -10,8 +12,6 @@ from ..model.keys import job_id
 from ..operations.results import OVER, Located
 from .answers import Answer, fitting
 from .asked import Asked
-from .bodies import Cancelled, JobChange, Jobs, Result
-from .passing import Content, result_fields
 
 PAGE_DEFAULT = 100
 

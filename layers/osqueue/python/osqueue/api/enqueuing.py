@@ -9,16 +9,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from .. import limits
+from ..contract.content import CODEC, CODEC_CHARS_MAX, result_fields
+from ..contract.error_codes import TooLarge, fault_of
+from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Enqueued
 from ..model.keys import key_of
 from .asked import Asked
-from .bodies import Accepted, AcceptedJobs, NewJob, NewJobs
-from .faults import TooLarge, fault_of
 from .flows import Kept, Wished
-from .passing import CODEC, CODEC_CHARS_MAX, result_fields
 from .reading import body_of, item_of
 
 FAULT_BYTES = 500  # room for why a result could not be read after all

@@ -16,6 +16,11 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
+from ..contract.content import Content, content_of, weight
+from ..contract.error_codes import JobIdTaken, TooLarge
+from ..contract.functions import PAYLOAD_BYTES_MAX
+from ..contract.operations import QUEUES
+from ..contract.schemas import NewJob
 from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
 from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
@@ -29,11 +34,6 @@ from ..objects.segments import read_bodies
 from ..operations.claims import STALE_TRIES, Granted, done_of
 from ..operations.deduplication import Anew, Wish
 from ..operations.flows import Embedded
-from .bodies import NewJob
-from .faults import JobIdTaken, TooLarge
-from .functions import PAYLOAD_BYTES_MAX
-from .passing import Content, content_of, weight
-from .routes import QUEUES
 
 LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them

@@ -14,15 +14,15 @@ from typing import Any, get_args
 import msgspec
 
 from .. import __version__, limits
+from ..contract.bodies import BODIES
+from ..contract.content import CODEC_CHARS_MAX
+from ..contract.examples import EXAMPLES, FAILURE
+from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
+from ..contract.operations import ROUTES, Query, Route
+from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.fields import QUEUE_NAME
-from .bodies import Failure
-from .contract import BODIES
-from .examples import EXAMPLES, FAILURE
-from .functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from .operating import HISTORY_MAX, QUEUES_MAX
-from .passing import CODEC_CHARS_MAX
-from .routes import ROUTES, Query, Route
 
 Schema = dict[str, Any]
 
@@ -309,7 +309,7 @@ def _schema(type: Any) -> Schema:
 
 # ── Schemas ──────────────────────────────────────────────────────────────────
 def _schemas() -> dict[str, Schema]:
-    from . import bodies
+    from ..contract import schemas as bodies
 
     types: list[Any] = [Failure, bodies.Ending, bodies.Held]
     for pair in BODIES.values():

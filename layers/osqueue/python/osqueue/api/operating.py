@@ -10,6 +10,19 @@ import msgspec
 
 from .. import __version__, limits
 from ..commit.effects import Flow, together
+from ..contract.admin_schemas import (
+    DeadGroups,
+    DeadLetters,
+    Page,
+    Purge,
+    Queues,
+    Redrive,
+    Redriven,
+    Settings,
+)
+from ..contract.content import Passing
+from ..contract.error_codes import fault_of
+from ..contract.schemas import Failure, Health
 from ..core.archive_record import Record
 from ..errors import OsqueueError, Rejected
 from ..maintenance.reaper import Report
@@ -24,10 +37,6 @@ from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .asked import Asked
 from .asking import PAGE_DEFAULT
-from .bodies import Failure, Health
-from .faults import fault_of
-from .passing import Passing
-from .steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
 
 REDRIVE_MAX = 10_000  # letters in one request
 REDRIVE_CHUNK = 1_000

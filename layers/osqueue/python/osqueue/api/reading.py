@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from ..contract.error_codes import Malformed
+from ..contract.operations import Query, Route
+from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
 from ..model.fields import FUTURE_FIELDS, job_name
-from .bodies import NewJob
-from .faults import Malformed
-from .routes import Query, Route
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]

@@ -18,17 +18,17 @@ from msgspec import Struct
 
 from .. import forks, limits
 from ..clock import MACHINE, Machine
+from ..contract.error_codes import STATUS, TooLarge, fault_of
+from ..contract.functions import BODY_BYTES_MAX
+from ..contract.operations import ROUTES, Route, pattern
+from ..contract.schemas import Failure, Fault
 from ..errors import OsqueueError
 from ..stores.address import open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, Answer
 from .asked import Asked, Hearing, Warm
-from .bodies import Failure, Fault
-from .faults import STATUS, TooLarge, fault_of
-from .functions import BODY_BYTES_MAX
 from .reading import Pairs, query_of, segment
-from .routes import ROUTES, Route, pattern
 
 if TYPE_CHECKING:
     from ..events import Sink

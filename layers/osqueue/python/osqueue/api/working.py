@@ -10,14 +10,10 @@ from msgspec import UNSET, Raw
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..core.ops import Completion, Failure
-from ..errors import OsqueueError, Rejected
-from ..model import fields
-from ..model.job import Done, moment
-from ..model.keys import job_id, key_of
-from ..operations.claims import Granted
-from .asked import Asked
-from .bodies import (
+from ..contract.content import Content, content_of, fields_of
+from ..contract.error_codes import fault_of
+from ..contract.functions import PAYLOAD_BYTES_MAX
+from ..contract.schemas import (
     Beats,
     Ending,
     Endings,
@@ -30,11 +26,15 @@ from .bodies import (
     ToldBeats,
     ToldEndings,
 )
+from ..core.ops import Completion, Failure
+from ..errors import OsqueueError, Rejected
+from ..model import fields
+from ..model.job import Done, moment
+from ..model.keys import job_id, key_of
+from ..operations.claims import Granted
+from .asked import Asked
 from .enqueuing import check_items
-from .faults import fault_of
 from .flows import Aborted, Flows, Released
-from .functions import PAYLOAD_BYTES_MAX
-from .passing import Content, content_of, fields_of
 from .reading import item_of
 
 T = TypeVar("T")

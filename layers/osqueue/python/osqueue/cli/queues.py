@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from ..api.bodies import Fault
-from ..api.faults import error_of
+from ..contract.error_codes import error_of
+from ..contract.schemas import Fault
 from ..core.state import STATES
 from ..errors import OsqueueError
 from ..queue import Queue

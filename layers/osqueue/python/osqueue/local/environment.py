@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..api import functions
-from ..api.functions import Function, deployed_name
+from ..contract import functions
+from ..contract.functions import Function, deployed_name
 from ..errors import NotInstalled, Rejected
 from ..stores.address import is_remote, open_store
 from .gateway import ACCOUNT

@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
-from ..api.functions import GATEWAY_TIMEOUT_S
-from ..api.routes import ROUTES, Route, pattern
 from ..clock import MACHINE
+from ..contract.functions import GATEWAY_TIMEOUT_S
+from ..contract.operations import ROUTES, Route, pattern
 from .invocation import EVENT_BYTES_MAX, Invocation, new_id
 from .pool import NoInstance, Pool
 

@@ -18,8 +18,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from ..api.functions import Function
 from ..clock import MACHINE
+from ..contract.functions import Function
 from .invocation import Invocation, Outcome, exit_failure, failure
 from .log import Log
 from .runtime import RuntimeConnection

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from ..api.functions import deployed_name
+from ..contract.functions import deployed_name
 from .gateway import Answer, Request
 from .invocation import EVENT_BYTES_MAX, Invocation
 from .pool import NoInstance, Pool

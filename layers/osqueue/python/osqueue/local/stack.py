@@ -16,8 +16,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ..api.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
 from ..clock import MACHINE
+from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
 from ..errors import Rejected, Unavailable, shown
 from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
 from .front import Front

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.bodies import JobChange, Result
 from ..commit.effects import Sleep
+from ..contract.schemas import JobChange, Result
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
 from ..model import fields
 from ..model.job import Job

@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .. import limits
-from ..api.bodies import Failure
-from ..api.faults import TooLarge, error_of
 from ..clock import Machine
 from ..commit.effects import Sleep
+from ..contract.error_codes import TooLarge, error_of
+from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
 from ..transports.base import UNREADABLE, Answer, Call, Reply, call

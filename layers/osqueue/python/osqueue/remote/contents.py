@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ..api.faults import TooLarge
-from ..api.functions import PAYLOAD_BYTES_MAX
+from ..contract.error_codes import TooLarge
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..errors import Rejected
 from ..model.codecs import JSON, Codec
 

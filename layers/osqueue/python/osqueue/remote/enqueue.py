@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from .. import limits
-from ..api.bodies import Accepted, AcceptedJobs, NewJob, NewJobs
-from ..api.faults import error_of
+from ..contract.error_codes import error_of
+from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued

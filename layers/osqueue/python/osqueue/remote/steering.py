@@ -7,11 +7,20 @@ from datetime import datetime
 from typing import Any
 
 from .. import limits
-from ..api.bodies import Cancelled, Jobs
-from ..api.functions import BY_NAME, GATEWAY_TIMEOUT_S
-from ..api.steering import DeadGroups, DeadLetters, Page, Purge, Queues, Redrive, Redriven, Settings
 from ..clock import Machine
 from ..commit.effects import Sleep
+from ..contract.admin_schemas import (
+    DeadGroups,
+    DeadLetters,
+    Page,
+    Purge,
+    Queues,
+    Redrive,
+    Redriven,
+    Settings,
+)
+from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
+from ..contract.schemas import Cancelled, Jobs
 from ..core.state import STATES
 from ..errors import NotFound, OsqueueError, Rejected, shown
 from ..maintenance.reaper import Report

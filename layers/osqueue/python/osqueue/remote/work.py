@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from ..api.bodies import (
+from ..commit.effects import Sleep
+from ..contract.error_codes import error_of
+from ..contract.schemas import (
     Beats,
     Ending,
     Endings,
@@ -22,9 +24,7 @@ from ..api.bodies import (
     ToldBeats,
     ToldEndings,
 )
-from ..api.bodies import Leases as Answered
-from ..api.faults import error_of
-from ..commit.effects import Sleep
+from ..contract.schemas import Leases as Answered
 from ..core.state import Job, Lease
 from ..errors import Damaged, OsqueueError
 from ..model import fields as validation

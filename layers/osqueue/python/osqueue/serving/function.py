@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..api import functions, metrics, routes
-from ..api.bodies import Fault
-from ..api.functions import DEADLINE_MARGIN_S
 from ..api.server import Api, Request, Response, failure
 from ..clock import MACHINE, Machine
+from ..contract import functions, metrics, operations
+from ..contract.functions import DEADLINE_MARGIN_S
+from ..contract.schemas import Fault
 from ..errors import Rejected
 from ..stores.address import open_store
 from . import direct
@@ -44,7 +44,7 @@ class Function:
         self.name = name
         self.machine = machine
         self.meter = Meter(open_store(address, machine).inner, machine)
-        mine = [route for route in routes.ROUTES if route.function == name]
+        mine = [route for route in operations.ROUTES if route.function == name]
         self.api = Api(self.meter, routes=mine, machine=machine, sinks=_sinks(), hearing=self.meter.hearing)
         self._log = Log(machine)
         self._patience: Patience[Response] = Patience()

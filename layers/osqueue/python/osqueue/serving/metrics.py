@@ -9,10 +9,10 @@ from __future__ import annotations
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from .. import forks
-from ..api import metrics
-from ..api.metrics import Metric
 from ..clock import Machine
 from ..commit.writer import HEAD, OnHead
+from ..contract import metrics
+from ..contract.metrics import Metric
 from ..core.state import State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Reply, Request, Store, Written
 from ..stores.counting import CountingStore

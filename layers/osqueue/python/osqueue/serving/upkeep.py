@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..api import metrics
 from ..api.asked import Asked, Warm
-from ..api.routes import BY_NAME
 from ..api.server import Api
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
+from ..contract import metrics
+from ..contract.operations import BY_NAME
 from ..errors import OsqueueError
 from ..objects.layout import registered
 from .metrics import Meter

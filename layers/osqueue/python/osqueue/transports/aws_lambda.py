@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..api.faults import TooLarge
-from ..api.functions import BY_NAME, deployed_name
 from ..clock import MACHINE, Machine
+from ..contract.error_codes import TooLarge
+from ..contract.functions import BY_NAME, deployed_name
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,

@@ -23,7 +23,7 @@ from ..errors import OsqueueError, Unavailable
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from ..api.routes import Route
+    from ..contract.operations import Route
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
 CONNECT_SECONDS_MAX = 5.0  # until a connection stands
@@ -140,7 +140,7 @@ class Transport(ABC):
 
 def call(name: str, **more: Any) -> Call:
     """A call of the route of this name."""
-    from ..api.routes import BY_NAME  # here, because an embedded queue needs no routes
+    from ..contract.operations import BY_NAME  # here, because an embedded queue needs no routes
 
     return Call(BY_NAME[name], **more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import errors
 from ..errors import Conflict, JobFailed, OsqueueError, Rejected, WaitTimeout
-from .bodies import Fault
+from .schemas import Fault
 
 # What is not here answers 500: it is a defect of ours, and says nothing of itself to callers.
 STATUS: dict[str, int] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.job import Job
-from .bodies import Body, Out
+from .schemas import Body, Out
 
 
 class Settings(Body, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import Rejected
 from ..model import fields
 from ..model.codecs import JSON, Codec
-from .faults import TooLarge
+from .error_codes import TooLarge
 
 CODEC = JSON.name
 CODEC_CHARS_MAX = 32

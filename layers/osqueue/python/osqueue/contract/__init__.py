@@ -1,0 +1,1 @@
+"""What travels between callers and the functions: operations, schemas, error codes. The one table of each."""
