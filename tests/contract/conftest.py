@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Queue
+from osqueue.client.transports.address import open_transport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.base import Found, Reply, Request
 from osqueue.stores.wrapped import WrappedStore
-from osqueue.transports.address import open_transport
 
 STORES = ("memory", "file", "s3")
 REMOTE = ("http", "lambda")  # an API in front of a store in memory

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from osqueue import Timeout, Unavailable
-from osqueue.transports.base import Answer, Call, Lost, Reply, Transport
+from osqueue.client.transports.base import Answer, Call, Lost, Reply, Transport
 
 BROKEN = Lost(Unavailable("the connection broke"))
 REFUSED = Lost(Unavailable("no connection"), sent=False)

@@ -25,8 +25,8 @@ MAY_KNOW = {
     "osqueue.clock": FOUNDATION,
     "osqueue.core": FOUNDATION | {"osqueue.core"},
     "osqueue.stores": FOUNDATION | {"osqueue.clock", "osqueue.stores"},
-    "osqueue.transports": FOUNDATION
-    | {"osqueue.clock", "osqueue.stores.address", "osqueue.stores.faulty", "osqueue.transports"}
+    "osqueue.client.transports": FOUNDATION
+    | {"osqueue.clock", "osqueue.stores.address", "osqueue.stores.faulty", "osqueue.client.transports"}
     | {"osqueue.contract.operations", "osqueue.contract.functions", "osqueue.contract.error_codes"},
     "osqueue.commit": FOUNDATION | {"osqueue.clock", "osqueue.core", "osqueue.stores.base", "osqueue.commit"},
 }
@@ -266,8 +266,8 @@ def test_these_rules_see_through_aliases(module: str, caught: set[str]) -> None:
         ("osqueue.commit.protocol", "osqueue.stores.base", True),
         ("osqueue.commit.protocol", "osqueue.stores.memory", False),
         ("osqueue.commit.protocol", "osqueue.queue", False),
-        ("osqueue.transports.http", "osqueue.contract.operations", True),
-        ("osqueue.transports.http", "osqueue.api.server", False),
+        ("osqueue.client.transports.http", "osqueue.contract.operations", True),
+        ("osqueue.client.transports.http", "osqueue.api.server", False),
         ("osqueue.queue", "osqueue.stores.memory", True),
         ("osqueue.queue", "osqueue.cli", False),
         ("osqueue.cli.main", "osqueue.queue", True),

@@ -24,7 +24,7 @@ POWERTOOLS = (
 HEAVY = {
     *("boto3", "botocore.client", "click", "http.client", "multiprocessing", "osqueue.cli", "osqueue.local"),
     *(
-        "osqueue.remote.calling",
+        "osqueue.client.call",
         "osqueue.simulation",
         "osqueue.worker.loop",
         "pydantic",

@@ -20,7 +20,7 @@ HEAVY = {
     "multiprocessing",
     "obstore",
     "osqueue.api",
-    "osqueue.remote.calling",
+    "osqueue.client.call",
     "pyspark",
     "rich",
     "urllib.request",

@@ -25,8 +25,8 @@ from osqueue import (
     WaitTimeout,
     limits,
 )
+from osqueue.client.transports.base import Answer, Lost, Reply
 from osqueue.contract.error_codes import TooLarge, fault_of
-from osqueue.transports.base import Answer, Lost, Reply
 from tests.unit.scripted import (
     BROKEN,
     KEY,

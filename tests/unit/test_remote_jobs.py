@@ -17,13 +17,13 @@ from osqueue import (
     Rejected,
     Throttled,
 )
+from osqueue.client.call import REQUEST_BYTES_MAX
+from osqueue.client.transports.base import Call, Reply
 from osqueue.clock import MACHINE
 from osqueue.contract.error_codes import TooLarge
 from osqueue.contract.functions import PAYLOAD_BYTES_MAX
 from osqueue.local.gateway import Request, event_of
 from osqueue.local.invocation import EVENT_BYTES_MAX
-from osqueue.remote.calling import REQUEST_BYTES_MAX
-from osqueue.transports.base import Call, Reply
 from tests.unit.scripted import (
     KEY,
     LATE,

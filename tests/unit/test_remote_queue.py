@@ -18,9 +18,9 @@ from click.testing import CliRunner, Result
 
 from osqueue import AsyncQueue, Fail, JobFailed, LeaseLost, Queue, Rejected, Snooze, Unavailable
 from osqueue.cli.app import app
+from osqueue.client.transports.address import open_transport
 from osqueue.stores.base import PutIfMatch, Refused
 from osqueue.stores.memory import MemoryStore
-from osqueue.transports.address import open_transport
 from osqueue.worker.loop import Worker
 
 FAULTS = "error_rate=0.15&lost_reply_rate=0.15"
@@ -351,7 +351,7 @@ def test_what_needs_the_store_says_so_and_what_is_not_there_is_named(url: str) -
 
 
 def test_an_import_of_lines_that_breaks_off_says_where_to_go_on(url: str, monkeypatch: Any) -> None:
-    from osqueue.transports.http import HttpTransport
+    from osqueue.client.transports.http import HttpTransport
 
     send, sent = HttpTransport.send, []
 

@@ -14,15 +14,24 @@ from urllib.parse import quote
 import pytest
 
 from osqueue import NotSupported, Queue, Rejected, Timeout, Unavailable
+from osqueue.client.transports.address import open_transport
+from osqueue.client.transports.aws_lambda import LambdaTransport
+from osqueue.client.transports.base import (
+    Answer,
+    Call,
+    Lost,
+    Reply,
+    Transport,
+    call,
+    path_of,
+    unreached,
+)
+from osqueue.client.transports.credentials import Bearer, Open, Signed, region_in
+from osqueue.client.transports.faulty import FaultyTransport, SlowTransport
+from osqueue.client.transports.http import ANSWER_BYTES_MAX, HttpTransport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.faulty import Luck
-from osqueue.transports.address import open_transport
-from osqueue.transports.aws_lambda import LambdaTransport
-from osqueue.transports.base import Answer, Call, Lost, Reply, Transport, call, path_of, unreached
-from osqueue.transports.credentials import Bearer, Open, Signed, region_in
-from osqueue.transports.faulty import FaultyTransport, SlowTransport
-from osqueue.transports.http import ANSWER_BYTES_MAX, HttpTransport
 from tests.unit.speaking import HANG_UP, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -155,8 +164,8 @@ def test_connecting_sends_nothing_and_loads_no_client() -> None:
 def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
     script = (
         "import sys; from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim();"
-        "assert not [each for each in sys.modules if each.startswith(('osqueue.remote', 'osqueue.api'))];"
-        "assert 'osqueue.transports.http' not in sys.modules"
+        "assert not [each for each in sys.modules if each.startswith(('osqueue.client', 'osqueue.api'))];"
+        "assert 'osqueue.client.transports.http' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -16,13 +16,13 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from osqueue import NotInstalled, Queue, Rejected, Throttled, Timeout, Unavailable
+from osqueue.client.transports.address import open_transport
+from osqueue.client.transports.aws_lambda import LambdaTransport
+from osqueue.client.transports.base import Answer, Call, Lost, Reply, call
+from osqueue.client.transports.credentials import Signed
+from osqueue.client.transports.http import HttpTransport
 from osqueue.clock import Machine
 from osqueue.contract.error_codes import TooLarge
-from osqueue.transports.address import open_transport
-from osqueue.transports.aws_lambda import LambdaTransport
-from osqueue.transports.base import Answer, Call, Lost, Reply, call
-from osqueue.transports.credentials import Signed
-from osqueue.transports.http import HttpTransport
 from tests.unit.speaking import HANG_UP, Heard, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -337,7 +337,7 @@ def test_what_lambda_answers_in_the_functions_place_is_told_soberly_and_not_repe
 def test_a_function_that_stays_silent_is_given_up_in_time(
     aws_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osqueue.transports.aws_lambda.TIMEOUT_STEPS_S", (0.05, 30))
+    monkeypatch.setattr("osqueue.client.transports.aws_lambda.TIMEOUT_STEPS_S", (0.05, 30))
     with speaking(None) as speaker:
         reply = lost(invoking(speaker).perform(call("stats", path={"queue": "mail"}, timeout=0.01)))
     assert isinstance(reply.error, Timeout)

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
+from .client.transports.base import Transport
 from .commit.async_group import AsyncDriver, AsyncGroup, AsyncOutbox
 from .commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from .commit.group import Rider, give_back
@@ -28,7 +29,6 @@ from .methods import awaiting
 from .model.job import Job
 from .queue_base import QueueBase
 from .stores.base import Store
-from .transports.base import Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import limits
+from .client.transports.base import Transport
 from .commit.driver import BlockingDriver
 from .commit.effects import Await, QueueEffect, QueueFlow, Submit
 from .commit.event_queue import Outbox
@@ -27,7 +28,6 @@ from .methods import blocking
 from .model.job import Job
 from .queue_base import QueueBase
 from .stores.base import Store
-from .transports.base import Transport
 from .worker.endings import Tally
 
 if TYPE_CHECKING:

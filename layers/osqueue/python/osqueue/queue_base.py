@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import limits
+from .client.transports.base import Transport
 from .clock import MACHINE, Machine
 from .commit.effects import QueueFlow, Submit
 from .commit.event_queue import OnEvents
@@ -32,18 +33,17 @@ from .operations.waiters import Board, board_of
 from .stores.address import is_remote, open_store
 from .stores.base import Store
 from .stores.counting import CountingStore
-from .transports.base import Transport
 from .worker.handlers import Handlers
 
 if TYPE_CHECKING:  # loaded where they are used
+    from .client.admin import Steering as RemoteSteering
+    from .client.flows import Remote
     from .events import Delivery, EventOutlet, Sink
     from .maintenance.reaper import Report
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
     from .operations.admin import Steering
     from .operations.purge import Purged
-    from .remote.flows import Remote
-    from .remote.steering import Steering as RemoteSteering
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class QueueBase(Generic[T]):
         name = queue_name(queue)
         place: Store | Transport
         if is_remote(address):
-            from .transports.address import open_transport
+            from .client.transports.address import open_transport
 
             place = open_transport(address)
         else:
@@ -129,14 +129,14 @@ class QueueBase(Generic[T]):
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if not isinstance(place, Transport):
             return Embedded(self.name, self.codec, self.machine, self._writers, place.place)
-        from .remote.flows import Remote
+        from .client.flows import Remote
 
         return Remote(self.name, self.codec, self.machine, self.timeout)
 
     @functools.cached_property
     def _steering(self) -> Steering | RemoteSteering:
         if isinstance(self._place, Transport):
-            from .remote.steering import Steering as RemoteSteering
+            from .client.admin import Steering as RemoteSteering
 
             return RemoteSteering(self.name, self.codec, self.machine, self.timeout)
         from .operations.admin import Steering

@@ -25,8 +25,8 @@ from .output import Output
 from .telling import events_option
 
 if TYPE_CHECKING:
+    from ..client.transports.base import Transport
     from ..events import Sink
-    from ..transports.base import Transport
 
 ADDRESS_VARIABLE = "OSQUEUE_ADDRESS"
 NEAR_NAMES_MAX = 5  # queues named in a "no such queue"
@@ -191,7 +191,7 @@ def queues_at(store: CountingStore) -> list[str]:
 
 def queues_of(transport: Transport, timeout: float) -> list[dict[str, Any]]:
     """The statistics of all queues of an API. One that cannot be read has its name and an ``error``."""
-    from ..remote.steering import Directory
+    from ..client.admin import Directory
 
     return BlockingDriver(transport, MACHINE).run(Directory(MACHINE, timeout).queues())
 

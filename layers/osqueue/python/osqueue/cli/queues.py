@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..client.transports.address import open_transport
 from ..contract.error_codes import error_of
 from ..contract.schemas import Fault
 from ..core.state import STATES
@@ -15,7 +16,6 @@ from ..errors import OsqueueError
 from ..queue import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
-from ..transports.address import open_transport
 from .exits import exit_code
 from .options import (
     StoreCommand,

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import click
 import msgspec
 
+from ..client.transports.address import open_transport
+from ..client.transports.base import Transport
 from ..election import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
@@ -18,8 +20,6 @@ from ..model import fields
 from ..queue import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
-from ..transports.address import open_transport
-from ..transports.base import Transport
 from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at, queues_of
 from .output import Output, Unwritten
 from .queues import each_queue

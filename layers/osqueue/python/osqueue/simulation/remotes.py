@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..api.server import Api, Request, Response
+from ..client.transports.base import Answer, Call, Lost, Reply, Transport, path_of
 from ..core.state import COMPLETED
 from ..errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from ..events import CallbackSink, Event
 from ..lease import Lease
 from ..model.keys import key_of
 from ..queue import Queue
-from ..transports.base import Answer, Call, Lost, Reply, Transport, path_of
 from .fibers import Host, ThreadedMachine, VirtualStore, running
 from .ledger import Violation
 from .machine import source

@@ -12,7 +12,7 @@
 Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
 benchmarks: ``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they are, without %-decoding.
 
-``https://``, ``http://`` and ``lambda://`` name an API, not a store: see ``osqueue.transports.address``.
+``https://``, ``http://`` and ``lambda://`` name an API, not a store: see ``osqueue.client.transports.address``.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ...api import flows
+from ...client import call
 from ...commit.effects import QueueFlow
 from ...core.ops import Completion
 from ...core.state import State
 from ...operations.claims import Working
-from ...remote import calling
 from .control import Control, in_runs, patched
 
 
@@ -32,7 +32,7 @@ def keys_in_the_head_alone() -> AbstractContextManager[None]:
 
 def claims_repeated() -> AbstractContextManager[None]:
     """A claim whose answer was lost is sent again."""
-    return patched((calling, "ONCE", calling.PARTS))
+    return patched((call, "ONCE", call.PARTS))
 
 
 def endings_forgotten() -> AbstractContextManager[None]:

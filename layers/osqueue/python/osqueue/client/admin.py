@@ -34,7 +34,7 @@ from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of
 from ..operations.purge import Purged, names_of
 from ..operations.settings import settings_of
-from .calling import Calling, RemoteFlow
+from .call import Calling, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call

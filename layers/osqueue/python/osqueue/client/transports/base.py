@@ -1,7 +1,7 @@
 """The port of transports: one call in, one reply out.
 
 Like a store, a transport raises nothing for a call that brings no answer: it replies ``Lost``. What is repeated, and
-for how long, is decided in one place, ``osqueue.remote.calling``; no transport repeats anything by itself.
+for how long, is decided in one place, ``osqueue.client.call``; no transport repeats anything by itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from .. import forks
-from ..clock import MACHINE, Machine
-from ..commit.effects import RemoteRequest
-from ..errors import OsqueueError, Unavailable
+from ... import forks
+from ...clock import MACHINE, Machine
+from ...commit.effects import RemoteRequest
+from ...errors import OsqueueError, Unavailable
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from ..contract.operations import Route
+    from ...contract.operations import Route
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
 CONNECT_SECONDS_MAX = 5.0  # until a connection stands
@@ -140,7 +140,7 @@ class Transport(ABC):
 
 def call(name: str, **more: Any) -> Call:
     """A call of the route of this name."""
-    from ..contract.operations import BY_NAME  # here, because an embedded queue needs no routes
+    from ...contract.operations import BY_NAME  # here, because an embedded queue needs no routes
 
     return Call(BY_NAME[name], **more)
 

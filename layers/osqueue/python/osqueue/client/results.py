@@ -10,8 +10,8 @@ from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Un
 from ..model import fields
 from ..model.job import Job
 from ..model.keys import job_id
-from .calling import Calling, RemoteFlow
-from .contents import decoded
+from .call import Calling, RemoteFlow
+from .content import decoded
 
 LOOK_SECONDS_FIRST = 0.1  # between a waiter's looks, doubled up to …
 LOOK_SECONDS_MAX = 2.0  # so who waits sends 5 calls in the first 3.1 s, then 30 a minute

@@ -15,8 +15,8 @@ from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
-from .calling import Calling, RemoteFlow, batches, one_for_each
-from .contents import decoded, encoded, fields
+from .call import Calling, RemoteFlow, batches, one_for_each
+from .content import decoded, encoded, fields
 
 TURNS = 256  # a key's last byte
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ..clock import MACHINE, Machine
-from ..errors import Timeout, Unavailable
+from ...clock import MACHINE, Machine
+from ...errors import Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,

@@ -22,10 +22,10 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from ..clock import MACHINE, Machine
-from ..errors import Rejected
-from ..stores.address import fault_options, read_options
-from ..stores.faulty import Luck
+from ...clock import MACHINE, Machine
+from ...errors import Rejected
+from ...stores.address import fault_options, read_options
+from ...stores.faulty import Luck
 from .base import Transport, is_loopback
 from .faulty import FaultyTransport, SlowTransport
 

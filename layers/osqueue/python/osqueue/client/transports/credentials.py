@@ -10,8 +10,8 @@ import os
 import re
 from typing import Any, Protocol
 
-from .. import forks
-from ..errors import NotInstalled, Rejected, Unavailable
+from ... import forks
+from ...errors import NotInstalled, Rejected, Unavailable
 
 TOKEN_VARIABLE = "OSQUEUE_TOKEN"  # noqa: S105 - the name of the variable that holds it
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..clock import MACHINE, Machine
-from ..contract.error_codes import TooLarge
-from ..contract.functions import BY_NAME, deployed_name
-from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable
+from ...clock import MACHINE, Machine
+from ...contract.error_codes import TooLarge
+from ...contract.functions import BY_NAME, deployed_name
+from ...errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,

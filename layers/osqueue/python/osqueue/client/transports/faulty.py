@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..clock import MACHINE, Machine
-from ..errors import Timeout, Unavailable
-from ..stores.faulty import Luck
+from ...clock import MACHINE, Machine
+from ...errors import Timeout, Unavailable
+from ...stores.faulty import Luck
 from .base import Call, Lost, Reply, Transport
 
 

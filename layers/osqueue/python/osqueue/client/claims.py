@@ -31,8 +31,8 @@ from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import job_id, key_of
 from ..operations.claims import Claimed, Granted
-from .calling import Calling, RemoteFlow, batches, one_for_each
-from .contents import content, encoded, fields
+from .call import Calling, RemoteFlow, batches, one_for_each
+from .content import content, encoded, fields
 
 POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
 POLL_SECONDS_MAX = 2.0  # so a claim that waits sends 6 calls in the first 3.1 s, then 30 a minute

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .asking import Asking
+from .claims import Working
 from .enqueue import Enqueuing
-from .work import Working
+from .results import Asking
 
 
 class Remote(Enqueuing, Working, Asking):

@@ -26,7 +26,7 @@ from ..contract.error_codes import TooLarge, error_of
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
-from ..transports.base import UNREADABLE, Answer, Call, Reply, call
+from .transports.base import UNREADABLE, Answer, Call, Reply, call
 
 # Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
 # time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
