@@ -15,9 +15,9 @@ from osqueue.stores.base import Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.worker import run_worker
-from osqueue.worker.desk import Desk, became
-from osqueue.worker.endings import Aborted, Completed, Failed, Released
 from osqueue.worker.loop import Worker
+from osqueue.worker.outcomes import Aborted, Completed, Failed, Released
+from osqueue.worker.reporter import Desk, became
 
 PATIENCE = 60  # seconds that a test waits for what must come
 

@@ -28,7 +28,7 @@ from .methods import blocking
 from .model.job import Job
 from .queue_base import QueueBase
 from .stores.base import Store
-from .worker.endings import Tally
+from .worker.outcomes import Tally
 
 if TYPE_CHECKING:
     from .events import Sink

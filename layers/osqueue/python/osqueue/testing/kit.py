@@ -16,10 +16,10 @@ from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
 from ..operations.claims import Granted
-from ..worker.desk import Desk, became
-from ..worker.endings import Completed, Ending, Failed, describe
 from ..worker.handlers import is_coroutine, perform, perform_async
 from ..worker.job import AsyncWorkerJob, WorkerJob
+from ..worker.outcomes import Completed, Ending, Failed, describe
+from ..worker.reporter import Desk, became
 from .clock import Clock
 from .waiting import waiting_jobs
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .endings import Cancel, Fail, Retry, Snooze, Tally
 from .job import AsyncWorkerJob, Signal, WorkerJob
+from .outcomes import Cancel, Fail, Retry, Snooze, Tally
 
 __all__ = [
     "AsyncWorkerJob",

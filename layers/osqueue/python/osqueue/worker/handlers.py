@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Rejected, shown
 from ..model import fields
-from .endings import Ending, Released, place, raised, returned
 from .job import WorkerJob
+from .outcomes import Ending, Released, place, raised, returned
 
 if TYPE_CHECKING:
     import asyncio

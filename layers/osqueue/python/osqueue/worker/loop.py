@@ -23,11 +23,11 @@ from ..commit.effects import QueueFlow
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import fields
 from ..operations.claims import Claimed, Granted
-from .desk import Answered, Desk, Ended, Place, became
-from .endings import Ending, Failed, Released, Tally, short
 from .handlers import Handlers, is_coroutine, perform, perform_async
+from .heartbeats import keep_leases
 from .job import AsyncWorkerJob, Signal, WorkerJob
-from .leases import keep_leases
+from .outcomes import Ending, Failed, Released, Tally, short
+from .reporter import Answered, Desk, Ended, Place, became
 from .signals import listening
 from .threads import Threads
 

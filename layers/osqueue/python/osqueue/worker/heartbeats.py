@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from ..commit.effects import QueueFlow
-from .desk import Desk, Place
-from .endings import short
 from .job import WorkerJob
+from .outcomes import short
+from .reporter import Desk, Place
 
 BEATS_PER_LEASE = 3
 LEASE_MARGIN = 0.1  # of a lease: that long before its end the worker stops trusting it

@@ -14,8 +14,8 @@ from ..errors import Rejected
 from ..model.fields import error_details
 from ..model.job import Done
 from ..operations.claims import Claimed, lease_lost
-from .endings import Aborted, Completed, Ending, Failed, Released
 from .job import WorkerJob
+from .outcomes import Aborted, Completed, Ending, Failed, Released
 
 Place = int | None  # a shard, or None for those who speak to all of them
 Ended = tuple[WorkerJob[Any], Ending]
