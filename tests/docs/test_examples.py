@@ -25,9 +25,9 @@ from osqueue import errors, limits
 from osqueue.contract.error_codes import STATUS
 from osqueue.contract.operations import ROUTES
 from osqueue.election import Election
-from osqueue.lease import AsyncLease, Lease
 from osqueue.local import Stack
 from osqueue.model.fields import FUTURE_FIELDS
+from osqueue.queue.lease import AsyncLease, Lease
 from osqueue.stores import address
 from osqueue.testing import manual
 

@@ -240,7 +240,7 @@ clock.sleep(1); datetime.now(); random.Random(7); random.random()
     ("module", "caught"),
     [
         (
-            "osqueue.queue",
+            "osqueue.queue.blocking",
             {"time.sleep", "datetime.datetime.now", "random.Random", "random.choice", "random.random"},
         ),
         (
@@ -265,12 +265,12 @@ def test_these_rules_see_through_aliases(module: str, caught: set[str]) -> None:
         ("osqueue.stores.s3", "osqueue.commit.protocol", False),
         ("osqueue.commit.protocol", "osqueue.stores.base", True),
         ("osqueue.commit.protocol", "osqueue.stores.memory", False),
-        ("osqueue.commit.protocol", "osqueue.queue", False),
+        ("osqueue.commit.protocol", "osqueue.queue.blocking", False),
         ("osqueue.client.transports.http", "osqueue.contract.operations", True),
         ("osqueue.client.transports.http", "osqueue.api.server", False),
-        ("osqueue.queue", "osqueue.stores.memory", True),
-        ("osqueue.queue", "osqueue.cli", False),
-        ("osqueue.cli.main", "osqueue.queue", True),
+        ("osqueue.queue.blocking", "osqueue.stores.memory", True),
+        ("osqueue.queue.blocking", "osqueue.cli", False),
+        ("osqueue.cli.main", "osqueue.queue.blocking", True),
     ],
 )
 def test_the_rule_on_layers_tells_right_from_wrong(module: str, imported: str, allowed: bool) -> None:

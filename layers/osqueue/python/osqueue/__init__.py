@@ -24,22 +24,22 @@ from .errors import (
     Unknown,
     WaitTimeout,
 )
-from .lease import AsyncLease, Lease
 from .model.job import Attempt, Done, Enqueued, Job
-from .queue import Queue
+from .queue.blocking import Queue
+from .queue.lease import AsyncLease, Lease
 from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
-    from .async_queue import AsyncQueue
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
     from .operations.purge import Purged
+    from .queue.asynchronous import AsyncQueue
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for: a handler that enqueues pays neither for asyncio nor for an operator's tools.
 _LATER = {
-    "AsyncQueue": "async_queue",
+    "AsyncQueue": "queue.asynchronous",
     "DeadGroup": "model.dead_letters",
     "DeadLetter": "model.dead_letters",
     "Purged": "operations.purge",

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from .commit.async_group import AsyncDriver
 from .commit.effects import Flow
 from .election import ElectionBase
-from .methods import awaiting
+from .queue.flow_methods import awaiting
 from .stores.base import Store
 
 T = TypeVar("T")

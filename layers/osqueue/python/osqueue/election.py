@@ -34,8 +34,8 @@ from .clock import MACHINE, Machine
 from .commit.driver import BlockingDriver
 from .commit.effects import Flow, Sleep
 from .errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
-from .methods import blocking
 from .model.fields import milliseconds, queue_name, text
+from .queue.flow_methods import blocking
 from .stores.address import open_store
 from .stores.base import (
     Failed,

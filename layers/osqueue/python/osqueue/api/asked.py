@@ -16,7 +16,7 @@ from ..contract.content import Passing
 from ..contract.functions import WAIT_S_MAX
 from ..contract.operations import QUEUES, Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX
 from .flows import Flows, GiveBack

@@ -17,7 +17,7 @@ from ..core.state import CANCELLED, COMPLETED, FAILED
 from ..objects import archive as parts
 from ..objects.archive_summary import Summary
 from ..objects.layout import unavailable
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Missing
 from .options import StoreCommand, known, moment, open_queue, store_arguments
 from .output import Output

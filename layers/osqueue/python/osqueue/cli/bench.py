@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..clock import MACHINE
 from ..errors import OsqueueError
 from ..objects.layout import REGISTER, root_of, unavailable
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.base import Delete, Deleted, List, Listed
 from .options import StoreCommand, duration, open_at, store_arguments
 from .output import Output

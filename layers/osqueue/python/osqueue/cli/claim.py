@@ -12,12 +12,12 @@ from msgspec import Struct
 from .. import limits
 from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
-from ..lease import Lease
 from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import key_of, shard_of
 from ..operations.claims import lease_lost
-from ..queue import Queue
+from ..queue.blocking import Queue
+from ..queue.lease import Lease
 from .exits import REFUSED
 from .lines import fields_of, json_line, read_lines
 from .options import StoreCommand, duration, is_known, json, known, open_queue, store_arguments

@@ -12,7 +12,7 @@ from ..events import Sink
 from ..model.dead_letters import DeadLetter
 from ..objects.listing import PAGE_MAX
 from ..operations.purge import Purged
-from ..queue import Queue
+from ..queue.blocking import Queue
 from .options import StoreCommand, known, open_queue, store_arguments
 from .output import Output
 

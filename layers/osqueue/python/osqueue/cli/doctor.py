@@ -21,7 +21,7 @@ from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, Probe, mea
 from ..model import fields
 from ..model.job import moment
 from ..objects.layout import registered
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
 from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at

@@ -17,7 +17,7 @@ from ..model import fields
 from ..model.fields import ITEM_FIELDS
 from ..model.job import Enqueued
 from ..model.keys import key_of
-from ..queue import Queue
+from ..queue.blocking import Queue
 from .exits import REFUSED, USAGE, DataRefused, Ended
 from .lines import Line, batches, check_item, read_jobs, rereadable
 from .options import StoreCommand, duration, json, moment, open_queue, store_arguments

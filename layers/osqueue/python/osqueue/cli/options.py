@@ -17,7 +17,7 @@ from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
 from ..objects.layout import REGISTER, registered
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.address import is_remote, open_store
 from ..stores.base import Get, Missing
 from ..stores.counting import CountingStore

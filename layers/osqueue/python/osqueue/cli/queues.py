@@ -13,7 +13,7 @@ from ..contract.error_codes import error_of
 from ..contract.schemas import Fault
 from ..core.state import STATES
 from ..errors import OsqueueError
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .exits import exit_code

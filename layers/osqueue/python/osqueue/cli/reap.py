@@ -17,7 +17,7 @@ from ..election import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
 from ..model import fields
-from ..queue import Queue
+from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at, queues_of

@@ -15,10 +15,10 @@ from typing import Any
 import click
 import msgspec
 
-from ..async_queue import AsyncQueue
 from ..errors import OsqueueError
 from ..events import Sink
-from ..queue import Queue
+from ..queue.asynchronous import AsyncQueue
+from ..queue.blocking import Queue
 from .options import Command, duration, json_option
 from .output import Output
 from .telling import events_option

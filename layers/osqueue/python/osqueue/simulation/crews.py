@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..async_queue import AsyncQueue
 from ..commit import async_group, group
 from ..commit.async_group import AsyncGroup
 from ..commit.effects import Effect, Flow, Submit
@@ -24,7 +23,8 @@ from ..commit.protocol import Answer
 from ..commit.writer import Writer
 from ..core.ops import Cancel, Claim, Configure, Heartbeat, Held, New, Op, Sweep
 from ..errors import OsqueueError
-from ..queue import Queue
+from ..queue.asynchronous import AsyncQueue
+from ..queue.blocking import Queue
 from . import answers
 from .clients import Client
 from .fibers import POINTS_MAX, Fiber, Host, Interrupted, ThreadedMachine, VirtualStore, weak_point

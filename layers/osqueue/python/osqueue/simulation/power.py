@@ -33,9 +33,9 @@ from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..election import Election
 from ..errors import OsqueueError
-from ..lease import LeaseBase
 from ..objects.inventory import walk
 from ..objects.layout import root_of
+from ..queue.lease import LeaseBase
 from ..stores.base import (
     DeleteIfMatch,
     Found,

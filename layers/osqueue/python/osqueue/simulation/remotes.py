@@ -18,9 +18,9 @@ from ..client.transports.base import Answer, Call, Lost, Reply, Transport, path_
 from ..core.state import COMPLETED
 from ..errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from ..events import CallbackSink, Event
-from ..lease import Lease
 from ..model.keys import key_of
-from ..queue import Queue
+from ..queue.blocking import Queue
+from ..queue.lease import Lease
 from .fibers import Host, ThreadedMachine, VirtualStore, running
 from .ledger import Violation
 from .machine import source

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from .. import limits
-from ..async_queue import AsyncQueue
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
 from ..operations.claims import Granted
+from ..queue.asynchronous import AsyncQueue
 from ..worker.handlers import is_coroutine, perform, perform_async
 from ..worker.job import AsyncWorkerJob, WorkerJob
 from ..worker.outcomes import Completed, Ending, Failed, describe

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, TypeVar, overload
 
-from ..async_queue import AsyncQueue
 from ..errors import Rejected
-from ..queue import Queue
+from ..queue.asynchronous import AsyncQueue
+from ..queue.blocking import Queue
 from ..stores.memory import MemoryStore
 from .clock import Clock, VirtualDriver
 from .kit import AsyncManual, Kit, Manual

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
-from ..async_queue import AsyncQueue
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
@@ -16,7 +15,8 @@ from ..model.job import moment
 from ..model.keys import job_id, shard_of
 from ..objects.layout import read_state, root_of
 from ..objects.segments import read_bodies, segments_of, whole
-from ..queue import Queue
+from ..queue.asynchronous import AsyncQueue
+from ..queue.blocking import Queue
 
 JOBS_SHOWN_MAX = 10  # in the message of a failed assertion
 

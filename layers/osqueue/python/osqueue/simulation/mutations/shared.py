@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import async_queue
 from ...commit import async_group, coalesce, group
 from ...commit.async_group import AsyncGroup
 from ...commit.effects import All, Effect
 from ...commit.group import BlockingGroup, Flight, Rider
 from ...commit.writer import Writer
 from ...core.ops import Outcome
+from ...queue import asynchronous
 from ...stores.base import Written
 from .control import Control, in_runs, patched
 
@@ -23,7 +23,7 @@ def keep_what_nobody_heard() -> AbstractContextManager[None]:
     def nothing(answer: Any) -> list[Any]:
         return []
 
-    return patched(*((home, "give_back", nothing) for home in (group, async_group, async_queue)))
+    return patched(*((home, "give_back", nothing) for home in (group, async_group, asynchronous)))
 
 
 def cancelled_unheard() -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from .commit.effects import QueueFlow
+from ..commit.effects import QueueFlow
 
 S = TypeVar("S")
 P = ParamSpec("P")

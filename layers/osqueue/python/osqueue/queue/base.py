@@ -11,39 +11,39 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from . import limits
-from .client.transports.base import Transport
-from .clock import MACHINE, Machine
-from .commit.effects import QueueFlow, Submit
-from .commit.event_queue import OnEvents
-from .commit.writer import Writer
-from .core.state import Event
-from .errors import NotSupported, Rejected
+from .. import limits
+from ..client.transports.base import Transport
+from ..clock import MACHINE, Machine
+from ..commit.effects import QueueFlow, Submit
+from ..commit.event_queue import OnEvents
+from ..commit.writer import Writer
+from ..core.state import Event
+from ..errors import NotSupported, Rejected
+from ..model import fields
+from ..model.codecs import Codec, Serializer, serializer_of
+from ..model.fields import ITEM_FIELDS, milliseconds, queue_name
+from ..model.job import Done, Enqueued, Job
+from ..model.keys import key_of
+from ..objects.layout import root_of
+from ..operations.claims import Claimed
+from ..operations.context import Writers
+from ..operations.flows import Embedded
+from ..operations.waiters import Board, board_of
+from ..stores.address import is_remote, open_store
+from ..stores.base import Store
+from ..stores.counting import CountingStore
+from ..worker.handlers import Handlers
 from .lease import LeaseBase, Leases
-from .model import fields
-from .model.codecs import Codec, Serializer, serializer_of
-from .model.fields import ITEM_FIELDS, milliseconds, queue_name
-from .model.job import Done, Enqueued, Job
-from .model.keys import key_of
-from .objects.layout import root_of
-from .operations.claims import Claimed
-from .operations.context import Writers
-from .operations.flows import Embedded
-from .operations.waiters import Board, board_of
-from .stores.address import is_remote, open_store
-from .stores.base import Store
-from .stores.counting import CountingStore
-from .worker.handlers import Handlers
 
 if TYPE_CHECKING:  # loaded where they are used
-    from .client.admin import Steering as RemoteSteering
-    from .client.flows import Remote
-    from .events import Delivery, EventOutlet, Sink
-    from .maintenance.reaper import Report
-    from .model.dead_letters import DeadGroup, DeadLetter
-    from .model.explain import Story
-    from .operations.admin import Steering
-    from .operations.purge import Purged
+    from ..client.admin import Steering as RemoteSteering
+    from ..client.flows import Remote
+    from ..events import Delivery, EventOutlet, Sink
+    from ..maintenance.reaper import Report
+    from ..model.dead_letters import DeadGroup, DeadLetter
+    from ..model.explain import Story
+    from ..operations.admin import Steering
+    from ..operations.purge import Purged
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class QueueBase(Generic[T]):
         name = queue_name(queue)
         place: Store | Transport
         if is_remote(address):
-            from .client.transports.address import open_transport
+            from ..client.transports.address import open_transport
 
             place = open_transport(address)
         else:
@@ -129,17 +129,17 @@ class QueueBase(Generic[T]):
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if not isinstance(place, Transport):
             return Embedded(self.name, self.codec, self.machine, self._writers, place.place)
-        from .client.flows import Remote
+        from ..client.flows import Remote
 
         return Remote(self.name, self.codec, self.machine, self.timeout)
 
     @functools.cached_property
     def _steering(self) -> Steering | RemoteSteering:
         if isinstance(self._place, Transport):
-            from .client.admin import Steering as RemoteSteering
+            from ..client.admin import Steering as RemoteSteering
 
             return RemoteSteering(self.name, self.codec, self.machine, self.timeout)
-        from .operations.admin import Steering
+        from ..operations.admin import Steering
 
         return Steering(self.name, self.codec, self.machine, self._writers, self._place.place)
 
@@ -185,7 +185,7 @@ class QueueBase(Generic[T]):
         On a thread that has just committed, so keep it short. It may use this object; the events of what it does are
         told after it has returned. What it raises is counted and logged, and stops nothing.
         """
-        from .events import CallbackSink
+        from ..events import CallbackSink
 
         self.add_sink(CallbackSink(function, f"{getattr(function, '__name__', 'callback')}-{id(function):x}"))
         return function
@@ -201,7 +201,7 @@ class QueueBase(Generic[T]):
                 " they send them to an EventBridge bus.",
                 field="sinks",
             )
-        from .events import EventOutlet
+        from ..events import EventOutlet
 
         before = self._outlet
         self._outlet = EventOutlet([*self._sinks, sink], before)

@@ -17,23 +17,23 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import limits
-from .client.transports.base import Transport
-from .commit.async_group import AsyncDriver, AsyncGroup, AsyncOutbox
-from .commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
-from .commit.group import Rider, give_back
-from .core.state import Event
-from .errors import OsqueueError
+from .. import limits
+from ..client.transports.base import Transport
+from ..commit.async_group import AsyncDriver, AsyncGroup, AsyncOutbox
+from ..commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
+from ..commit.group import Rider, give_back
+from ..core.state import Event
+from ..errors import OsqueueError
+from ..model.job import Job
+from ..stores.base import Store
+from ..worker.outcomes import Tally
+from .base import QueueBase
+from .flow_methods import awaiting
 from .lease import AsyncLease
-from .methods import awaiting
-from .model.job import Job
-from .queue_base import QueueBase
-from .stores.base import Store
-from .worker.outcomes import Tally
 
 if TYPE_CHECKING:
-    from .events import Sink
-    from .model.codecs import Serializer
+    from ..events import Sink
+    from ..model.codecs import Serializer
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class AsyncQueue(QueueBase[T]):
 
     async def run(self, **options: Any) -> Tally:
         """Work on this event loop; the same as ``Queue.run``."""
-        from .worker.loop import Worker
+        from ..worker.loop import Worker
 
         return await Worker(self, **options).serve()
 

@@ -6,11 +6,11 @@ import functools
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from .commit.effects import QueueFlow
-from .methods import awaiting, blocking
-from .model.job import Done, moment
-from .model.keys import job_id
-from .operations.claims import Granted, lease_lost
+from ..commit.effects import QueueFlow
+from ..model.job import Done, moment
+from ..model.keys import job_id
+from ..operations.claims import Granted, lease_lost
+from .flow_methods import awaiting, blocking
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import limits
-from .client.transports.base import Transport
-from .commit.driver import BlockingDriver
-from .commit.effects import Await, QueueEffect, QueueFlow, Submit
-from .commit.event_queue import Outbox
-from .commit.group import BlockingGroup
-from .errors import OsqueueError
+from .. import limits
+from ..client.transports.base import Transport
+from ..commit.driver import BlockingDriver
+from ..commit.effects import Await, QueueEffect, QueueFlow, Submit
+from ..commit.event_queue import Outbox
+from ..commit.group import BlockingGroup
+from ..errors import OsqueueError
+from ..model.job import Job
+from ..stores.base import Store
+from ..worker.outcomes import Tally
+from .base import QueueBase
+from .flow_methods import blocking
 from .lease import Lease
-from .methods import blocking
-from .model.job import Job
-from .queue_base import QueueBase
-from .stores.base import Store
-from .worker.outcomes import Tally
 
 if TYPE_CHECKING:
-    from .events import Sink
-    from .model.codecs import Serializer
+    from ..events import Sink
+    from ..model.codecs import Serializer
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Queue(QueueBase[T]):
         ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True``, as in
         ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or an option is wrong.
         """
-        from .worker.loop import Worker
+        from ..worker.loop import Worker
 
         return Worker(self, **options).run()
 
