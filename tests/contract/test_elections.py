@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from osqueue.clock import MACHINE, Machine
-from osqueue.election import Election
+from osqueue.election.blocking import Election
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Found, Get, Reply, Request, Store
 from osqueue.stores.wrapped import WrappedStore

@@ -24,7 +24,7 @@ import osqueue
 from osqueue import errors, limits
 from osqueue.contract.error_codes import STATUS
 from osqueue.contract.operations import ROUTES
-from osqueue.election import Election
+from osqueue.election.blocking import Election
 from osqueue.local import Stack
 from osqueue.model.fields import FUTURE_FIELDS
 from osqueue.queue.lease import AsyncLease, Lease

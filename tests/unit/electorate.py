@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from osqueue.election import MARGIN, Election, Record, unseal
+from osqueue.election.base import MARGIN, Record, unseal
+from osqueue.election.blocking import Election
 from osqueue.errors import Timeout, Unavailable
 from osqueue.stores.base import Failed, Found, Get, Reply, Request, Store
 from osqueue.stores.memory import MemoryStore

@@ -17,7 +17,7 @@ from osqueue.cli.app import app
 from osqueue.cli.output import Output, Unwritten
 from osqueue.cli.reap import ELECTION, election_of, keep_reaping, passes
 from osqueue.core.intents import INTENTS
-from osqueue.election import Election
+from osqueue.election.blocking import Election
 from osqueue.stores.base import Delete, Failed, List, Reply, Request
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore

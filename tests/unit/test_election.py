@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Rejected
-from osqueue.election import (
-    STALE_AFTER_MS_MAX,
-    Election,
-    Record,
-    seal,
-    unseal,
-)
+from osqueue.election.base import STALE_AFTER_MS_MAX, Record, seal, unseal
+from osqueue.election.blocking import Election
 from osqueue.stores.base import (
     Delete,
     Get,

@@ -10,9 +10,7 @@ import pytest
 
 from osqueue import Unavailable
 from osqueue.commit.effects import Sleep
-from osqueue.election import (
-    Election,
-)
+from osqueue.election.blocking import Election
 from osqueue.stores.base import (
     Failed,
     Get,

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Rejected, Timeout, Unavailable
-from osqueue.async_election import AsyncElection
 from osqueue.commit.effects import Sleep
-from osqueue.election import Election, Record, seal, unseal
+from osqueue.election.asynchronous import AsyncElection
+from osqueue.election.base import Record, seal, unseal
+from osqueue.election.blocking import Election
 from osqueue.stores.base import Failed, Found, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -13,7 +13,7 @@ import msgspec
 
 from ..client.transports.address import open_transport
 from ..client.transports.base import Transport
-from ..election import Election
+from ..election.blocking import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
 from ..model import fields

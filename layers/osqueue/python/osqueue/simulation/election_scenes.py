@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..commit.effects import Effect, Flow, Sleep
-from ..election import ElectionBase
+from ..election.base import ElectionBase
 from ..errors import Unavailable
 from ..stores.base import Delete, Failed, Get, Put, PutIfAbsent, PutIfMatch
 from .elections import KEY, NAME, Candidate, Clocked, Elections

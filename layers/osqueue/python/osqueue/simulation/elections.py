@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from ..commit.effects import Sleep
-from ..election import PREFIX, ElectionBase, unseal
+from ..election.base import PREFIX, ElectionBase, unseal
 from ..stores.base import Put, Reply, Request
 from ..stores.wrapped import PerformingStore
 from .ledger import Violation

@@ -31,7 +31,7 @@ from .. import Queue
 from ..commit.effects import All, Effect, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
-from ..election import Election
+from ..election.blocking import Election
 from ..errors import OsqueueError
 from ..objects.inventory import walk
 from ..objects.layout import root_of

@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from ..election import PREFIX as ELECTIONS
+from ..election.base import PREFIX as ELECTIONS
 from ..errors import OsqueueError
 from ..objects.id_index import FOLDER as IDS
 from .disk import File, Folder

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from .. import election
 from ..commit.effects import Flow
 from ..core.archive_record import decode_part
 from ..core.ops import Attach, Code, Enqueue, Op
+from ..election import base
 from ..errors import OsqueueError
 from ..objects import archive
 from ..objects import id_index as ids
@@ -96,13 +96,13 @@ def _elect(seed: int, profile: Profile) -> Report:
     """A run of candidates in an election."""
     elections = Elections(seed, profile)
     report = Report(profile.name, seed, faults=elections.world.injected, asked=elections.steps)
-    election.log.disabled, before = True, election.log.disabled  # every lost beat would be told
+    base.log.disabled, before = True, base.log.disabled  # every lost beat would be told
     try:
         elections.work()
     except Violation as violation:
         report.violation = str(violation)
     finally:
-        election.log.disabled = before
+        base.log.disabled = before
     report.hours, report.terms = elections.world.now / 3600, len(elections.leaders)
     return report
 

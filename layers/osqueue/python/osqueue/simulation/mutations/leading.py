@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ... import election
 from ...commit.effects import Flow
-from ...election import ElectionBase, Record
+from ...election import base
+from ...election.base import ElectionBase, Record
 from ...stores.base import Failed, Put, Refused, Reply, Written
 from .. import election_scenes
 from ..ledger import Violation
@@ -22,12 +22,12 @@ RUNS = 60  # short ones: a clock must be slow, another one fast, and nothing hea
 
 def no_condition() -> AbstractContextManager[None]:
     """The record is written whatever it has become."""
-    return patched((election, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((base, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def no_margin() -> AbstractContextManager[None]:
     """A leader believes in itself until the very end, by a clock that may be slow."""
-    return patched((election, "MARGIN", 0.0))
+    return patched((base, "MARGIN", 0.0))
 
 
 def counted_from_the_answer() -> AbstractContextManager[None]:
@@ -61,7 +61,7 @@ def impatient() -> AbstractContextManager[None]:
 
 def whole_seconds_believed() -> AbstractContextManager[None]:
     """A store that tells whole seconds is believed to the millisecond."""
-    return patched((election, "CLOCK_STEP_MS", 0))
+    return patched((base, "CLOCK_STEP_MS", 0))
 
 
 def names_for_marks() -> AbstractContextManager[None]:

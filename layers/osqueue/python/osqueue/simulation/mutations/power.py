@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ... import election
 from ...commit import protocol
 from ...commit.effects import Flow
 from ...commit.writer import HEAD
+from ...election import base
 from ...objects import id_index, layout
 from ...stores import file, file_locks
 from ...stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
@@ -111,7 +111,7 @@ def ids_before_others_flushes() -> AbstractContextManager[None]:
 
 def leaders_before_others_flushes() -> AbstractContextManager[None]:
     """A candidate tells of a leader whose record may be flushed by nobody yet."""
-    return patched((election, "Get", _unflushed))
+    return patched((base, "Get", _unflushed))
 
 
 def _unflushed(key: str, **options: Any) -> Get:

@@ -14,30 +14,26 @@ What makes it safe, whatever the machines' wall clocks say:
 * Within one term ``is_leader`` never becomes true again once it was false. Each new leadership has a higher term, the
   ``fence``, by which a store of effects can refuse a leader that has been replaced and does not know yet.
 
-Flows here yield store requests and pauses; ``Election`` and ``async_election.AsyncElection`` only run them.
+Flows here yield store requests and pauses; ``blocking.Election`` and ``asynchronous.AsyncElection`` only run them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import zlib
-from collections.abc import Iterator
 from logging import getLogger
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from . import limits
-from .clock import MACHINE, Machine
-from .commit.driver import BlockingDriver
-from .commit.effects import Flow, Sleep
-from .errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
-from .model.fields import milliseconds, queue_name, text
-from .queue.flow_methods import blocking
-from .stores.address import open_store
-from .stores.base import (
+from .. import limits
+from ..clock import MACHINE, Machine
+from ..commit.effects import Flow, Sleep
+from ..errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
+from ..model.fields import milliseconds, queue_name, text
+from ..stores.address import open_store
+from ..stores.base import (
     Failed,
     Found,
     Get,
@@ -51,7 +47,7 @@ from .stores.base import (
     Unchanged,
     Written,
 )
-from .stores.counting import CountingStore
+from ..stores.counting import CountingStore
 
 PREFIX = "elections/"
 FORMAT = 1  # of the record
@@ -422,43 +418,6 @@ class ElectionBase:
             self._lock = threading.Lock()
             self._tenure = self._seen = self._looked = None
             self._marks = ()
-
-
-class Election(ElectionBase):
-    """A candidate in an election, with methods that block. One object may be used by many threads.
-
-    >>> election = Election.connect("memory://", "reports")
-    >>> election.campaign()
-    'elected'
-    """
-
-    def __init__(self, store: Store, name: str, candidate: str | None = None, **options: Any) -> None:
-        super().__init__(store, name, candidate, **options)
-        self._driver = BlockingDriver(self.store, self.machine)
-
-    def _run(self, flow: Flow[T]) -> T:
-        return self._driver.run(flow)
-
-    campaign = blocking(ElectionBase._campaign)
-    resign = blocking(ElectionBase._resign)
-
-    @contextlib.contextmanager
-    def lead(self, timeout: float | None = None) -> Iterator[int]:
-        """Wait to be elected, then lead for as long as the block lasts; gives the fence, and resigns at the end.
-
-        A thread beats meanwhile. The block has to look at ``is_leader`` before each effect: a leadership that is
-        lost does not come back in it. Raises Timeout when not elected within ``timeout`` seconds, and what
-        ``campaign`` raises.
-        """
-        fence = self._run(self._await_leadership(timeout))
-        try:
-            beats = threading.Thread(
-                target=self._run, args=(self._keep_leading(fence),), name=f"election-{self.name}", daemon=True
-            )
-            beats.start()
-            yield fence
-        finally:
-            self._run(self._step_down())
 
 
 def _election_name(value: Any) -> str:

@@ -1,6 +1,6 @@
 """AsyncElection: the same election for coroutines.
 
-from osqueue.async_election import AsyncElection
+from osqueue.election import AsyncElection
 
 election = AsyncElection.connect("file://jobs", "reports")
 async with election.lead() as fence:
@@ -15,11 +15,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
-from .commit.async_group import AsyncDriver
-from .commit.effects import Flow
-from .election import ElectionBase
-from .queue.flow_methods import awaiting
-from .stores.base import Store
+from ..commit.async_group import AsyncDriver
+from ..commit.effects import Flow
+from ..queue.flow_methods import awaiting
+from ..stores.base import Store
+from .base import ElectionBase
 
 T = TypeVar("T")
 
