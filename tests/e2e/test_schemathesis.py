@@ -13,10 +13,10 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from osqueue.api.reading import pairs_of
-from osqueue.api.server import Api, Request
 from osqueue.contract.operations import ROUTES
 from osqueue.errors import Rejected
+from osqueue.server.app import Api, Request
+from osqueue.server.reading import pairs_of
 
 EXAMPLES = 12  # of each operation
 DEADLINE_S = 1.1  # nobody waits for longer than a tenth of a second

@@ -12,8 +12,8 @@ from infra import bundle, layers, pipeline
 from infra.access import ACCESS, ARCHIVE, BACKUPS, BODIES, HEADS, IDS, INTENTS, REGISTER, SEGMENTS, TABLES
 from infra.config import Alarms, Config, Pipeline
 from osqueue import limits
-from osqueue.api.answers import ANSWER_BYTES_MAX
 from osqueue.contract import functions as table
+from osqueue.server.answers import ANSWER_BYTES_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from infra.access import ACCESS
-from osqueue.api.server import Api, Request
 from osqueue.bulk.writer import BulkWriter
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
@@ -28,6 +27,7 @@ from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.model import keys
 from osqueue.objects import id_index
 from osqueue.objects.layout import root_of
+from osqueue.server.app import Api, Request
 from osqueue.stores import base
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.api.server import Api, Request, Response
 from osqueue.clock import MACHINE, Machine
 from osqueue.model.keys import KeySource, job_id
+from osqueue.server.app import Api, Request, Response
 
 QUEUE = "/v1/queues/mail"
 JOBS = f"{QUEUE}/jobs"

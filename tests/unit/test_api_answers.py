@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.api.answers import ANSWER_BYTES_MAX
-from osqueue.api.server import Api
+from osqueue.server.answers import ANSWER_BYTES_MAX
+from osqueue.server.app import Api
 from osqueue.stores.base import Delete, Get, List, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from osqueue import Queue
-from osqueue.api.server import Api
 from osqueue.contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
+from osqueue.server.app import Api
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
 
@@ -320,7 +320,7 @@ def test_jobs_are_listed_page_by_page(caller: Caller) -> None:
 def test_a_page_too_large_for_an_answer_becomes_a_shorter_one(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osqueue.api.answers.ANSWER_BYTES_MAX", 2_000)
+    monkeypatch.setattr("osqueue.server.answers.ANSWER_BYTES_MAX", 2_000)
     for n in range(20):
         caller.enqueue(n)
     page = caller.get(JOBS, limit=20)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.api.openapi import COMMON, FIELDS, OWN, document
 from osqueue.contract.bodies import BODIES
 from osqueue.contract.error_codes import STATUS
 from osqueue.contract.examples import EXAMPLES
 from osqueue.contract.operations import BY_NAME, ROUTES
 from osqueue.contract.schemas import NewJob
+from osqueue.server.openapi import COMMON, FIELDS, OWN, document
 from tests.unit.caller import Caller
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +29,10 @@ def operation(name: str) -> Any:
 
 
 def test_the_file_is_what_the_tables_say() -> None:
-    command = [sys.executable, "-m", "osqueue.api.openapi"]
+    command = [sys.executable, "-m", "osqueue.server.openapi"]
     printed = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
     assert (ROOT / "openapi.json").read_bytes() == printed, (
-        "make it anew: python -m osqueue.api.openapi > openapi.json"
+        "make it anew: python -m osqueue.server.openapi > openapi.json"
     )
     assert json.loads(printed) == DOCUMENT
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.api.openapi import STATS
-from osqueue.api.server import Api
 from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from osqueue.objects.layout import root_of
+from osqueue.server.app import Api
+from osqueue.server.openapi import STATS
 from osqueue.stores.base import Failed, Put, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller
@@ -140,8 +140,8 @@ def test_a_redrive_says_how_many_and_whether_it_left_some(caller: Caller) -> Non
 
 
 def test_one_redrive_moves_so_many_and_no_more(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osqueue.api.operating.REDRIVE_MAX", 20)
-    monkeypatch.setattr("osqueue.api.operating.REDRIVE_CHUNK", 8)
+    monkeypatch.setattr("osqueue.server.admin.REDRIVE_MAX", 20)
+    monkeypatch.setattr("osqueue.server.admin.REDRIVE_CHUNK", 8)
     bury(caller, 21)
     assert caller.post(f"{QUEUE}/redrive", {"limit": 1_000}).body == {"jobs": 20, "more": True}
     assert caller.post(f"{QUEUE}/redrive", {"limit": 1_000}).body == {"jobs": 1}
@@ -166,7 +166,7 @@ class Closing(MemoryStore):
 def test_a_redrive_that_breaks_off_tells_what_it_queued_again(
     monkeypatch: pytest.MonkeyPatch, shards: int, commits: int, moved: int, by: str
 ) -> None:
-    monkeypatch.setattr("osqueue.api.operating.REDRIVE_CHUNK", 8)
+    monkeypatch.setattr("osqueue.server.admin.REDRIVE_CHUNK", 8)
     store = Closing()
     Queue(store, "mail").configure(shards=shards)
     caller = Caller(Api(store))
@@ -231,7 +231,7 @@ def test_history_tells_of_a_window_alone(machine: Any) -> None:
 
 
 def test_large_records_make_shorter_pages(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osqueue.api.operating.ANSWER_BYTES_MAX", 2_500)
+    monkeypatch.setattr("osqueue.server.admin.ANSWER_BYTES_MAX", 2_500)
     ids = archived(caller, 6)
     pages = [page for page in through(caller) if page["jobs"]]
     assert len(pages) > 1

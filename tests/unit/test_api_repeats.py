@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import Queue
-from osqueue.api.server import Api
 from osqueue.errors import Unavailable
 from osqueue.model.keys import key_of
+from osqueue.server.app import Api
 from osqueue.stores.base import Failed, Found, Get, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import JOBS, QUEUE, Caller

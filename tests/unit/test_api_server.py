@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from osqueue import errors
-from osqueue.api.server import Api, Request
 from osqueue.contract.bodies import BODIES
 from osqueue.contract.error_codes import STATUS, Malformed, TooLarge, error_of, fault_of
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.contract.operations import BY_NAME, ROUTES
 from osqueue.errors import JobFailed, OsqueueError, Rejected, WaitTimeout
+from osqueue.server.app import Api, Request
 from osqueue.stores.base import Failed, PutIfMatch, Refused, Reply
 from osqueue.stores.base import Request as StoreRequest
 from osqueue.stores.memory import MemoryStore
@@ -85,7 +85,7 @@ def test_what_the_store_says_reaches_the_caller_with_its_status(kind: type[Osque
 
 def test_a_defect_says_nothing_of_itself_but_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("osqueue").propagate = True
-    with caplog.at_level(logging.ERROR, "osqueue.api"):
+    with caplog.at_level(logging.ERROR, "osqueue.server"):
         answer = Caller(Api(Raising(ZeroDivisionError("of ours")))).post(JOBS, {"payload": "secret"})
     assert (answer.status, answer.code) == (500, "internal")
     assert b"ours" not in answer.response.body
@@ -373,7 +373,7 @@ def test_threads_share_one_server(caller: Caller) -> None:
 def test_queues_beyond_those_kept_warm_work_all_the_same(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osqueue.api.server.QUEUES_MAX", 2)
+    monkeypatch.setattr("osqueue.server.app.QUEUES_MAX", 2)
     for _ in range(2):
         for n in range(4):
             assert caller.post(f"/v1/queues/q{n}/jobs", {"payload": 1}).status == 200

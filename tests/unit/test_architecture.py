@@ -267,7 +267,7 @@ def test_these_rules_see_through_aliases(module: str, caught: set[str]) -> None:
         ("osqueue.commit.protocol", "osqueue.stores.memory", False),
         ("osqueue.commit.protocol", "osqueue.queue.blocking", False),
         ("osqueue.client.transports.http", "osqueue.contract.operations", True),
-        ("osqueue.client.transports.http", "osqueue.api.server", False),
+        ("osqueue.client.transports.http", "osqueue.server.app", False),
         ("osqueue.queue.blocking", "osqueue.stores.memory", True),
         ("osqueue.queue.blocking", "osqueue.cli", False),
         ("osqueue.cli.main", "osqueue.queue.blocking", True),

@@ -19,7 +19,7 @@ HEAVY = {
     "http.client",
     "multiprocessing",
     "obstore",
-    "osqueue.api",
+    "osqueue.server",
     "osqueue.client.call",
     "pyspark",
     "rich",

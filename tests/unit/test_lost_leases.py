@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from osqueue import OsqueueError, Queue, Unavailable, limits
-from osqueue.api.server import Api
 from osqueue.commit.effects import Submit
 from osqueue.core.ops import Sweep
 from osqueue.objects.layout import read_state, root_of
+from osqueue.server.app import Api
 from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from tests.unit.caller import QUEUE, Caller

@@ -164,7 +164,7 @@ def test_connecting_sends_nothing_and_loads_no_client() -> None:
 def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
     script = (
         "import sys; from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim();"
-        "assert not [each for each in sys.modules if each.startswith(('osqueue.client', 'osqueue.api'))];"
+        "assert not [each for each in sys.modules if each.startswith(('osqueue.client', 'osqueue.server'))];"
         "assert 'osqueue.client.transports.http' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

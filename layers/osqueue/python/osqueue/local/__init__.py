@@ -3,7 +3,7 @@
 The Lambda handlers of ``functions/`` run as in AWS: in processes of the real runtime client, one request at a time
 each, frozen between requests, stopped at their timeout. Around them stands what AWS has there: an HTTP API
 (``gateway``), the Invoke API (``invoke``), the Runtime API (``runtime``), a schedule. Routes, timeouts and environment
-variables come from ``osqueue.api``, which the CDK app reads as well.
+variables come from ``osqueue.server``, which the CDK app reads as well.
 
 >>> from osqueue.local import Stack
 >>> with Stack(store="file://jobs", processes=8) as stack:   # doctest: +SKIP

@@ -6,8 +6,8 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from ..api.server import Request, Response, failure
 from ..contract.schemas import Fault
+from ..server.app import Request, Response, failure
 
 DIGITS_MAX = 20  # of whole numbers that are read
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..api.server import Api, Request, Response, failure
 from ..clock import MACHINE, Machine
 from ..contract import functions, metrics, operations
 from ..contract.functions import DEADLINE_MARGIN_S
 from ..contract.schemas import Fault
 from ..errors import Rejected
+from ..server.app import Api, Request, Response, failure
 from ..stores.address import open_store
 from . import direct
 from .metrics import Meter, tell

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 from aws_lambda_powertools.event_handler import Response as HttpResponse
 
-from ..api.reading import pairs_of
-from ..api.server import Request, Response, failure
 from ..clock import Machine
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
 from ..contract.operations import BY_NAME, Route
+from ..server.app import Request, Response, failure
+from ..server.reading import pairs_of
 
 Answering = Callable[[Request], Response]
 

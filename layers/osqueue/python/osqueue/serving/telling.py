@@ -8,8 +8,8 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from ..api.server import Response
 from ..clock import Machine
+from ..server.app import Response
 
 _IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500

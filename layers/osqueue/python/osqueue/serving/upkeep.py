@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..api.asked import Asked, Warm
-from ..api.server import Api
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
 from ..contract import metrics
 from ..contract.operations import BY_NAME
 from ..errors import OsqueueError
 from ..objects.layout import registered
+from ..server.app import Api
+from ..server.request import Asked, Warm
 from .metrics import Meter
 from .telling import Log
 

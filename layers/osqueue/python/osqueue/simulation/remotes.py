@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..api.server import Api, Request, Response
 from ..client.transports.base import Answer, Call, Lost, Reply, Transport, path_of
 from ..core.state import COMPLETED
 from ..errors import LeaseLost, OsqueueError, Timeout, Unavailable
@@ -21,6 +20,7 @@ from ..events import CallbackSink, Event
 from ..model.keys import key_of
 from ..queue.blocking import Queue
 from ..queue.lease import Lease
+from ..server.app import Api, Request, Response
 from .fibers import Host, ThreadedMachine, VirtualStore, running
 from .ledger import Violation
 from .machine import source

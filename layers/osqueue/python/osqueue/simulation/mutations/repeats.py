@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...api import flows
 from ...client import call
 from ...commit.effects import QueueFlow
 from ...core.ops import Completion
 from ...core.state import State
 from ...operations.claims import Working
+from ...server import flows
 from .control import Control, in_runs, patched
 
 

@@ -11,7 +11,7 @@ from ..model.job import Job
 from ..model.keys import job_id
 from ..operations.results import OVER, Located
 from .answers import Answer, fitting
-from .asked import Asked
+from .request import Asked
 
 PAGE_DEFAULT = 100
 

@@ -1,6 +1,6 @@
 """The contract as an OpenAPI 3.1 document, made from the tables of this package.
 
-``python -m osqueue.api.openapi`` prints it; ``/openapi.json`` at the repository's top is that output.
+``python -m osqueue.server.openapi`` prints it; ``/openapi.json`` at the repository's top is that output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..contract.operations import ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.fields import QUEUE_NAME
-from .operating import HISTORY_MAX, QUEUES_MAX
+from .admin import HISTORY_MAX, QUEUES_MAX
 
 Schema = dict[str, Any]
 

@@ -32,10 +32,10 @@ from ..model import fields
 from ..model.job import Done, moment
 from ..model.keys import job_id, key_of
 from ..operations.claims import Granted
-from .asked import Asked
-from .enqueuing import check_items
+from .enqueue import check_items
 from .flows import Aborted, Flows, Released
 from .reading import item_of
+from .request import Asked
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from ..stores.address import open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, Answer
-from .asked import Asked, Hearing, Warm
 from .reading import Pairs, query_of, segment
+from .request import Asked, Hearing, Warm
 
 if TYPE_CHECKING:
     from ..events import Sink
@@ -39,20 +39,20 @@ JSON = "application/json"
 
 # Which module answers what; loaded when first asked.
 _MODULES = {
-    "enqueue": "enqueuing",
-    "claim": "working",
-    "complete": "working",
-    "heartbeat": "working",
-    "list_jobs": "asking",
-    "status": "asking",
-    "cancel": "asking",
-    "change_job": "asking",
-    "result": "asking",
-    "story": "asking",
+    "enqueue": "enqueue",
+    "claim": "claims",
+    "complete": "claims",
+    "heartbeat": "claims",
+    "list_jobs": "jobs",
+    "status": "jobs",
+    "cancel": "jobs",
+    "change_job": "jobs",
+    "result": "jobs",
+    "story": "jobs",
 }
-_STEERING = "operating"
+_STEERING = "admin"
 
-log = logging.getLogger("osqueue.api")
+log = logging.getLogger("osqueue.server")
 
 
 class Request(Struct, frozen=True):

@@ -17,9 +17,9 @@ from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Enqueued
 from ..model.keys import key_of
-from .asked import Asked
 from .flows import Kept, Wished
 from .reading import body_of, item_of
+from .request import Asked
 
 FAULT_BYTES = 500  # room for why a result could not be read after all
 

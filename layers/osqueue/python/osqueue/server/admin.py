@@ -35,8 +35,8 @@ from ..operations.purge import Purged
 from ..operations.settings import Redriven as Moved
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
-from .asked import Asked
-from .asking import PAGE_DEFAULT
+from .jobs import PAGE_DEFAULT
+from .request import Asked
 
 REDRIVE_MAX = 10_000  # letters in one request
 REDRIVE_CHUNK = 1_000
