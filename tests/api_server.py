@@ -17,12 +17,12 @@ from typing import Any
 
 from awslambdaric.lambda_runtime_marshaller import to_json
 
+from osqueue.aws_lambda.direct_event import answer_of, request_of
 from osqueue.contract.functions import BY_NAME, deployed_name
 from osqueue.contract.operations import ROUTES
 from osqueue.limits import REQUEST_TIMEOUT_S
 from osqueue.server.app import Api, Request, Response
 from osqueue.server.reading import pairs_of
-from osqueue.serving.direct import answer_of, request_of
 
 INVOCATIONS = ("/2015-03-31/functions/", "/invocations")
 PREFIX = "osqueue-test"

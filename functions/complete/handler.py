@@ -1,5 +1,5 @@
 """Lambda function: hears how attempts ended."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("complete")

@@ -1,5 +1,5 @@
 """Lambda function: queues jobs."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("enqueue")

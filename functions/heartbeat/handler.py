@@ -1,5 +1,5 @@
 """Lambda function: extends leases."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("heartbeat")

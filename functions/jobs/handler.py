@@ -1,5 +1,5 @@
 """Lambda function: tells of single jobs and cancels them."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("jobs")

@@ -1,5 +1,5 @@
 """Lambda function: tells of queues and changes them."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("queues")

@@ -1,5 +1,5 @@
 """Lambda function: upkeep of every queue, and its archive."""
 
-from osqueue.serving import Function
+from osqueue.aws_lambda import Function
 
 handler = Function("reaper")

@@ -121,7 +121,7 @@ class Deployment:
     @cached_property
     def functions(self) -> dict[str, Any]:
         """Made by the test itself: a logger goes on printing to where it printed first."""
-        from osqueue.serving import Function
+        from osqueue.aws_lambda import Function
 
         return {each.name: Function(each.name, self.clock) for each in FUNCTIONS}
 

@@ -86,7 +86,7 @@ def watched(made: Any) -> set[Emitted]:
 def test_what_alarms_look_at_is_what_functions_print(
     dev: Any, environment: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from osqueue.serving import Function
+    from osqueue.aws_lambda import Function
 
     enqueue, reaper = Function("enqueue", MACHINE), Function("reaper", MACHINE)
     new = {"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}
@@ -108,7 +108,7 @@ def test_what_alarms_look_at_is_what_functions_print(
 def test_an_answer_that_the_function_is_to_blame_for_counts_as_a_fault_and_no_other_does(
     environment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from osqueue.serving import Function
+    from osqueue.aws_lambda import Function
 
     enqueue = Function("enqueue", MACHINE)
     new = {"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}
@@ -126,7 +126,7 @@ def test_an_answer_that_the_function_is_to_blame_for_counts_as_a_fault_and_no_ot
 
 
 def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.CaptureFixture[str]) -> None:
-    from osqueue.serving import Function
+    from osqueue.aws_lambda import Function
 
     enqueue, reaper = Function("enqueue", MACHINE), Function("reaper", MACHINE)
     enqueue({"method": "POST", "path": "/v1/queues/emails/jobs", "body": {"payload": 1}}, Context())

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Match, Template
 
+from osqueue.aws_lambda.handler import SCHEDULE
 from osqueue.contract import functions as table
 from osqueue.contract import metrics
 from osqueue.contract.functions import FUNCTIONS, deployed_name
 from osqueue.contract.operations import ROUTES
 from osqueue.objects.layout import root_of
-from osqueue.serving.function import SCHEDULE
 
 ENVIRONMENTS = ("dev", "staging", "prod")
 HEAD = "3f9a/emails/0/head"

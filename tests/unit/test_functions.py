@@ -11,6 +11,8 @@ import pytest
 from awslambdaric.lambda_runtime_marshaller import to_json
 
 from osqueue import Queue
+from osqueue.aws_lambda.gateway_event import seconds_left
+from osqueue.aws_lambda.schedule import shuffled
 from osqueue.clock import MACHINE
 from osqueue.contract import metrics
 from osqueue.contract.functions import (
@@ -24,8 +26,6 @@ from osqueue.contract.functions import (
 from osqueue.contract.operations import ROUTES
 from osqueue.errors import Rejected
 from osqueue.objects.layout import root_of
-from osqueue.serving.http import seconds_left
-from osqueue.serving.upkeep import shuffled
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put
 from osqueue.stores.memory import MemoryStore
@@ -285,7 +285,7 @@ def test_a_store_that_hangs_is_answered_for_before_the_function_is_stopped(
     hanging = Hanging()
     # Its time stands still: the API itself never finds that it is too late to ask the store.
     monkeypatch.setattr(enqueue.api, "machine", machine)
-    monkeypatch.setattr("osqueue.serving.function.GRACE_S", 0.05)
+    monkeypatch.setattr("osqueue.aws_lambda.handler.GRACE_S", 0.05)
     monkeypatch.setattr(enqueue.meter, "inner", hanging)
     answer = enqueue(http("POST", JOBS, '{"payload":1}'), Context(seconds=2.2))
     assert (answer["statusCode"], json.loads(answer["body"])["error"]["code"]) == (503, "unavailable")

@@ -12,13 +12,13 @@ from ..contract.schemas import Fault
 from ..errors import Rejected
 from ..server.app import Api, Request, Response, failure
 from ..stores.address import open_store
-from . import direct
+from . import direct_event
+from .logs import FAULTS_OF_OURS, Log
 from .metrics import Meter, tell
-from .patience import Patience
-from .telling import FAULTS_OF_OURS, Log
+from .timeout import Patience
 
 if TYPE_CHECKING:
-    from .http import Http
+    from .gateway_event import Http
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
 GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
@@ -64,19 +64,19 @@ class Function:
             if _is_gateways(event):
                 return self._gateway(event, context, left)
             if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
-                from .upkeep import upkeep  # only the reaper has a schedule
+                from .schedule import upkeep  # only the reaper has a schedule
 
                 self._log.begin(context.aws_request_id)
                 return upkeep(self.api, self.meter, self._log, left)
             self._log.begin(context.aws_request_id)
-            request = direct.request_of(event, left)
-            return direct.answer_of(request if isinstance(request, Response) else self._answer(request))
+            request = direct_event.request_of(event, left)
+            return direct_event.answer_of(request if isinstance(request, Response) else self._answer(request))
         finally:
             tell(self.meter.end())
 
     def _open_http(self) -> Http:
         if self._http is None:
-            from .http import Http
+            from .gateway_event import Http
 
             self._http = Http(self.api.routes, self.machine)
         return self._http

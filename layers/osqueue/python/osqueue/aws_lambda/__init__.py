@@ -4,6 +4,6 @@ An event is a request of an HTTP API (payload format 2.0), a direct invocation, 
 requests to ``osqueue.server``. Nothing of this runs between invocations.
 """
 
-from .function import Function
+from .handler import Function
 
 __all__ = ["Function"]

@@ -14,8 +14,8 @@ from ..errors import OsqueueError
 from ..objects.layout import registered
 from ..server.app import Api
 from ..server.request import Asked, Warm
+from .logs import Log
 from .metrics import Meter
-from .telling import Log
 
 QUEUE_S_MIN = 5.0  # left, or the pass ends here
 QUEUE_S_MAX = 120.0  # of one queue, while others wait
