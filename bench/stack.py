@@ -25,8 +25,8 @@ import urllib3
 from bench.fleet import ROOT
 from bench.row import Options, Row, exactly, ratio
 from osqueue.contract.functions import BY_NAME, FUNCTIONS, LOG_LEVEL
-from osqueue.local import Stack
-from osqueue.local.environment import environment_of
+from osqueue.devstack import Stack
+from osqueue.devstack.environment import environment_of
 
 BARE = "def handler(event, context):\n    return {'statusCode': 200, 'body': '{}'}\n"
 CALLS = 300  # of each kind, in turn

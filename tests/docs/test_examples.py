@@ -24,8 +24,8 @@ import osqueue
 from osqueue import errors, limits
 from osqueue.contract.error_codes import STATUS
 from osqueue.contract.operations import ROUTES
+from osqueue.devstack import Stack
 from osqueue.election.blocking import Election
-from osqueue.local import Stack
 from osqueue.model.fields import FUTURE_FIELDS
 from osqueue.queue.lease import AsyncLease, Lease
 from osqueue.stores import address

@@ -18,7 +18,7 @@ import pytest
 import urllib3
 
 from osqueue import OsqueueError, Queue
-from osqueue.local import Stack
+from osqueue.devstack import Stack
 
 JOBS = 240
 CLIENTS = 32

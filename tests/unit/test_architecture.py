@@ -32,7 +32,7 @@ MAY_KNOW = {
 }
 
 # Those on top of everything: nobody below may import them.
-EDGES = ("osqueue.cli", "osqueue.simulation", "osqueue.testing", "osqueue.local", "osqueue.demo")
+EDGES = ("osqueue.cli", "osqueue.simulation", "osqueue.testing", "osqueue.devstack", "osqueue.demo")
 
 # Standard modules that compute and do nothing else: no clock, no randomness, no input or output.
 PURE = {

@@ -23,7 +23,7 @@ HANG_S = 60
 # Those that make new locks themselves where they find themselves in another process, or are of no use in one.
 MAKE_THEIR_OWN = {
     *("osqueue.commit.group", "osqueue.commit.event_queue", "osqueue.election", "osqueue.operations.waiters"),
-    *("osqueue.cli", "osqueue.local", "osqueue.testing", "osqueue.worker"),
+    *("osqueue.cli", "osqueue.devstack", "osqueue.testing", "osqueue.worker"),
 }
 
 

@@ -22,7 +22,15 @@ POWERTOOLS = (
 )
 # Of no use to a handler: SDKs, terminals, Spark, models, other clients of HTTP.
 HEAVY = {
-    *("boto3", "botocore.client", "click", "http.client", "multiprocessing", "osqueue.cli", "osqueue.local"),
+    *(
+        "boto3",
+        "botocore.client",
+        "click",
+        "http.client",
+        "multiprocessing",
+        "osqueue.cli",
+        "osqueue.devstack",
+    ),
     *(
         "osqueue.client.call",
         "osqueue.simulation",

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from osqueue.local import Stack, instance, pool
-from osqueue.local import stack as stack_module
-from osqueue.local.instance import Instance, Launch
-from osqueue.local.invocation import Invocation, Outcome
-from osqueue.local.log import Log
-from osqueue.local.pool import Pool
+from osqueue.devstack import Stack, instance, pool
+from osqueue.devstack import stack as stack_module
+from osqueue.devstack.instance import Instance, Launch
+from osqueue.devstack.invocation import Invocation, Outcome
+from osqueue.devstack.log import Log
+from osqueue.devstack.pool import Pool
 from tests.unit.tiny_functions import (
     PATIENCE_S,
     Gate,

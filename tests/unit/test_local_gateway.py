@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osqueue.contract.operations import BY_NAME
-from osqueue.local.gateway import Answer, Request, answer_of, event_of
+from osqueue.devstack.gateway import Answer, Request, answer_of, event_of
 
 HOST = "127.0.0.1:8787"
 

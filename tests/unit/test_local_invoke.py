@@ -13,8 +13,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from osqueue.devstack import Stack
 from osqueue.errors import Rejected
-from osqueue.local import Stack
 from tests.unit.tiny_functions import Gate, Lines, tiny_stack
 
 

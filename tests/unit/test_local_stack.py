@@ -15,10 +15,10 @@ import pytest
 import urllib3
 from msgspec.structs import replace
 
+from osqueue.devstack import Stack, environment
+from osqueue.devstack.invocation import Outcome
+from osqueue.devstack.pool import NoInstance
 from osqueue.errors import NotInstalled, Rejected, Unavailable
-from osqueue.local import Stack, environment
-from osqueue.local.invocation import Outcome
-from osqueue.local.pool import NoInstance
 from tests.unit.tiny_functions import (
     PATIENCE_S,
     Gate,

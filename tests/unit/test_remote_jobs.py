@@ -22,8 +22,8 @@ from osqueue.client.transports.base import Call, Reply
 from osqueue.clock import MACHINE
 from osqueue.contract.error_codes import TooLarge
 from osqueue.contract.functions import PAYLOAD_BYTES_MAX
-from osqueue.local.gateway import Request, event_of
-from osqueue.local.invocation import EVENT_BYTES_MAX
+from osqueue.devstack.gateway import Request, event_of
+from osqueue.devstack.invocation import EVENT_BYTES_MAX
 from tests.unit.scripted import (
     KEY,
     LATE,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from osqueue.contract.functions import FUNCTIONS, Function
-from osqueue.local import Stack
+from osqueue.devstack import Stack
 
 PATIENCE_S = 30.0
 

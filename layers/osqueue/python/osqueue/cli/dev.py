@@ -17,7 +17,7 @@ from .output import Output
 from .signals import ended_by
 
 if TYPE_CHECKING:
-    from ..local import Stack
+    from ..devstack import Stack
 
 LOG = ".osqueue-dev/functions.log"
 STORE = "file://.osqueue-dev/store"
@@ -92,8 +92,8 @@ def dev(
     Prints one line with its address when it is ready, and runs until SIGTERM or Ctrl-C: then running requests finish,
     and the functions' processes end.
     """
-    from ..local import Stack
-    from ..local.stack import DRAIN_S
+    from ..devstack import Stack
+    from ..devstack.stack import DRAIN_S
 
     with ended_by(signal.SIGTERM, signal.SIGINT) as ending, _log(logs, log_file) as log:
         stack = Stack(
@@ -123,8 +123,8 @@ def dev(
 
 def _check(stack: Stack) -> None:
     """Raises Unavailable when the functions do not run at all, rather than at the first request."""
-    from ..local.instance import INIT_S_MAX
-    from ..local.pool import PATIENCE_S
+    from ..devstack.instance import INIT_S_MAX
+    from ..devstack.pool import PATIENCE_S
 
     # For longer than one that never becomes ready is given: then its fault is told.
     patience_s = INIT_S_MAX + PATIENCE_S

@@ -10,7 +10,7 @@ from typing import TextIO
 
 OnLine = Callable[[str, str], None]  # called with who wrote it ("claim", "gateway", "stack") and the line
 
-log = logging.getLogger("osqueue.local")
+log = logging.getLogger("osqueue.devstack")
 
 
 class Log:

@@ -5,7 +5,7 @@ each, frozen between requests, stopped at their timeout. Around them stands what
 (``gateway``), the Invoke API (``invoke``), the Runtime API (``runtime``), a schedule. Routes, timeouts and environment
 variables come from ``osqueue.server``, which the CDK app reads as well.
 
->>> from osqueue.local import Stack
+>>> from osqueue.devstack import Stack
 >>> with Stack(store="file://jobs", processes=8) as stack:   # doctest: +SKIP
 ...     Queue.connect(stack.url, "emails").enqueue({"to": "ada@example.com"})
 """
