@@ -19,7 +19,7 @@ from osqueue import Queue, errors
 from osqueue.cli.app import SECTIONS, app
 from osqueue.cli.exits import exit_code
 from osqueue.cli.output import cell
-from osqueue.printable import as_json, safe
+from osqueue.cli.printable import as_json, safe
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/cli.md"
 HOSTILE = "a\x1b[31mred\x07\u202egnp\u200b\x9b31m\n"
