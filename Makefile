@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := layers functions infra pipeline bench demo tests
+CODE := layers functions infra pipeline simulation bench demo tests
 
 # As Spark looks for it.
 JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
@@ -108,7 +108,7 @@ format: setup ## Format the code and repair what the linter can
 	@.venv/bin/ruff format $(CODE)
 
 soak: setup ## Run the simulator for SECONDS (60), from SEED if given
-	@$(RUN) -m osqueue.simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	@$(RUN) -m simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## Run the benchmarks against their goals (ARGS="writers --json" picks)
 	@$(RUN) -m bench $(ARGS)

@@ -22,12 +22,12 @@ from osqueue.commit.effects import Effect, Flow, Sleep
 from osqueue.commit.protocol import commit
 from osqueue.commit.writer import Writer
 from osqueue.core.ops import Enqueue, New
-from osqueue.simulation.machine import VirtualMachine
-from osqueue.simulation.network import Network
-from osqueue.simulation.profile import S3, S3_EXPRESS, Faults, Latency
-from osqueue.simulation.truth import Truth
-from osqueue.simulation.world import Process, World
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
+from simulation.machine import VirtualMachine
+from simulation.network import Network
+from simulation.profile import S3, S3_EXPRESS, Faults, Latency
+from simulation.truth import Truth
+from simulation.world import Process, World
 
 # Same for every request; a swap flushes to disk at its end; nothing limits how many a key takes.
 SLOWED = Latency(

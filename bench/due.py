@@ -19,12 +19,12 @@ from osqueue.core.audit import spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_segment, staged_name
 from osqueue.core.ops import Attach, Claim, Complete, Completion, Enqueue, New
 from osqueue.core.state import Job, Span
-from osqueue.simulation.machine import VirtualMachine
-from osqueue.simulation.network import Network
-from osqueue.simulation.profile import S3, Faults
-from osqueue.simulation.truth import Truth
-from osqueue.simulation.world import Process, World
 from osqueue.stores.base import Put, Request
+from simulation.machine import VirtualMachine
+from simulation.network import Network
+from simulation.profile import S3, Faults
+from simulation.truth import Truth
+from simulation.world import Process, World
 
 ROOT = "bench/0/"
 SEGMENTS = f"{ROOT}segments/"

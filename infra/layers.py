@@ -30,7 +30,7 @@ MB = 1024 * 1024
 UNZIPPED_BYTES_MAX = 30 * MB  # what a cold start has to map; Lambda itself takes 250 MB with everything
 
 # What people and tests use, no function. Nothing else in the library imports these: tests/unit/test_architecture.py.
-LEFT_OUT = ("cli", "devstack", "simulation", "testing", "__main__.py")
+LEFT_OUT = ("cli", "devstack", "testing", "__main__.py")
 # Notes of the installer. They tell how and where something was installed, so they are not the same everywhere.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say

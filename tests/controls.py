@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from osqueue.simulation.mutations.control import Control, Sighting
+from simulation.mutations.control import Control, Sighting
 
 
 class Case(NamedTuple):

@@ -16,8 +16,8 @@ from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.head_restore import Restorer
 from osqueue.maintenance.store_probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
 from osqueue.objects.layout import root_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
+from simulation.tight import limited
 
 pytestmark = pytest.mark.embedded
 

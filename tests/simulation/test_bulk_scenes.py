@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue.simulation.bulk_scenes import DELAY_MS, SCENES
-from osqueue.simulation.scenes import play
+from simulation.bulk_scenes import DELAY_MS, SCENES
+from simulation.scenes import play
 
 
 def test_a_part_that_was_refused_and_attached_by_another_run_is_not_attached_again() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue.simulation.collect_scenes import SCENES
-from osqueue.simulation.scenes import play
+from simulation.collect_scenes import SCENES
+from simulation.scenes import play
 
 
 def test_whatever_a_head_leads_to_is_not_collected_however_old_it_is() -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from osqueue.simulation.profile import PROFILES
-from osqueue.simulation.run import simulate
+from simulation.profile import PROFILES
+from simulation.run import simulate
 
 
 @pytest.mark.parametrize("profile", ["shared", "forked", "crews"])

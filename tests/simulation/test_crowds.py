@@ -14,14 +14,14 @@ from osqueue.core.reduce import applicable
 from osqueue.core.state import Event, State
 from osqueue.errors import OsqueueError, Throttled
 from osqueue.objects.layout import root_of
-from osqueue.simulation.invariants import Invariants
-from osqueue.simulation.ledger import Ledger, WatchedWriter, watched_reductions
-from osqueue.simulation.machine import VirtualMachine
-from osqueue.simulation.network import Network
-from osqueue.simulation.profile import S3, Faults
-from osqueue.simulation.tight import limited
-from osqueue.simulation.truth import Truth
-from osqueue.simulation.world import Process, World
+from simulation.invariants import Invariants
+from simulation.ledger import Ledger, WatchedWriter, watched_reductions
+from simulation.machine import VirtualMachine
+from simulation.network import Network
+from simulation.profile import S3, Faults
+from simulation.tight import limited
+from simulation.truth import Truth
+from simulation.world import Process, World
 
 ROOT = root_of("crowd", 0)
 SECONDS = 25.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue.simulation.election_scenes import SCENES, play
+from simulation.election_scenes import SCENES, play
 
 ENDS = {
     "elected at once": "conflict",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from osqueue.simulation.profile import PROFILES
-from osqueue.simulation.run import simulate
+from simulation.profile import PROFILES
+from simulation.run import simulate
 
 
 def test_never_do_two_lead_at_once_and_terms_only_grow() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue.simulation.explore import SCENARIOS, explore
+from simulation.explore import SCENARIOS, explore
 
 LARGE = {"a clone, and rows are dropped"}  # looked into here, followed to its end by `explore`
 PATHS_MAX = 1_000

@@ -18,10 +18,10 @@ from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Swe
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums
 from osqueue.errors import Timeout, Unavailable
-from osqueue.simulation.machine import EPOCH_MS, VirtualMachine
-from osqueue.simulation.tight import limited
-from osqueue.simulation.truth import Truth
 from osqueue.stores.base import Failed, List, Put, PutIfMatch
+from simulation.machine import EPOCH_MS, VirtualMachine
+from simulation.tight import limited
+from simulation.truth import Truth
 
 HOUR_MS = 3_600_000
 

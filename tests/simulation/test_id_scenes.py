@@ -6,8 +6,8 @@ import pytest
 
 from osqueue import Damaged
 from osqueue.core.ops import Code
-from osqueue.simulation.id_scenes import SCENES
-from osqueue.simulation.scenes import play
+from simulation.id_scenes import SCENES
+from simulation.scenes import play
 
 
 def test_an_entry_is_kept_whose_job_may_lie_in_a_segment_that_cannot_be_read() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from osqueue import Damaged, Unavailable
-from osqueue.simulation.look_scenes import SCENES
-from osqueue.simulation.scenes import play
+from simulation.look_scenes import SCENES
+from simulation.scenes import play
 
 
 def test_a_job_that_is_queued_again_is_told_as_queued() -> None:

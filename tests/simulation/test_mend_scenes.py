@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue.simulation.mend_scenes import SCENES
-from osqueue.simulation.scenes import play
+from simulation.mend_scenes import SCENES
+from simulation.scenes import play
 
 
 @pytest.mark.parametrize("scene", ["two are over", "one was cancelled", "one failed"])

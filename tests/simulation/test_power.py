@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from osqueue.simulation.disk import Disk, File
-from osqueue.simulation.posix import Posix, running
-from osqueue.simulation.power import power_cuts
-from osqueue.simulation.power_scenes import SCENES, play
 from osqueue.stores.base import Delete, Deleted, Found, Get, List, Put, PutIfAbsent, PutIfMatch, Refused
 from osqueue.stores.file import FileStore
+from simulation.disk import Disk, File
+from simulation.posix import Posix, running
+from simulation.power import power_cuts
+from simulation.power_scenes import SCENES, play
 from tests.replies import version_of
 
 SEEDS = 5

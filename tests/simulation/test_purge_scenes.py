@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from osqueue.errors import Expired, NotFound
-from osqueue.simulation.purge_scenes import PURGE_SCENES
-from osqueue.simulation.repair_scenes import mended
+from simulation.purge_scenes import PURGE_SCENES
+from simulation.repair_scenes import mended
 
 
 def test_a_result_is_not_prolonged_once_its_job_is_purged() -> None:

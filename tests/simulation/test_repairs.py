@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from osqueue.core.ops import Code
-from osqueue.simulation.profile import PROFILES
-from osqueue.simulation.repair_scenes import REPAIR_SCENES, mended
-from osqueue.simulation.run import simulate
+from simulation.profile import PROFILES
+from simulation.repair_scenes import REPAIR_SCENES, mended
+from simulation.run import simulate
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.scenes import SCENES, play
+from simulation.scenes import SCENES, play
 
 
 def test_a_caller_whose_job_was_forgotten_meanwhile_begins_anew() -> None:

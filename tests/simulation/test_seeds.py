@@ -8,10 +8,10 @@ import pytest
 
 from osqueue import limits
 from osqueue.core import encoding
-from osqueue.simulation.__main__ import add, run_soak
-from osqueue.simulation.profile import FAULTS, PROFILES, TIGHT
-from osqueue.simulation.run import Report, simulate
-from osqueue.simulation.tight import limited
+from simulation.__main__ import add, run_soak
+from simulation.profile import FAULTS, PROFILES, TIGHT
+from simulation.run import Report, simulate
+from simulation.tight import limited
 
 SEEDS = [
     ("calm", 0),

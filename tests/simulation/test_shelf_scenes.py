@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from osqueue import Damaged, Unavailable
-from osqueue.simulation.scenes import play
-from osqueue.simulation.shelf_scenes import SCENES
+from simulation.scenes import play
+from simulation.shelf_scenes import SCENES
 
 
 def test_jobs_are_archived_once_there_is_room_for_parts_however_long_that_takes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from osqueue.errors import Expired, Throttled
-from osqueue.simulation.scenes import play
-from osqueue.simulation.steer_scenes import SCENES
+from simulation.scenes import play
+from simulation.steer_scenes import SCENES
 
 
 @pytest.mark.parametrize("scene", ["cancelled once passed", "cancelled once its segment is gone"])

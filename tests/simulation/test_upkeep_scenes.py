@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from osqueue.core.ops import Code
-from osqueue.simulation.scenes import play
-from osqueue.simulation.upkeep_scenes import SCENES
+from simulation.scenes import play
+from simulation.upkeep_scenes import SCENES
 
 
 def test_a_bulk_that_joins_just_before_the_collectors_floor_is_committed_keeps_its_segment() -> None:

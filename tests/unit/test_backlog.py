@@ -11,7 +11,7 @@ import pytest
 from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
 from osqueue.core.ops import Attach, Cancel, Claim, Code, Fail, Failure, Redrive, Sweep
 from osqueue.core.state import Job
-from osqueue.simulation.tight import limited
+from simulation.tight import limited
 
 SMALL = {
     "READY_BYTES_MAX": 600,

@@ -18,7 +18,6 @@ from osqueue.core.encoding import encode_head
 from osqueue.core.ops import AttachAll, mark_of
 from osqueue.core.state import Refusals, State
 from osqueue.objects.layout import root_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
@@ -30,6 +29,7 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.staged import Crash, Meddled, stage, store_keys, waiting
 
 

@@ -13,13 +13,13 @@ from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.ops import Attach, AttachAll, Code, New, RaiseGcFloor
 from osqueue.core.state import Job
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Get,
     Reply,
     Request,
 )
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.staged import LOST, Meddled, head_writes, stage, store_keys, waiting
 
 

@@ -30,7 +30,7 @@ from osqueue.core.ops import (
     Sweep,
 )
 from osqueue.core.state import Job, Lease, State
-from osqueue.simulation.tight import limited
+from simulation.tight import limited
 
 KEYS = [at.to_bytes(16, "big") for at in range(1, 40)]
 PLENTY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,10 +14,10 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.intents import announced, parse_intent_key
 from osqueue.core.ops import mark_of
 from osqueue.objects.layout import root_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 
 ROOT = root_of("mail", 0)
 Trick = Callable[[Request, Callable[[Request], Reply]], Reply]

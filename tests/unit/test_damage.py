@@ -11,9 +11,9 @@ from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavail
 from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.intents import announced
 from osqueue.objects.layout import root_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List, Put
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 
 ROOT = root_of("mail", 0)
 SMALL = {"READY_BYTES_MAX": 600, "TAIL_BYTES_MAX": 500, "DELAYED_BYTES_MAX": 600}

@@ -10,9 +10,9 @@ from osqueue import Queue, Unavailable, limits
 from osqueue.core.ops import Code, Fail, Failure, Sweep
 from osqueue.core.state import waiting
 from osqueue.maintenance import reaper
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Get, List
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.scene import HEAD, ROOT
 
 TTL_SECONDS = limits.DEAD_TTL_MS_DEFAULT / 1000

@@ -9,7 +9,7 @@ from osqueue.core import spill
 from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.ops import Attach, Code, Enqueue
 from osqueue.core.state import Job, Span
-from osqueue.simulation.tight import limited
+from simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_000}
 HOUR_MS = 3_600_000

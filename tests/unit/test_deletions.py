@@ -18,10 +18,10 @@ from osqueue.objects import segment_rewrite
 from osqueue.objects.lookup import look
 from osqueue.objects.segments import page
 from osqueue.objects.staging import Stage
-from osqueue.simulation.tight import limited
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing.waiting import waiting_jobs
+from simulation.tight import limited
 from tests.unit.scene import ROOT, head, names
 
 SMALL = {"READY_BYTES_MAX": 600, "TAIL_BYTES_MAX": 500, "BLOCK_BYTES_MAX": 200, "FANOUT": 4}

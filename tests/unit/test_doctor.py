@@ -15,7 +15,6 @@ from osqueue.core.ops import Request as Announced
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, Probe, measure, worst
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Delete,
     Deleted,
@@ -31,6 +30,7 @@ from osqueue.stores.base import (
     Written,
 )
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
 
 

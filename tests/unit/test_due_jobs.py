@@ -16,9 +16,9 @@ from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Delayed, Job, Lane, Span, State, weight
 from osqueue.core.timers import LANE_WAIT_MS
-from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "PROMOTED_PER_COMMIT_MAX": 30, "LANES_MAX": 4, "BLOCK_BYTES_MAX": 400}
 SECONDS = LANE_WAIT_MS / 1000

@@ -39,7 +39,7 @@ from osqueue.core.ops import (
 from osqueue.core.state import Attempt, Body, Finished, Job, weight
 from osqueue.core.tables import encode_table
 from osqueue.errors import Damaged
-from osqueue.simulation.tight import limited
+from simulation.tight import limited
 
 decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
 decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode

@@ -33,7 +33,7 @@ HEAVY = {
     ),
     *(
         "osqueue.client.call",
-        "osqueue.simulation",
+        "simulation",
         "osqueue.worker.loop",
         "pydantic",
         "pyspark",

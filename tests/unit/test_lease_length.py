@@ -12,9 +12,9 @@ from osqueue import limits
 from osqueue.commit.protocol import Answer, commit
 from osqueue.commit.writer import Writer
 from osqueue.core.ops import Claim, Code, Enqueue, Heartbeat, Held, New, Op, Sweep
-from osqueue.simulation.machine import EPOCH_MS, VirtualMachine
-from osqueue.simulation.truth import Truth
 from osqueue.stores.base import Get, Put
+from simulation.machine import EPOCH_MS, VirtualMachine
+from simulation.truth import Truth
 
 KEY = bytes(15) + b"\1"
 

@@ -14,9 +14,9 @@ from osqueue.maintenance.head_restore import Restoration, Restorer
 from osqueue.objects import backups
 from osqueue.objects.layout import root_of
 from osqueue.objects.staging import wipe_refused
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, Reply, Request
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.staged import LOST, Meddled
 
 SECRET = "ada@example.com"

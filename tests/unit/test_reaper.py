@@ -16,10 +16,10 @@ from osqueue.model.keys import key_of
 from osqueue.objects import archive, backups, id_index
 from osqueue.objects.archive import History
 from osqueue.objects.layout import root_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 from tests.unit.scene import HEAD, HOUR, ROOT, done, head, names, parts, reaping, told
 from tests.unit.stepping import Call, writes
 

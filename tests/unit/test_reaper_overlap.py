@@ -10,8 +10,8 @@ import pytest
 
 from osqueue import OsqueueError, Queue, limits
 from osqueue.objects import archive, id_index
-from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.scene import HOUR, ROOT, clone, done, head, names, parts, reaping, told
 from tests.unit.stepping import LOST, interleave, writes
 

@@ -17,10 +17,10 @@ from osqueue.core.state import Table
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
 from osqueue.model.keys import KeySource, job_id, key_of
 from osqueue.objects import archive, backups, finished_tables, id_index
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 from tests.unit.scene import HOUR, ROOT, done, head, names, reaping, told
 from tests.unit.staged import Meddled
 

@@ -16,10 +16,10 @@ from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Job, State
 from osqueue.objects.layout import root_of
 from osqueue.operations.settings import REDRIVE_TRIES, Redriven
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, List, PutIfMatch, Reply, Request
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 
 OTHERS, WANTED = 120, 20
 ROUNDS = 3  # reads of blocks for one commit

@@ -17,7 +17,6 @@ from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.head_restore import Restorer, hourly
 from osqueue.maintenance.store_probes import OK, WARNING
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import (
     Failed,
     Put,
@@ -27,6 +26,7 @@ from osqueue.stores.base import (
     Request,
     Written,
 )
+from simulation.tight import limited
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic
 
 

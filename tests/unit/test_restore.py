@@ -30,7 +30,7 @@ from osqueue.core.state import (
     Span,
     State,
 )
-from osqueue.simulation.tight import limited
+from simulation.tight import limited
 
 TIGHT = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "DELAYED_BYTES_MAX": 600, "DEAD_BYTES_MAX": 500}
 FIRST_ATTEMPT = (Attempt(1, "ada", 1, 2, FAILED, "no"),)

@@ -18,8 +18,8 @@ from osqueue.maintenance.doctor import fix_clock
 from osqueue.maintenance.head_restore import Restorer, hourly
 from osqueue.maintenance.store_probes import OK
 from osqueue.objects.backups import name_of
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
+from simulation.tight import limited
 from tests.unit.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
 
 

@@ -12,8 +12,8 @@ from osqueue.core import dedup
 from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Cancel, Claim, Code, Complete, Completion, Enqueue, Merge, New, Sweep
 from osqueue.core.state import Table
-from osqueue.simulation.tight import limited
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.stepping import Call, writes
 
 

@@ -12,9 +12,9 @@ from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
 from osqueue.model.keys import job_id
 from osqueue.objects.snapshot import Live, Piece, pieces, read
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, List, Listed
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 
 
 @pytest.fixture

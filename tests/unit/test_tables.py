@@ -54,9 +54,9 @@ from osqueue.core.tables import (
     to_merge,
 )
 from osqueue.objects import finished_tables
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Get
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 
 NOW = 1_800_000_000_000
 

@@ -34,8 +34,8 @@ from osqueue.core.ops import (
 )
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Body, State
-from osqueue.simulation.invariants import ARROWS
-from osqueue.simulation.tight import limited
+from simulation.invariants import ARROWS
+from simulation.tight import limited
 
 SEAL = b"sixteen bytes ..."
 TIGHT = {

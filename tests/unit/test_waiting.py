@@ -13,9 +13,9 @@ import pytest
 from osqueue import AsyncQueue, JobCancelled, JobFailed, Queue, WaitTimeout
 from osqueue.errors import Unavailable
 from osqueue.objects.layout import read_state
-from osqueue.simulation.tight import limited
 from osqueue.stores.base import Delete, Failed, Put
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 from tests.unit.waiters import ROOT, Process, Waiter, enqueue, let_pass
 
 

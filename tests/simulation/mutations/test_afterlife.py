@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import afterlife
+from simulation.mutations import afterlife
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import announcing
+from simulation.mutations import announcing
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import backlog
+from simulation.mutations import backlog
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import bulks
+from simulation.mutations import bulks
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import clocks
+from simulation.mutations import clocks
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import collecting
+from simulation.mutations import collecting
 from tests.controls import Case, cases
 
 

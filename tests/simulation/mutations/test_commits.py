@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import commits
+from simulation.mutations import commits
 from tests.controls import Case, cases
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osqueue.simulation.mutations import CONTROLS, THEMES
-from osqueue.simulation.mutations.control import Control
+from simulation.mutations import CONTROLS, THEMES
+from simulation.mutations.control import Control
 
 
 def test_no_two_controls_share_a_name_and_each_is_seen_somewhere() -> None:

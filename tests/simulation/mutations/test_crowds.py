@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import crowds
+from simulation.mutations import crowds
 from tests.controls import Case, cases
 
 

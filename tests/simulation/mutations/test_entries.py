@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import entries
+from simulation.mutations import entries
 from tests.controls import Case, cases
 
 

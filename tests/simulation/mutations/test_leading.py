@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import leading
+from simulation.mutations import leading
 from tests.controls import Case, cases
 
 

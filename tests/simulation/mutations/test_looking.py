@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import looking
+from simulation.mutations import looking
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import mending
+from simulation.mutations import mending
 from tests.controls import Case, cases
 
 

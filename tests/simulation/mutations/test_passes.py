@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import passes
+from simulation.mutations import passes
 from tests.controls import Case, cases
 
 

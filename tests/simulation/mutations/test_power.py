@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import power
+from simulation.mutations import power
 from tests.controls import Case, cases
 
 

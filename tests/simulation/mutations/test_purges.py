@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import purges
+from simulation.mutations import purges
 from tests.controls import Case, cases
 
 

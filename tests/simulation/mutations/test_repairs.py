@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import repairs
+from simulation.mutations import repairs
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import repeats
+from simulation.mutations import repeats
 from tests.controls import Case, cases
 
 

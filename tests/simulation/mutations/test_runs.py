@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import runs
+from simulation.mutations import runs
 from tests.controls import Case, cases
 
 

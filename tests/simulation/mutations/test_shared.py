@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import shared
+from simulation.mutations import shared
 from tests.controls import Case, cases
 
 

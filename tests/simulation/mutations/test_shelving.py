@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import shelving
+from simulation.mutations import shelving
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import steering
+from simulation.mutations import steering
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import upgrades
+from simulation.mutations import upgrades
 from tests.controls import Case, cases
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osqueue.simulation.mutations import upkeep
+from simulation.mutations import upkeep
 from tests.controls import Case, cases
 
 

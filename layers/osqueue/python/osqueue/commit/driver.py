@@ -1,7 +1,7 @@
 """The blocking driver: runs a flow of effects against a real store on the calling thread.
 
 A driver adds nothing to the protocol: it performs what is yielded and sends the replies back. The simulator's
-driver (``osqueue.simulation``) and the one for coroutines (``commit.asynchronous``) are its siblings.
+driver (``simulation``) and the one for coroutines (``commit.asynchronous``) are its siblings.
 """
 
 from __future__ import annotations

@@ -1,0 +1,251 @@
+"""Was a client told the truth? What each call was told against what was committed while it waited.
+
+A call that was answered took effect at one commit between its beginning and its answer, with those outcomes; or
+it changed nothing, and then one head that was current in between explains every one of its outcomes. An error
+that promises "not applied" forbids the request for all time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from osqueue import limits
+from osqueue.core.encoding import born_of
+from osqueue.core.ops import (
+    Abort,
+    Cancel,
+    Claim,
+    Code,
+    Complete,
+    Configure,
+    Fail,
+    Heartbeat,
+    Identity,
+    Op,
+    Outcome,
+    Release,
+)
+from osqueue.core.state import (
+    COMPLETED,
+    FAILED,
+    FAILING,
+    PROCESSING,
+    QUEUED,
+    RECALLED,
+    SCHEDULED,
+    Body,
+    Content,
+    Event,
+    State,
+)
+from osqueue.errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
+
+from . import shares
+from .ledger import Applied, Call, Ledger, Violation
+from .places import Library, Place, places
+
+_NOT_SENT = "It was not sent"
+CLOCK_ERROR_MS = 25_000  # that a head's time may be late: a slow answer, when a writer asked for the time
+
+
+def judge(ledger: Ledger, library: Library, call: Call) -> None:
+    """A client was given an answer or an error just now."""
+    if not call.identities:
+        return
+    *given_up, last = call.identities
+    for who in given_up:
+        _forbid(ledger, who, "its writer had taken another identity for the same operations")
+    error = call.error
+    if error is None:
+        assert call.answer is not None
+        _answered(ledger, library, call, last, call.answer.outcomes)
+        if not call.shared:  # a crew's are told by its outbox
+            _told(ledger, call, last, call.answer.events)
+    elif isinstance(error, Throttled) or (
+        isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message
+    ):
+        _forbid(ledger, last, "its writer was told that it was not")
+    elif isinstance(error, Unknown | Damaged) and ledger.repaired(call.began, call.ended):
+        return  # a life of the shard ended meanwhile
+    elif isinstance(error, Unknown):
+        _silent(ledger, call, last)
+    elif isinstance(error, Damaged):
+        raise Violation(f"{call.client} was told: {error.message}")
+    elif not isinstance(error, Timeout | Unavailable | NewerFormat):
+        raise Violation(f"{call.client} was told {type(error).__name__}: {error}")
+
+
+def _silent(ledger: Ledger, call: Call, who: Identity) -> None:
+    """Nobody could tell what became of a request: its writer had been silent for longer than it may be.
+
+    Or it was copied, or stood still with both of its clocks, and could not know.
+    """
+    allowed_ms = limits.SESSION_IDLE_MS_MIN - limits.BORN_AGE_MAX_MS - CLOCK_ERROR_MS
+    silent_ms = (call.ended - call.began) * 1000
+    machine = ledger.machines.get(who[0])
+    excused = who[0] in ledger.copied or (machine is not None and machine.blind)
+    if silent_ms < allowed_ms and not excused:
+        raise Violation(
+            f"{call.client} was told after {silent_ms:.0f} ms that nobody knows what became of its request"
+        )
+
+
+def _forbid(ledger: Ledger, who: Identity, why: str) -> None:
+    if who in ledger.applied:
+        raise Violation(f"invariant 2: {who[0][:4]}, n {who[1]} was applied, although {why}")
+    ledger.never[who] = why
+
+
+def _answered(
+    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+) -> None:
+    applied = ledger.applied.get(who)
+    if applied is None:
+        _unwritten(ledger, library, call, who, outcomes)
+        return
+    (shares.check if call.shared else _whole)(call, applied, outcomes)
+    at = ledger.commits[applied.index].at
+    if not call.began <= at <= call.ended:
+        raise Violation(f"{call.client} was answered with a commit from outside its call")
+
+
+def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
+    if applied.request.ops != call.ops:
+        raise Violation(f"{call.client} was answered for another's operations")
+    if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
+        raise Violation(
+            f"{call.client} was told {_short(outcomes)}; committed was {_short(applied.outcomes)}"
+        )
+    for told, true in zip(outcomes, applied.outcomes, strict=True):
+        if not {lease.token for lease in told.leases} <= {lease.token for lease in true.leases}:
+            raise Violation(f"{call.client} was given a lease that it was not granted")
+
+
+def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) -> None:
+    """The transitions of a commit are told by the one who made it, and of no other commit.
+
+    Who finds another commit on top of the own one cannot tell them any more.
+    """
+    applied = ledger.applied.get(who)
+    commits = ledger.commits
+    made: tuple[Event, ...] = ()
+    if applied is not None:
+        batch = ledger.batches[commits[applied.index].state.commit]
+        if batch.requests[-1].identity == who:  # the last one is the writer's own
+            made = batch.reduction.events
+    covered = applied is None or applied.index + 1 < len(commits)
+    if events != made and (events or not covered):
+        raise Violation(f"{call.client} told {len(events)} transitions; its commit made {len(made)}")
+
+
+def _unwritten(
+    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+) -> None:
+    ledger.never[who] = "its writer was answered without a commit"
+    for state in ledger.current(call.began, call.ended):
+        if all(_explained(state, library, op, told) for op, told in zip(call.ops, outcomes, strict=True)):
+            return
+    if not ledger.commits and all(_of_nothing(op, told) for op, told in zip(call.ops, outcomes, strict=True)):
+        return
+    if ledger.commits and ledger.commits[0].at >= call.began:
+        return  # the queue did not exist for a part of the call
+    raise Violation(f"invariant 5: {call.client} was told {_short(outcomes)} of {call.ops}; no head says so")
+
+
+def _of_nothing(op: Op, told: Outcome) -> bool:
+    refusals = (Code.EMPTY, Code.LEASE_LOST, Code.NOT_FOUND, Code.OK, Code.STALE, Code.RETRY)
+    return all(code in refusals for code in told.codes)
+
+
+def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
+    """Would this head have given that answer without being changed?"""
+    match op:
+        case Claim():
+            return _claim_explained(state, op, told.code) or _is_broken(state, library, told.code)
+        case Complete():
+            done = {(row.job.key, row.token) for row in state.finished if row.state == COMPLETED}
+            for item, code in zip(op.items, told.codes, strict=True):
+                repeated = (item.key, item.token) in done
+                if code == Code.OK and not repeated:
+                    return False
+                if code == Code.LEASE_LOST and (repeated or _holds(state, item.key, item.token)):
+                    return False
+                if code == Code.STALE and not _collectable(state, item.result):
+                    return False
+            return True
+        case Fail():
+            return _lost(state, told, ((item.key, item.token) for item in op.items))
+        case Heartbeat() | Release() | Abort():
+            return _lost(state, told, ((item.key, item.token) for item in op.held))
+        case Cancel():
+            return _cancel_explained(state, places(state, library.past()), op, told.code)
+        case Configure():
+            wished = {name: getattr(op, name) for name in op.__struct_fields__}
+            has = {name: getattr(state.settings, name) for name in wished}
+            has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
+            return all(value is None or has[name] == value for name, value in wished.items())
+        case _:
+            return True
+
+
+def _is_broken(state: State, library: Library, code: Code) -> bool:
+    """Was the answer that nobody can read what waits, and is that so?"""
+    spans = [span for lane in state.lanes for span in lane.backlog.spans]
+    return code == Code.UNREADABLE and not library.broken.isdisjoint(library.names(spans))
+
+
+def _claim_explained(state: State, op: Claim, code: Code) -> bool:
+    if code == Code.PAUSED:
+        return state.settings.paused
+    if code == Code.IN_FLIGHT_LIMIT:
+        return bool(state.leases)
+    if code != Code.EMPTY or state.settings.paused:
+        return False
+    gone = set(state.tombstones)
+    for lane in state.lanes:
+        if op.kinds is None or lane.kind in op.kinds:
+            waiting = len(lane.backlog.ready) + len(lane.backlog.tail)
+            waiting += sum(span.count for span in lane.backlog.spans)
+            if waiting > len(gone):
+                return False
+    return True
+
+
+def _cancel_explained(state: State, found: dict[bytes, Place], op: Cancel, code: Code) -> bool:
+    place = found.get(op.key)
+    match code:
+        case Code.PROCESSING:
+            return place is not None and place.state == PROCESSING
+        case Code.NOT_FOUND:
+            waits = place is not None and place.state in (QUEUED, SCHEDULED, FAILING)
+            return not waits or op.job is None
+        case Code.CANCELLED | Code.COMPLETED:
+            back = any(row.key == op.key and row.mark == RECALLED for row in state.finished)
+            return back or (place is not None and place.state.startswith("finished"))
+        case _:
+            return code == Code.RETRY or (place is not None and place.state == FAILED)
+
+
+def _lost(state: State, told: Outcome, held: Iterable[tuple[bytes, str]]) -> bool:
+    return all(
+        code == Code.LEASE_LOST and not _holds(state, key, token)
+        for (key, token), code in zip(held, told.codes, strict=True)
+    )
+
+
+def _holds(state: State, key: bytes, token: str) -> bool:
+    lease = state.leases.get(key)
+    return lease is not None and lease.token == token
+
+
+def _collectable(state: State, content: Content) -> bool:
+    return isinstance(content, Body) and born_of(content.name) < state.gc_floor
+
+
+def _short(outcomes: Iterable[Outcome]) -> str:
+    return str([[(Code(code).name, count) for code, count in each.runs] for each in outcomes])
+
+
+def promised(error: OsqueueError | None) -> bool:
+    """Did the error promise that nothing happened?"""
+    return error is not None and (isinstance(error, Throttled) or _NOT_SENT in error.message)

@@ -1,0 +1,481 @@
+"""Who uses the queue in a run. Each program is one client; all it knows it learnt through the real commit flow."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+from msgspec import json
+
+from osqueue import limits
+from osqueue.commit import protocol
+from osqueue.commit.effects import Await, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.core.ops import (
+    Abort,
+    Cancel,
+    Claim,
+    Code,
+    Complete,
+    Completion,
+    Configure,
+    Enqueue,
+    Fail,
+    Failure,
+    Heartbeat,
+    Held,
+    New,
+    Op,
+    Redrive,
+    Release,
+    Sweep,
+)
+from osqueue.core.state import Body, Content, Lease, State
+from osqueue.errors import (
+    Damaged,
+    NewerFormat,
+    NotFound,
+    OsqueueError,
+    Throttled,
+    Timeout,
+    Unavailable,
+    Unknown,
+)
+from osqueue.maintenance.reaper import Reaper
+from osqueue.maintenance.reaper import Report as Reaped
+from osqueue.model.codecs import JSON, Codec
+from osqueue.objects import segment_rewrite, segments
+from osqueue.objects.staging import Bulk, Stage
+from osqueue.operations.admin import Steering
+from osqueue.operations.context import Writers
+from osqueue.operations.flows import Embedded
+from osqueue.operations.waiters import board_of
+
+from . import answers
+from .invariants import Invariants
+from .ledger import Call, Ledger, Violation, WatchedWriter
+from .machine import VirtualMachine, source
+from .secrecy import secret_of
+from .world import World
+
+R = TypeVar("R")
+KINDS = ("", "mail")
+PRIORITIES = (3, 5)
+TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
+STALLS_SECONDS = (0.0, 1.0, 8.0, 20.0)  # of a worker between staging its results and completing
+
+
+class Library(Embedded, Steering):
+    """All flows of one queue."""
+
+
+class Outdated(Exception):
+    """The queue speaks a newer format; this client stops, as it should."""
+
+
+class Book:
+    """What the clients of a run know of each other's jobs: the keys, so that somebody can cancel them."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.producing = 0  # producers that have not finished
+        self.passes = 0  # of reapers, ended well
+        self.reaped = Reaped()  # what they did
+        self.troubles: Counter[str] = Counter()  # what kept others from it
+        self.asked: Counter[str] = Counter()  # calls of callers, and how they were answered
+
+
+class Client:
+    """One writer and the dice of whoever holds it."""
+
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        invariants: Invariants,
+        book: Book,
+        name: str,
+        writer: WatchedWriter,
+        shard: int = 0,
+    ) -> None:
+        self.shard = shard
+        self.world = world
+        self.ledger = ledger
+        self.invariants = invariants
+        self.book = book
+        self.name = name
+        self.writer = writer
+        assert isinstance(writer.machine, VirtualMachine)
+        self.machine = writer.machine
+        writer.spoken = ledger.machines
+        self.dice = source(world.seed, "client", name)
+        self.produces = False  # the run lasts until every producer is done
+        self.secrets = False  # do results and errors tell what a purge has to erase?
+        self.copies = 0
+        self.flows = self.library()
+
+    def library(self) -> Library:
+        """The library's own flows, in a process of their own."""
+        place = object()
+        self.writer.on_head = board_of(place, self.writer.root).see
+        writers = Writers(lambda shard: self.writer)
+        return Library(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
+
+    def clone(self) -> Client:
+        """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
+        self.copies += 1
+        self.ledger.copied.add(self.writer.env)
+        name = f"{self.name}~{self.copies}"
+        writer = copy.copy(self.writer)
+        writer.machine = self.machine.clone(name, self.world.seed)
+        writer.blocks = dict(writer.blocks)
+        writer.call = None
+        return Client(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
+
+    # ── Calls ────────────────────────────────────────────────────────────────
+    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[Call]:
+        """Commit operations; whatever comes of it is judged at once and noted."""
+        call = Call(self.name, ops, self.world.now, identities=[])
+        self.ledger.calls.append(call)
+        self.writer.call = call
+        wait = timeout if timeout is not None else self.dice.choice(TIMEOUTS_SECONDS)
+        try:
+            deadline = self.writer.machine.monotonic() + wait
+            call.answer = yield from protocol.commit(self.writer, ops, deadline, look)
+        except OsqueueError as error:
+            call.error = error
+        call.ended = self.world.now
+        answers.judge(self.ledger, self.invariants.library, call)
+        if isinstance(call.error, NewerFormat):
+            raise Outdated
+        return call
+
+    def pause(self, mean_seconds: float) -> Flow[None]:
+        """Do something else for a while."""
+        yield Sleep(self.dice.expovariate(1 / mean_seconds))
+
+    def head(self) -> Flow[State | None]:
+        """The head as it is now, or None when the store did not say."""
+        try:
+            head = yield from self.writer.read_head()
+        except NewerFormat as error:
+            raise Outdated from error
+        except Damaged:
+            return None
+        return None if head is None or head.version is None else head.state
+
+    # ── Producers ────────────────────────────────────────────────────────────
+    def jobs(self, count: int, *, delayed: bool) -> list[New]:
+        """New jobs, small and large."""
+        made = []
+        for _ in range(count):
+            machine = self.writer.machine
+            chance = 1 << 63 | machine.bits(64) >> 10 << 8 | self.shard
+            key = machine.now_ms().to_bytes(6, "big") + b"\x70\0" + chance.to_bytes(8, "big")
+            delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
+            payload = (secret_of(key) * 4)[: self.dice.choice((3, 20, 60))]
+            made.append(
+                New(
+                    key,
+                    payload,
+                    kind=self.dice.choice(KINDS),
+                    priority=self.dice.choice(PRIORITIES),
+                    max_attempts=self.dice.choice((1, 2, 3)),
+                    result_ttl_ms=self.dice.choice((1_000, 60_000)),
+                    delay_ms=delay,
+                )
+            )
+            self.book.keys.append(key)
+        return made
+
+    def produce(self, rounds: int, pause_seconds: float) -> Flow[None]:
+        """Enqueue single jobs and batches, small payloads and staged ones."""
+        for _ in range(rounds):
+            yield from self.pause(pause_seconds)
+            jobs = self.jobs(self.dice.choice((1, 1, 2, 8)), delayed=True)
+            if self.dice.random() < 0.15:
+                jobs = yield from self.staged(jobs)
+            ops: list[Op] = [Enqueue(tuple(jobs))]
+            if self.dice.random() < 0.1:
+                ops.append(Sweep())
+            call = yield from self.call(*ops)
+            if call.answer and Code.STALE in call.answer.outcomes[0].codes:
+                yield from self.call(Enqueue(tuple((yield from self.staged(jobs)))))
+
+    def staged(self, jobs: Sequence[New]) -> Flow[list[New]]:
+        """The same jobs with their payloads in a body object."""
+        state = yield from self.head()
+        if state is None:
+            return [_small(job) for job in jobs]
+        stage = Stage(self.writer.root, state.seq, self.writer.machine)
+        try:
+            large = [(secret_of(job.key) * 99)[: limits.INLINE_BYTES_MAX + 30] for job in jobs]
+            placed = yield from stage.bodies(large)
+        except OsqueueError:
+            return [_small(job) for job in jobs]
+        if self.dice.random() < 0.3:  # a writer that stalls between staging and committing
+            yield Sleep(self.dice.choice((1.0, 60.0, 400.0)))
+        return [_with(job, content) for job, content in zip(jobs, placed, strict=True)]
+
+    def bulk(self, rounds: int, pause_seconds: float) -> Flow[None]:
+        """Stage whole segments and attach them; now and then stall in between."""
+        for _ in range(max(1, rounds // 8)):
+            yield from self.pause(pause_seconds * 4)
+            jobs = self.jobs(self.dice.choice((5, 20, 40)), delayed=True)
+            for _ in range(3):
+                state = yield from self.head()
+                if state is None:
+                    continue
+                stage = Stage(self.writer.root, state.seq, self.writer.machine)
+                bulk = Bulk(stage, state.now_ms)
+                try:
+                    yield from bulk.add(jobs)
+                    attachments = yield from bulk.attachments()
+                except OsqueueError:
+                    continue
+                if self.dice.random() < 0.4:
+                    yield Sleep(self.dice.choice((5.0, 100.0, 600.0)))
+                call = yield from self.call(*attachments)
+                if call.answer is None or all(each.code == Code.QUEUED for each in call.answer.outcomes):
+                    break
+                if any(each.code in (Code.QUEUED, Code.SCHEDULED) for each in call.answer.outcomes):
+                    break  # a part of it is in: staging all of it again would double that part
+
+    # ── Workers ──────────────────────────────────────────────────────────────
+    def work(self, pause_seconds: float, large: float = 0.0) -> Flow[None]:
+        """Claim, work, heartbeat; complete, fail, release, abort, or vanish.
+
+        ``large``: how often all is completed with results that lie beside the head.
+        """
+        claim = Claim(1, self.name, 10_000)
+        while True:
+            claim = Claim(
+                self.dice.choice((1, 1, 3, 8)),
+                self.name,
+                self.dice.choice((2_000, 10_000, 30_000)),
+                self.dice.choice((None, None, None, ("mail",))),
+            )
+            call = yield from self.call(claim)
+            leases = call.answer.outcomes[0].leases if call.answer else ()
+            if not leases:
+                yield from self.pause(pause_seconds * 2)
+                continue
+            if self.dice.random() < 0.03:
+                continue  # vanished: the leases run out
+            yield from self.pause(self.dice.choice((0.1, 1.0, 15.0)))
+            if self.dice.random() < 0.3:
+                held = tuple(Held(lease.job.key, lease.token) for lease in leases)
+                yield from self.call(Heartbeat(held))
+                yield from self.pause(1.0)
+            if large and self.dice.random() < large:
+                yield from self.complete_large(leases)
+            else:
+                yield from self.finish(leases)
+
+    def complete_large(self, leases: Sequence[Lease]) -> Flow[None]:
+        """Complete through the library's own flow, which stages the results; stand still before it commits."""
+        items = [
+            (lease.job.key, lease.token, json.encode(lease.token + "x" * self.dice.choice((0, 150, 400))))
+            for lease in leases
+        ]
+        stall = self.dice.choice(STALLS_SECONDS)
+        try:
+            yield from self.run(self.flows.complete_encoded(items), stall)
+        except OsqueueError as error:
+            if not isinstance(error, Timeout | Unavailable | Throttled):
+                raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
+
+    def finish(self, leases: Sequence[Lease]) -> Flow[None]:
+        """End each lease somehow, in one request; repeat once where nothing was heard."""
+        ops: list[Op] = []
+        done = []
+        for lease in leases:
+            roll = self.dice.random()
+            held = (Held(lease.job.key, lease.token),)
+            if roll < 0.7:
+                secret = secret_of(lease.job.key).decode() if self.secrets else ""
+                result = json.encode(lease.token + secret + "x" * self.dice.choice((0, 150)))
+                done.append(
+                    Completion(lease.job.key, lease.token, result if self.dice.random() < 0.7 else b"")
+                )
+            elif roll < 0.85:
+                failure = Failure(
+                    lease.job.key,
+                    lease.token,
+                    f"no luck {secret_of(lease.job.key).decode()}" if self.secrets else "no luck",
+                    self.dice.choice((-1, 0, 3_000)),
+                    self.dice.random(),
+                    self.dice.random() < 0.1,
+                )
+                ops.append(Fail((failure,)))
+            elif roll < 0.95:
+                ops.append(Release(held, self.dice.choice((0, 0, 4_000))))
+            else:
+                ops.append(Abort(held, "why not"))
+        if done:
+            ops.append(Complete(tuple(done)))
+        call = yield from self.call(*ops)
+        if call.answer is None and self.dice.random() < 0.7:
+            yield from self.call(*ops)
+
+    # ── Those who interfere ──────────────────────────────────────────────────
+    def cancel(self, pause_seconds: float) -> Flow[None]:
+        """Cancel jobs wherever they are, those inside segments too."""
+        while True:
+            yield from self.pause(pause_seconds * 1.5)
+            if self.book.keys:
+                key = self.dice.choice(self.book.keys[-60:])
+                call = yield from self.call(Cancel(key))
+                if call.answer and call.answer.outcomes[0].code == Code.NOT_FOUND:
+                    yield from self.cancel_in_segment(key)
+
+    def cancel_in_segment(self, key: bytes) -> Flow[None]:
+        """Read the job where it lies, and cancel it with what was read as evidence."""
+        state = yield from self.head()
+        if state is None:
+            return
+        spans = [span for lane in state.lanes for span in lane.backlog.spans] + list(state.delayed.spans)
+        try:
+            place = yield from segments.find(self.writer.root, spans, key)
+        except OsqueueError:
+            return
+        if place is not None:
+            where = (place.top.name, place.offset, place.index, place.vector)
+            yield from self.call(Cancel(key, place.job, *where))
+
+    def operate(self, pause_seconds: float) -> Flow[None]:
+        """Pause, resume, configure, redrive, sweep, and rewrite segments that hold cancelled jobs."""
+        while True:
+            yield from self.pause(pause_seconds * 3)
+            roll = self.dice.random()
+            if roll < 0.1:
+                yield from self.call(Configure(paused=True))
+                yield from self.pause(2.0)
+                while (yield from self.call(Configure(paused=False))).answer is None:
+                    yield from self.pause(2.0)
+            elif roll < 0.2:
+                yield from self.call(Configure(backoff_base_ms=self.dice.choice((100, 1_000))))
+            elif roll < 0.4:
+                yield from self.call(Redrive(self.dice.choice((1, 10)), self.dice.choice((1, 20))))
+            elif roll < 0.7:
+                # Two in one request, as the flights of one process may carry.
+                yield from self.call(*[Sweep(flush=self.dice.random() < 0.5) for _ in range(2)])
+            else:
+                yield from self.rewrite()
+
+    def rewrite(self) -> Flow[None]:
+        """Settle tombstones: each segment that holds some gets another deletion vector."""
+        state = yield from self.head()
+        if state is None or not state.tombstones:
+            return
+        try:
+            stage = Stage(self.writer.root, state.seq, self.writer.machine)
+            ops = yield from segment_rewrite.settle(self.writer.root, state, stage)
+        except OsqueueError:
+            return
+        if ops:
+            yield from self.call(*ops)
+
+    def reap(self, pause_seconds: float) -> Flow[None]:
+        """One pass of the reaper after the other."""
+        while True:
+            yield from self.pause(pause_seconds)
+            yield from self.passes(1)
+
+    def passes(self, count: int) -> Flow[bool]:
+        """Passes of the reaper; did each of them end well?"""
+        for _ in range(count):
+            began = self.world.now
+            reaper = Reaper(self.writer.queue, self.writer.machine, self.flows.moment, self.flows.stage)
+            try:
+                self.book.reaped += yield from self.run(_one_shard(reaper, self.shard))
+            except OsqueueError as error:
+                self.book.troubles[type(error).__name__] += 1
+                repaired = isinstance(error, Damaged | Unknown) and (
+                    self.ledger.repaired(began, self.world.now) or bool(self.invariants.truth.damaged)
+                )
+                if not (repaired or isinstance(error, Timeout | Unavailable | Throttled | NotFound)):
+                    raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
+                return False
+            self.book.passes += 1
+        return True
+
+    def run(self, flow: QueueFlow[R], stall_seconds: float = 0.0) -> Flow[R]:
+        """Run one of the library's flows, standing still before each commit; raises what it raises."""
+        reply: Any = None
+        go_on: Callable[[Any], QueueEffect] = flow.send
+        while True:
+            try:
+                effect = go_on(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except NewerFormat as error:
+                raise Outdated from error
+            go_on = flow.send
+            if isinstance(effect, Await):
+                reply = yield Sleep(effect.seconds)
+            elif isinstance(effect, Submit):
+                if stall_seconds:
+                    yield Sleep(stall_seconds)
+                call = yield from self.call(*effect.ops, timeout=effect.timeout, look=effect.look)
+                reply = call.answer
+                if call.error is not None:
+                    go_on, reply = flow.throw, call.error
+            else:
+                assert not isinstance(effect, RemoteRequest), "nothing here is remote"
+                reply = yield effect
+
+    # ── The end ──────────────────────────────────────────────────────────────
+    def drain(self, empty: Callable[[], bool]) -> Flow[None]:
+        """Finish everything: claim and complete, let dead letters expire, archive."""
+        while (yield from self.call(Configure(paused=False, dead_ttl_ms=0))).answer is None:
+            yield Sleep(5.0)
+        while not empty():
+            if not (yield from self.work_once()):
+                yield from self.passes(1)
+                yield Sleep(10.0)
+
+    def work_once(self) -> Flow[bool]:
+        """Claim and complete some jobs; were there any?"""
+        call = yield from self.call(Claim(50, self.name, 30_000))
+        leases = call.answer.outcomes[0].leases if call.answer else ()
+        if leases:
+            yield from self.call(Complete(tuple(Completion(each.job.key, each.token) for each in leases)))
+        return bool(leases)
+
+    def tick(self, done: Callable[[], bool]) -> Flow[None]:
+        """Commits and passes, so that time goes on for the collector."""
+        for turn in count():
+            if done():
+                return
+            yield from self.call(Configure(backoff_base_ms=500 + turn % 2))
+            yield from self.passes(1)
+            yield Sleep(10.0)
+
+
+def _one_shard(reaper: Reaper, shard: int) -> QueueFlow[Reaped]:
+    """A pass over one shard: each has its own clients here."""
+    report = yield from reaper._try(reaper._shard(shard), Reaped())
+    if reaper.troubles:
+        raise reaper.troubles[0]
+    return report
+
+
+def _with(job: New, payload: Content) -> New:
+    return New(
+        job.key,
+        payload,
+        job.codec,
+        job.kind,
+        job.priority,
+        job.max_attempts,
+        job.result_ttl_ms,
+        job.delay_ms,
+        job.at_ms,
+    )
+
+
+def _small(job: New) -> New:
+    return _with(job, b"x") if isinstance(job.payload, Body) else job

@@ -1,0 +1,99 @@
+"""How a writer tells the time, with one check removed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from osqueue.clock import Machine, Moment
+from osqueue.commit import protocol, writer
+from osqueue.commit.effects import Flow
+from osqueue.commit.writer import Measured, Writer
+from osqueue.core.state import State
+
+from .control import Control, in_runs, in_scene, patched
+
+
+def leases_from_the_earliest() -> AbstractContextManager[None]:
+    """A lease counts from the time by which others are ended."""
+    return patched((Writer, "latest_ms", lambda self, now_ms: now_ms))
+
+
+def whole_seconds_taken_for_exact() -> AbstractContextManager[None]:
+    """What the store tells is taken for the moment it wrote, not for the beginning of a second."""
+    return patched((writer, "STORE_TICK_MS", 0))
+
+
+def ends_from_the_latest() -> AbstractContextManager[None]:
+    """Leases are ended by the time that it may be at the latest."""
+    real = Writer.now_ms
+
+    def now_ms(self: Writer, state: State) -> int:
+        return self.latest_ms(real(self, state))
+
+    return patched((Writer, "now_ms", now_ms))
+
+
+def wall_clock_believed() -> AbstractContextManager[None]:
+    """A machine's own wall clock tells the time."""
+
+    def now_ms(self: Writer, state: State) -> int:
+        return max(self.machine.now_ms(), state.now_ms)
+
+    return patched((Writer, "now_ms", now_ms))
+
+
+def clocks_that_disagree() -> AbstractContextManager[None]:
+    """A measurement is used on, although a clock of the machine was set or stood still."""
+    return patched((writer, "_apart", lambda earlier, later: False))
+
+
+def measured_once() -> AbstractContextManager[None]:
+    """Who announces asks for the time once, and not again before it grants leases to others."""
+    real = protocol._Commit.tell_time
+
+    def tell_time(self: protocol._Commit) -> Flow[None]:
+        if self.writer.measured is None:
+            yield from real(self)
+
+    def is_due(self: Writer) -> bool:
+        return self.measured is None
+
+    return patched((protocol._Commit, "tell_time", tell_time), (Writer, "clock_is_due", is_due))
+
+
+def answer_dated_by_its_end() -> AbstractContextManager[None]:
+    """The store's clock is taken to have stood where it stood when the answer arrived, however long that took."""
+
+    def measured(store_ms: int, since: Moment, until: Moment) -> Measured:
+        return Measured(store_ms, until, until)
+
+    return patched((writer, "Measured", measured))
+
+
+def slow_answers_believed() -> AbstractContextManager[None]:
+    """A client that stood still while it asked for the time makes do with what it was told."""
+    return patched((writer, "MEASURING_SECONDS_MAX", float("inf")))
+
+
+def age_by_one_clock() -> AbstractContextManager[None]:
+    """How old a head is is told by a clock that may have stood still."""
+
+    def ms_since(self: Machine, moment: Moment) -> float:
+        return (self.monotonic() - moment.monotonic) * 1000
+
+    return patched((Machine, "ms_since", ms_since))
+
+
+CONTROLS: tuple[Control, ...] = (
+    Control("leases from the latest", leases_from_the_earliest, (in_runs("calm", "ms early"),)),
+    Control("a second's width", whole_seconds_taken_for_exact, (in_runs("calm", "ms early"),)),
+    Control(
+        "ends by the earliest", ends_from_the_latest, (in_runs("clocks", "ms early|ahead of the store"),)
+    ),
+    Control("the store's clock", wall_clock_believed, (in_runs("clocks", "ahead of the store|ms more"),)),
+    Control("clocks that agree", clocks_that_disagree, (in_runs("clocks", "ms more"),)),
+    Control("time asked for again", measured_once, (in_runs("clocks", "ms more"),)),
+    Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early", seeds=30),)),
+    Control("prompt answers", slow_answers_believed, (in_scene("asked for the time", "ms more"),)),
+    Control("age by both clocks", age_by_one_clock, (in_runs("clocks", "nobody knows what became"),)),
+)

@@ -1,0 +1,163 @@
+"""What makes a folder outlast power cuts, and what keeps its writers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from osqueue.commit import protocol
+from osqueue.commit.effects import Flow
+from osqueue.commit.writer import HEAD
+from osqueue.election import base
+from osqueue.objects import id_index, layout
+from osqueue.stores import file, file_locks
+from osqueue.stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
+from osqueue.stores.file import FileStore
+from osqueue.stores.file_locks import Stripes
+
+from ..power import FOLDER, power_cuts
+from ..power_scenes import SCENES, play
+from .control import Control, Mutation, Sighting, patched
+
+SEEDS = 6  # runs that a mutation may survive
+
+
+def in_power_cuts(words: str) -> Sighting:
+    """A disk that a power cut may leave in one of a few runs lacks something, or the work that is left does."""
+
+    def look() -> str:
+        return next((found for seed in range(SEEDS) if (found := power_cuts(seed).violation)), "")
+
+    return Sighting("power cuts", look, words)
+
+
+def in_power_scene(name: str, words: str) -> Sighting:
+    """A scene with a power cut goes wrong."""
+    return Sighting(name, lambda: play(SCENES[name]), words)
+
+
+def no_flush_of_files() -> AbstractContextManager[None]:
+    """A file gets its name before its content is on the disk."""
+    real = FileStore._write_temporary
+
+    def write(self: Any, path: str, body: bytes, durable: bool, clock_ns: int | None = None) -> Any:
+        return real(self, path, body, False, clock_ns)
+
+    return patched((FileStore, "_write_temporary", write))
+
+
+def no_flush_of_folders() -> AbstractContextManager[None]:
+    """A write is answered before its name is on the disk."""
+    return patched((FileStore, "_settle", lambda self, folder: None))
+
+
+def no_flush_of_folders_above() -> AbstractContextManager[None]:
+    """A new folder's content is flushed, and its own name is not."""
+    return patched((FileStore, "_settle", lambda self, folder: self._flush(folder)))
+
+
+def no_flush_of_the_root() -> AbstractContextManager[None]:
+    """The folder of the store is new, and nobody flushes those above it."""
+    real = file._flush_folder
+
+    def flush(folder: str) -> None:
+        if folder.startswith(FOLDER):
+            real(folder)
+
+    return patched((file, "_flush_folder", flush))
+
+
+def no_flush_of_deletions() -> AbstractContextManager[None]:
+    """What was deleted under a condition may come back."""
+    real = FileStore.delete_if_match
+
+    def delete(self: Any, request: DeleteIfMatch) -> Any:
+        before, self._fsync = self._fsync, False
+        try:
+            return real(self, request)
+        finally:
+            self._fsync = before
+
+    return patched((FileStore, "delete_if_match", delete))
+
+
+def objects_left_unflushed() -> AbstractContextManager[None]:
+    """What a head refers to is written like something that nobody misses."""
+
+    def created(key: str, body: bytes) -> Put | PutIfAbsent:
+        return PutIfAbsent(key, body) if key.endswith(HEAD) else Put(key, body, durable=False)
+
+    return patched((protocol, "PutIfAbsent", created))
+
+
+def answers_before_others_flushes() -> AbstractContextManager[None]:
+    """An operation is answered from a head whose writer may be flushing yet."""
+
+    def outlast(self: Any, head: Any) -> Flow[None]:
+        yield from ()
+
+    return patched((protocol._Commit, "outlast", outlast))
+
+
+def states_before_others_flushes() -> AbstractContextManager[None]:
+    """A question is answered from such a head."""
+    return patched((layout, "Get", _unflushed))
+
+
+def ids_before_others_flushes() -> AbstractContextManager[None]:
+    """A job is enqueued for the sake of an id's entry whose writer may be flushing yet."""
+    return patched((id_index, "Get", _unflushed))
+
+
+def leaders_before_others_flushes() -> AbstractContextManager[None]:
+    """A candidate tells of a leader whose record may be flushed by nobody yet."""
+    return patched((base, "Get", _unflushed))
+
+
+def _unflushed(key: str, **options: Any) -> Get:
+    return Get(key, **{**options, "flushed": False})
+
+
+def no_lock() -> AbstractContextManager[None]:
+    """Writers compare and replace side by side."""
+    return patched((Stripes, "_wait_for", lambda self, lock, path, patience: None))
+
+
+@contextmanager
+def no_clock_of_versions() -> Iterator[None]:
+    """A version's time is the machine's, which stands still for whoever is quick."""
+
+    def time_after(clock_ns: int, now_ms: int) -> int:
+        return now_ms * 1_000_000 | 1
+
+    with patched((file, "time_after", time_after), (file_locks, "time_after", time_after)):
+        yield
+
+
+def _control(name: str, remove: Mutation, sighting: Sighting) -> Control:
+    return Control(name, remove, (sighting,))
+
+
+CONTROLS: tuple[Control, ...] = (
+    _control("files are flushed", no_flush_of_files, in_power_cuts("after a power cut")),
+    _control("folders are flushed", no_flush_of_folders, in_power_cuts("after a power cut")),
+    _control("folders above are flushed", no_flush_of_folders_above, in_power_cuts("after a power cut")),
+    _control("those above the root, too", no_flush_of_the_root, in_power_cuts("after a power cut")),
+    _control("deletions are flushed", no_flush_of_deletions, in_power_cuts("of which a deletion told")),
+    _control("objects are flushed", objects_left_unflushed, in_power_cuts("the head that is left refers to")),
+    _control(
+        "answers outlast", answers_before_others_flushes, in_power_scene("claims meanwhile", "claim told")
+    ),
+    _control("states outlast", states_before_others_flushes, in_power_scene("asks meanwhile", "status told")),
+    _control("ids outlast", ids_before_others_flushes, in_power_scene("enqueues meanwhile", "id told")),
+    _control(
+        "leaders outlast",
+        leaders_before_others_flushes,
+        in_power_scene("campaigns meanwhile", "campaign told"),
+    ),
+    _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
+    _control(
+        "clocks of versions", no_clock_of_versions, in_power_cuts("comes twice|was completed, and is queued")
+    ),
+)

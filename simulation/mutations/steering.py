@@ -1,0 +1,323 @@
+"""Steering with one check removed: cancels, times to live, dead letters, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from osqueue import limits
+from osqueue.core import admin
+from osqueue.core.draft import Draft
+from osqueue.core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
+from osqueue.core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
+from osqueue.maintenance import compaction
+
+from .control import Control, dispatched, in_runs, in_scene, patched
+
+
+# ── Jobs in segments ─────────────────────────────────────────────────────────
+def evidence_of_a_passed_place() -> AbstractContextManager[None]:
+    """A job is still to come in its segment for as long as the segment is there."""
+    real = admin._still_holds
+
+    def holds(span: Span, op: Cancel | Amend) -> bool:
+        return real(replace(span, offset=0, skip=0), op)
+
+    return patched((admin, "_still_holds", holds))
+
+
+def evidence_beside_any_vector() -> AbstractContextManager[None]:
+    """A job is still to come in its segment, whatever deletion vector is there by now."""
+    real = admin._still_holds
+
+    def holds(span: Span, op: Cancel | Amend) -> bool:
+        return real(replace(span, vector=None), replace(op, vector=""))
+
+    return patched((admin, "_still_holds", holds))
+
+
+def evidence_of_a_lost_segment() -> AbstractContextManager[None]:
+    """A job that was seen in a segment is cancelled there, whether or not the head knows the segment."""
+
+    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+        if op.key in draft.tombstones or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
+            return Code.RETRY
+        draft.tombstones.add(op.key)
+        draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
+        return Code.CANCELLED
+
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
+
+
+def cancelled_again() -> AbstractContextManager[None]:
+    """A job may be cancelled in its segment once more."""
+    real = admin._cancel_in_segment
+
+    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+        draft.tombstones.discard(op.key)
+        return real(draft, op, job)
+
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
+
+
+def tombstones_without_end() -> AbstractContextManager[None]:
+    """Any number of jobs is cancelled in segments."""
+    return _unlimited("_cancel_in_segment", "TOMBSTONES_MAX")
+
+
+def _unlimited(name: str, limit: str) -> AbstractContextManager[None]:
+    real: Callable[..., Code] = getattr(admin, name)
+
+    def change(*args: Any) -> Code:
+        with patched((limits, limit, 1 << 30)):
+            return real(*args)
+
+    return patched((admin, name, change))
+
+
+def echoes_count(name: str) -> AbstractContextManager[None]:
+    """What the head tells the archive of a job that failed counts as the job's end."""
+    real: Callable[..., Code] = getattr(admin, name)
+
+    def change(*args: Any) -> Code:
+        with patched((admin, "ECHO", -1)):
+            return real(*args)
+
+    return patched((admin, name, change))
+
+
+def delayed_ones_cancelled_unseen() -> AbstractContextManager[None]:
+    """Nobody notes of a cancelled job that it was delayed, and in which state."""
+    real = admin._cancel_in_segment
+
+    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+        answer = real(draft, op, job)
+        draft.delayed_tombstones.clear()
+        return answer
+
+    return patched((admin, "_cancel_in_segment", cancel_in_segment))
+
+
+def notes_of_tombstones_kept() -> AbstractContextManager[None]:
+    """What is noted of a cancelled job stays when its tombstone goes."""
+    real = Draft.freeze
+
+    def freeze(self: Draft, *args: Any) -> State:
+        return replace(real(self, *args), delayed_tombstones=self.delayed_tombstones)
+
+    return patched((Draft, "freeze", freeze))
+
+
+# ── Times to live ────────────────────────────────────────────────────────────
+def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
+    """A result that has expired may live again."""
+    real = admin.amend
+
+    def amend(draft: Draft, op: Amend) -> Code:
+        if (op.row is not None) != shelved:
+            return real(draft, op)
+        now, draft.now = draft.now, 0
+        answer = real(draft, replace(op, ttl_ms=now + op.ttl_ms))
+        draft.now = now
+        return answer
+
+    return patched((admin, "amend", amend))
+
+
+def lives_of_cancelled_jobs() -> AbstractContextManager[None]:
+    """A job waits in its segment, even if it was cancelled there."""
+    real = admin.amend
+
+    def amend(draft: Draft, op: Amend) -> Code:
+        seen, draft.tombstones = draft.tombstones, set()
+        answer = real(draft, op)
+        draft.tombstones = seen
+        return answer
+
+    return patched((admin, "amend", amend))
+
+
+def lives_of_jobs_that_are_over() -> AbstractContextManager[None]:
+    """A job waits or runs, wherever it is."""
+    return patched((admin, "_is_live", lambda draft, key: True))
+
+
+def lives_without_end() -> AbstractContextManager[None]:
+    """Any number of jobs has another time to live."""
+    return _unlimited("amend", "RESULT_TTLS_MAX")
+
+
+def rows_that_are_not_the_youngest() -> AbstractContextManager[None]:
+    """A row comes back to the head, although a younger one is in another table."""
+    real = admin._amend_table
+
+    def amend_table(draft: Draft, op: Amend, *rest: Any) -> Code:
+        return real(draft, replace(op, seen=1 << 60), *rest)
+
+    return patched((admin, "_amend_table", amend_table))
+
+
+def older_lives_forgotten() -> AbstractContextManager[None]:
+    """A row that comes back to the head does not tell how long older ones of its job are remembered."""
+
+    def change(row: Any, **changes: Any) -> Any:
+        if changes.get("mark") == RECALLED:
+            del changes["kept_ms"]
+        return replace(row, **changes)
+
+    return patched((admin, "replace", change))
+
+
+# ── Upkeep ───────────────────────────────────────────────────────────────────
+def redriven_whatever_comes_first() -> AbstractContextManager[None]:
+    """A redrive looks at as many letters as were read, whether or not they are the same."""
+    return dispatched(Redrive, lambda draft, op: admin.redrive(draft, replace(op, first=b"")))
+
+
+def redriven_in_the_same_run() -> AbstractContextManager[None]:
+    """A job that is redriven has no run of its own until somebody claims it."""
+    real = admin.redrive
+
+    def change(job: Any, **changes: Any) -> Any:
+        return replace(job, **{name: each for name, each in changes.items() if name != "run"})
+
+    def redrive(draft: Draft, op: Redrive) -> Outcome:
+        with patched((admin, "replace", change)):
+            return real(draft, op)
+
+    return dispatched(Redrive, redrive)
+
+
+def died_out_in_silence() -> AbstractContextManager[None]:
+    """A commit does not say that it lets jobs be forgotten none of which has an id."""
+
+    def merge(
+        taken: tuple[Table, ...], put: tuple[Table, ...], archived: int = 0, forgets: bool = False
+    ) -> Merge:
+        return Merge(taken, put, archived, forgets and any(each.named for each in taken))
+
+    return patched((compaction, "Merge", merge))
+
+
+def forgotten_in_silence() -> AbstractContextManager[None]:
+    """A commit does not say that it lets jobs be forgotten."""
+    return dispatched(Merge, lambda draft, op: admin.merge(draft, replace(op, forgets=False)))
+
+
+def shards_given_back() -> AbstractContextManager[None]:
+    """The number of shards is what was wished last."""
+
+    def configure(draft: Draft, op: Configure) -> Outcome:
+        if op.shards is not None:
+            draft.settings = replace(draft.settings, shards=1)
+        return admin.configure(draft, op)
+
+    return dispatched(Configure, configure)
+
+
+def floor_set_back() -> AbstractContextManager[None]:
+    """The collector's floor is what was wished last."""
+
+    def raise_gc_floor(draft: Draft, op: RaiseGcFloor) -> Outcome:
+        draft.gc_floor = 0
+        return admin.raise_gc_floor(draft, op)
+
+    return dispatched(RaiseGcFloor, raise_gc_floor)
+
+
+CONTROLS: tuple[Control, ...] = (
+    Control(
+        "places that were passed",
+        evidence_of_a_passed_place,
+        (
+            in_scene("cancelled once passed", "in two places|lie in no segment|of a job that is|accepted"),
+            in_scene("prolonged once passed", "of jobs that are over"),
+        ),
+    ),
+    Control(
+        "vectors that are others by now",
+        evidence_beside_any_vector,
+        (
+            in_scene("cancelled once settled", "lie in no segment"),
+            in_scene("prolonged once settled", "of jobs that are over"),
+        ),
+    ),
+    Control(
+        "segments that are gone",
+        evidence_of_a_lost_segment,
+        (in_scene("cancelled once its segment is gone", "lie in no segment"),),
+    ),
+    Control("cancelled once", cancelled_again, (in_runs("calm", "do not balance|in two places"),)),
+    Control("room for tombstones", tombstones_without_end, (in_runs("calm", "tombstones"),)),
+    Control(
+        "echoes of redriven jobs, cancelled",
+        partial(echoes_count, "cancel"),
+        (in_scene("cancelled once redriven", "invariant 5"),),
+    ),
+    Control(
+        "echoes of redriven jobs, prolonged",
+        partial(echoes_count, "amend"),
+        (in_scene("prolonged once redriven", "never so"),),
+    ),
+    Control(
+        "expired in the head",
+        partial(expired_ones_revived, shelved=False),
+        (in_scene("prolonged too late, in the head", "had expired, and came back"),),
+    ),
+    Control(
+        "expired in a table",
+        partial(expired_ones_revived, shelved=True),
+        (in_scene("prolonged too late, in a table", "had expired, and came back"),),
+    ),
+    Control(
+        "lives of cancelled jobs",
+        lives_of_cancelled_jobs,
+        (in_scene("prolonged once cancelled", "of jobs that are over"),),
+    ),
+    Control(
+        "lives of jobs that are over",
+        lives_of_jobs_that_are_over,
+        (in_scene("prolonged once passed", "of jobs that are over"),),
+    ),
+    Control("room for lives", lives_without_end, (in_scene("many lives", "times to live"),)),
+    Control(
+        "the youngest row",
+        rows_that_are_not_the_youngest,
+        (in_scene("shortened meanwhile", "had expired, and came back"),),
+    ),
+    Control(
+        "lives of older rows",
+        older_lives_forgotten,
+        (in_scene("shortened", "had expired, and came back"),),
+    ),
+    Control(
+        "forgetting is told", forgotten_in_silence, (in_scene("forgotten meanwhile", "accepted a second"),)
+    ),
+    Control(
+        "forgetting unread is told",
+        died_out_in_silence,
+        (in_scene("repeated once forgotten", "accepted a second"),),
+    ),
+    Control(
+        "delayed ones that are cancelled",
+        delayed_ones_cancelled_unseen,
+        (in_scene("cancelled as it fails", "the head says"),),
+    ),
+    Control(
+        "notes go with their tombstones",
+        notes_of_tombstones_kept,
+        (in_scene("cancelled as it fails", "of which state"),),
+    ),
+    Control(
+        "letters that were read",
+        redriven_whatever_comes_first,
+        (in_scene("redriven by two", "went past a dead letter"),),
+    ),
+    Control("runs of redriven jobs", redriven_in_the_same_run, (in_scene("cancelled at once", "of 2 ends"),)),
+    Control("shards only grow", shards_given_back, (in_scene("shards by two", "shards went back"),)),
+    Control("floor only rises", floor_set_back, (in_scene("collected by two", "gc_floor went back"),)),
+)

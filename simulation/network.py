@@ -1,0 +1,151 @@
+"""What lies between a client and the store: time, loss and repetition.
+
+A request takes effect at one moment between being sent and being answered. A conditional write holds its key
+while it runs, so that one key takes only so many of them a second; who finds the condition unmet is refused at
+once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from osqueue.errors import Timeout, Unavailable
+from osqueue.stores.base import (
+    Delete,
+    DeleteIfMatch,
+    Failed,
+    Found,
+    Get,
+    List,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    Reply,
+    Request,
+    Written,
+)
+
+from .profile import Latency
+from .truth import Truth
+from .world import Deliver, World
+
+_ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
+_LOST = Failed(Timeout("injected: the reply was lost"))
+Swap = PutIfMatch | PutIfAbsent
+
+
+class Network:
+    """Carries requests to the truth and replies back."""
+
+    def __init__(self, world: World, truth: Truth, latency: Latency) -> None:
+        self.world = world
+        self.truth = truth
+        self.latency = latency
+        self.requests: Counter[str] = Counter()
+        self._busy: set[str] = set()
+        self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
+
+    def send(self, request: Request, deliver: Deliver) -> None:
+        """One request of a client, with whatever befalls it."""
+        world, faults = self.world, self.world.faults
+        self.requests[type(request).__name__] += 1
+        there, back = self._ways(request)
+        there += self._seconds(getattr(request, "body", b""))
+        if isinstance(request, Get | List | Put) and world.happens("slow", faults.slow):
+            back += world.chance.uniform(0.0, faults.slow_seconds_max)
+
+        def answer(reply: Reply) -> None:
+            size = self._seconds(reply.body) if isinstance(reply, Found) else 0.0
+            world.after(back + size, lambda: deliver(reply))
+
+        def lose(reply: Reply) -> None:
+            world.after(faults.timeout_seconds, lambda: deliver(_LOST))
+
+        if world.happens("error", faults.error):
+            world.after(there + back, lambda: deliver(_ERROR))
+            return
+        swap = isinstance(request, PutIfMatch | PutIfAbsent | DeleteIfMatch)
+        if swap and world.happens("refused", faults.refused):
+            world.after(there + back, lambda: deliver(Refused()))
+            return
+        if world.happens("late", faults.late):
+            world.after(faults.timeout_seconds, lambda: deliver(_LOST))
+            world.after(there + world.long_while(), lambda: self._arrive(request, _ignore))
+            return
+        reply_lost = world.happens("lost", faults.lost)
+        world.after(there, lambda: self._arrive(request, lose if reply_lost else answer))
+        if not isinstance(request, Get | List) and world.happens("duplicate", faults.duplicate):
+            world.after(there + world.long_while(), lambda: self._arrive(request, _ignore))
+
+    def _seconds(self, body: bytes) -> float:
+        """How long so many bytes take on their way."""
+        rate = self.latency.bytes_per_second
+        return len(body) / rate if rate else 0.0
+
+    def _ways(self, request: Request) -> tuple[float, float]:
+        """Seconds to the effect, and from there to the reply."""
+        latency = self.latency
+        match request:
+            case Get():
+                median = latency.get
+            case List():
+                median = latency.list
+            case Delete() | DeleteIfMatch():
+                median = latency.delete
+            case Put():
+                median = latency.put
+            case _:
+                return 0.0, 0.0  # a swap's time is spent at its key
+        total = median * self.world.chance.lognormvariate(0.0, latency.sigma) / 1000
+        share = self.world.chance.uniform(0.4, 0.8)
+        return total * share, total * (1 - share)
+
+    def _arrive(self, request: Request, answer: Callable[[Reply], None]) -> None:
+        if isinstance(request, PutIfMatch | PutIfAbsent):
+            self._swap(request, answer)
+        else:
+            answer(self.truth.perform(request))
+
+    # ── Compare-and-swap: one at a time on one key ───────────────────────────
+    def _swap(self, request: Swap, answer: Deliver) -> None:
+        latency, chance = self.latency, self.world.chance
+        if latency.parallel:
+            total = chance.uniform(latency.swap_low, latency.swap_high) / 1000
+            self.world.after(total, lambda: answer(self.truth.perform(request)))
+            return
+        if request.key in self._busy:
+            self._queues.setdefault(request.key, deque()).append((request, answer))
+            return
+        if not self._can_win(request):
+            refusal = latency.get * chance.lognormvariate(0.0, latency.sigma) / 1000
+            self.world.after(refusal, lambda: answer(self.truth.perform(request)))
+            return
+        self._busy.add(request.key)
+        total = chance.uniform(latency.swap_low, latency.swap_high) / 1000
+        effect = total * 0.8
+        gap = 1 / latency.swaps_per_second if latency.swaps_per_second else 0.0
+
+        def take_effect() -> None:
+            reply = self.truth.perform(request)
+            self.world.after(total - effect, lambda: answer(reply))
+            rest = gap - effect if isinstance(reply, Written) else 0.0
+            self.world.after(max(0.0, rest), lambda: self._free(request.key))
+
+        self.world.after(effect, take_effect)
+
+    def _free(self, key: str) -> None:
+        self._busy.discard(key)
+        waiting = self._queues.get(key)
+        while waiting and key not in self._busy:
+            self._swap(*waiting.popleft())
+
+    def _can_win(self, request: Swap) -> bool:
+        if isinstance(request, PutIfMatch):
+            return self.truth.matches(request.key, request.version)
+        return self.truth.read(request.key) is None
+
+
+def _ignore(reply: Reply) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,50 @@
+"""First in, first out: what a commit may do to the order of a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from osqueue.core.state import Event, State
+
+from .ledger import Violation
+from .places import Library
+
+Lane = tuple[int, str]
+
+
+def orders(state: State, library: Library) -> dict[Lane, list[bytes]]:
+    """The keys of every lane, from the front."""
+    gone = set(state.tombstones)
+    return {
+        (lane.priority, lane.kind): [
+            job.key
+            for job in library.backlog(lane.backlog)
+            if job.key not in gone or job in lane.backlog.ready
+        ]
+        for lane in state.lanes
+    }
+
+
+def check(before: dict[Lane, list[bytes]], after: dict[Lane, list[bytes]], events: Sequence[Event]) -> None:
+    """Who stays keeps the order; who comes joins the back, unless it comes back; who is claimed was first."""
+    touched = {event.key: event.cause for event in events}
+    claimed = {event.key for event in events if event.cause == "claim"}
+    for lane, was in before.items():
+        now = after.get(lane, [])
+        present, past = set(now), set(was)
+        stay = [key for key in was if key in present and key not in touched]
+        staying = set(stay)
+        if [key for key in now if key in staying] != stay:
+            raise Violation(f"the order of lane {lane} changed")
+        first = len(was)
+        for at, key in enumerate(was):
+            if key in staying:
+                first = min(first, at)
+            elif key in claimed and at > first:
+                raise Violation(f"a job of lane {lane} was claimed before an older one")
+        last = max((at for at, key in enumerate(now) if key in staying), default=-1)
+        for key in now[: last + 1]:
+            if key not in past and touched.get(key) not in ("stalled", "release"):
+                raise Violation(
+                    f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})"
+                )

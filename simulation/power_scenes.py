@@ -1,0 +1,88 @@
+"""Power cuts between a write and its flush: somebody stands still there, and another answers from what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from osqueue.election.base import PREFIX as ELECTIONS
+from osqueue.errors import OsqueueError
+from osqueue.objects.id_index import FOLDER as IDS
+
+from .disk import File, Folder
+from .ledger import Violation
+from .posix import running
+from .power import FOLDER, QUEUE, ROOT, PowerRun, Process
+from .profile import TIGHT
+from .tight import limited
+
+FROZEN_SECONDS = 30.0
+BEGUN_SECONDS = 5.0  # by then the first stands still
+
+Act = Callable[[Process], None]
+
+
+class PowerScene(Struct, frozen=True):
+    """What two processes do."""
+
+    folder: str  # of the store: the first stands still when it is about to flush this
+    first: Act
+    second: Act  # meanwhile
+
+
+class _Frozen(PowerRun):
+    """A run in which somebody stands still before a flush."""
+
+    def __init__(self, scene: PowerScene) -> None:
+        super().__init__(0)
+        self.scene = scene
+        self.waits = False
+
+    def play(self) -> None:
+        """The queue is there already; then the two."""
+        first, second = (Process(self, name) for name in ("first", "second"))
+        with running(self.posix):
+            for process in (first, second):
+                process.under("known")
+            self.waits = True
+            self.turns.start(lambda: self.scene.first(first))
+            self.turns.start(lambda: self._second(second))
+            self.turns.run()
+        if self.violation is not None:
+            raise self.violation
+
+    def _second(self, process: Process) -> None:
+        process.machine.sleep(BEGUN_SECONDS)
+        if self.waits:
+            raise AssertionError("nobody stands still")
+        self.scene.second(process)
+
+    def flush(self, node: File | Folder) -> None:
+        place = f"{FOLDER}/{self.scene.folder}"
+        if self.waits and self.posix.exists(place) and node is self.disk.find(place):
+            self.waits = False
+            self.turns.pause(FROZEN_SECONDS)
+        super().flush(node)
+
+
+def play(scene: PowerScene) -> str:
+    """Play a scene; the violation, or nothing."""
+    with limited(TIGHT):
+        try:
+            _Frozen(scene).play()
+        except (Violation, OsqueueError) as violation:
+            return str(violation)
+    return ""
+
+
+_ENQUEUE = partial(Process.under, name="wanted")
+_HEAD = ROOT.rstrip("/")
+
+SCENES: dict[str, PowerScene] = {
+    "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look_for_nothing),
+    "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look),
+    "enqueues meanwhile": PowerScene(f"{IDS}{QUEUE}", _ENQUEUE, _ENQUEUE),
+    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), Process.stand, Process.stand),
+}

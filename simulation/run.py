@@ -1,0 +1,421 @@
+"""One seed from its first request to the last: clients, faults, checks, drain, accounting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from uuid import UUID
+
+from msgspec import Struct, field
+
+from osqueue.commit.effects import Flow
+from osqueue.core.archive_record import decode_part
+from osqueue.core.ops import Attach, Code, Enqueue, Op
+from osqueue.election import base
+from osqueue.errors import OsqueueError
+from osqueue.objects import archive
+from osqueue.objects import id_index as ids
+from osqueue.objects.layout import root_of
+
+from . import answers
+from .callers import Caller
+from .clients import Book, Client, Outdated
+from .crews import Crew, SharedWriter, Tasks, Threads, watched_flights
+from .elections import Elections
+from .fibers import Host, ThreadedMachine, virtual_threads
+from .invariants import Invariants
+from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .lives import watched_repairs
+from .loaders import Loader, grow
+from .loads import Loads
+from .machine import VirtualMachine, source
+from .network import Network
+from .profile import Faults, Profile
+from .promises import Promises
+from .releases import Release, both_read
+from .remotes import Remotes
+from .shelves import Record
+from .surgeon import Surgeon
+from .tight import limited
+from .truth import Truth
+from .world import Process, Program, World
+
+QUEUE = "sim"
+WORK_SECONDS_MAX = 4 * 3600.0  # of virtual time for the workload
+DRAIN_SECONDS_MAX = 12 * 3600.0
+CLONES_MAX = 6
+
+
+class Report(Struct):
+    """What a run came to."""
+
+    profile: str
+    seed: int
+    commits: int = 0
+    hours: float = 0.0  # of virtual time
+    jobs: int = 0
+    calls: int = 0
+    unheard: int = 0  # calls that ended in an ambiguous error, or with their client's death
+    faults: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)  # what committed operations answered
+    errors: Counter[str] = field(default_factory=Counter)  # calls that ended in one, by its name
+    events: Counter[str] = field(default_factory=Counter)  # transitions of jobs, by what caused them
+    protocol: Counter[str] = field(default_factory=Counter)  # what commits did besides
+    records: int = 0  # in the archive
+    passes: int = 0  # of reapers, ended well
+    ids: int = 0  # jobs accepted under clients' ids
+    freed: int = 0  # ids freed
+    waits: int = 0  # calls that waited for a result
+    bulks: int = 0  # loads that came in as a whole
+    loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
+    terms: int = 0  # of leaders that were elected
+    asked: Counter[str] = field(default_factory=Counter)  # what callers asked, and how they were answered
+    violation: str = ""
+
+
+def simulate(seed: int, profile: Profile) -> Report:
+    """One run. A violation ends it and stands in the report."""
+    if profile.clients.candidates:
+        return _elect(seed, profile)
+    releases = both_read() if profile.clients.upgrade else nullcontext()
+    with limited(profile.limits), releases, virtual_threads(), watched_flights():
+        run = Run(seed, profile)
+        with watched_reductions(run.ledger), watched_repairs(run.ledger):
+            try:
+                run.work()
+                run.drain()
+                run.account()
+            except Violation as violation:
+                run.report.violation = str(violation)
+            finally:
+                run.end()
+        return run.finished()
+
+
+def _elect(seed: int, profile: Profile) -> Report:
+    """A run of candidates in an election."""
+    elections = Elections(seed, profile)
+    report = Report(profile.name, seed, faults=elections.world.injected, asked=elections.steps)
+    base.log.disabled, before = True, base.log.disabled  # every lost beat would be told
+    try:
+        elections.work()
+    except Violation as violation:
+        report.violation = str(violation)
+    finally:
+        base.log.disabled = before
+    report.hours, report.terms = elections.world.now / 3600, len(elections.leaders)
+    return report
+
+
+class Run:
+    """Everything of one run."""
+
+    def __init__(self, seed: int, profile: Profile) -> None:
+        self.profile = profile
+        self.report = Report(profile.name, seed)
+        self.world = World(f"{profile.name}/{seed}", profile.faults)
+        self.truth = Truth(self.world, profile.clients.store_ahead_ms)
+        self.network = Network(self.world, self.truth, profile.latency)
+        self.world.now = profile.begin_seconds
+        self.loads = Loads(self.truth)
+        self.shards = [self._watched(shard) for shard in range(profile.clients.shards)]
+        self.invariants = self.shards[0]
+        self.ledger = self.invariants.ledger
+        for each in self.shards:
+            each.ledger.batches = self.ledger.batches  # a commit's id tells its shard
+        self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
+        self.book = Book()
+        self.processes: list[Process] = []
+        self.hosts: list[Host] = []
+        self.clones = self.forks = 0
+        self.clean = not profile.clients.surgeons  # is nothing left of purged jobs?
+        self.dice = source(seed, "run")
+        remotes, servers = profile.clients.remotes, profile.clients.servers
+        self.remotes = Remotes(self, remotes, servers) if remotes else None
+        self.switch_seconds = 60.0  # when the newer release of an upgrade writes its format
+
+    def _watched(self, shard: int) -> Invariants:
+        return Invariants(
+            root_of(QUEUE, shard),
+            self.truth,
+            Ledger(),
+            queue=QUEUE,
+            ordered=self.profile.ordered,
+            shard=shard,
+            on_bulk=self.loads.join,
+        )
+
+    # ── Clients ──────────────────────────────────────────────────────────────
+    def machine(self, name: str, kind: type[VirtualMachine] = VirtualMachine) -> VirtualMachine:
+        """A machine whose clocks are wrong."""
+        clients = self.profile.clients
+        skew_ms = self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max)
+        return kind(
+            self.world,
+            name,
+            self.world.seed,
+            skew_ms,
+            self.dice.uniform(-clients.drift_max, clients.drift_max),
+        )
+
+    def writer(self, name: str, shard: int) -> WatchedWriter:
+        return WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
+
+    def client(self, name: str, shard: int = 0) -> Client:
+        """A client of one shard."""
+        invariants, writer = self.shards[shard], self.writer(name, shard)
+        client = Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
+        client.secrets = self.profile.clients.surgeons > 0
+        return client
+
+    def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
+        """Set a client to work. Should it die, another takes its place."""
+        name = client.name
+
+        def died() -> None:
+            heir = self.client(f"{name}+", client.shard)
+            heir.produces = client.produces
+            self.start(heir, role, newer=newer)
+
+        process = Process(
+            self.world,
+            self.network.send,
+            self._program(client, role, newer),
+            machine=client.machine,
+            stage=lambda: self._release(newer),
+            died=died,
+        )
+        self.processes.append(process)
+        process.start(self.world.chance.random() * 2)
+
+    def _program(self, client: Client, role: Callable[[Client], Flow[None]], newer: bool) -> Program:
+        """A role, with a copy of the client made on the way now and then."""
+        flow = role(client)
+        reply = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except (StopIteration, Outdated):
+                self.book.producing -= client.produces
+                return
+            reply = yield effect
+            if self.clones < CLONES_MAX and self.world.faults.clone / 4 > self.world.chance.random():
+                self.clones += 1
+                self.world.injected["clone"] += 1
+                self.start(client.clone(), lambda twin: twin.work(1.0), newer=newer)
+
+    def _release(self, newer: bool) -> AbstractContextManager[None]:
+        if not self.profile.clients.upgrade:
+            return nullcontext()
+        return Release(newer, newer and self.world.now > self.switch_seconds)
+
+    # ── The course of a run ──────────────────────────────────────────────────
+    def work(self) -> None:
+        """The workload, until the producers are done or the time is up."""
+        clients = self.profile.clients
+        pause = clients.pause_seconds
+        roles: list[tuple[str, int, Callable[[Client], Flow[None]]]] = [
+            ("producer", clients.producers, lambda each: each.produce(clients.rounds, pause)),
+            ("bulk", clients.bulk, lambda each: each.bulk(clients.rounds, pause)),
+            ("worker", clients.workers, lambda each: each.work(pause, clients.large_results)),
+            ("canceller", clients.cancellers, lambda each: each.cancel(pause)),
+            ("operator", clients.operators, lambda each: each.operate(pause)),
+            ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
+            ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
+            ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
+            ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
+        ]
+        producing = ("producer", "bulk", "caller", "loader")
+        self.book.producing = sum(count for role, count, _ in roles if role in producing)
+        for role, count, program in roles:
+            for at in range(count):
+                newer = clients.upgrade and at % 2 == 0
+                client = self.client(f"{role}{at}")
+                client.produces = role in producing
+                self.start(client, program, newer=newer)
+        for shard in range(1, clients.shards):
+            for role in ("worker", "reaper"):
+                program = next(each for name, _, each in roles if name == role)
+                self.start(self.client(f"{role}.{shard}", shard), program, newer=False)
+        if clients.shards > 1:
+            growers = [self.client(f"grower.{shard}", shard) for shard in range(clients.shards)]
+            self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
+        for at in range(clients.crews):
+            self.book.producing += 1
+            turns = clients.rounds * clients.threads
+            self.crew(f"crew{at}", Tasks if at % 2 else Threads, turns).begin()
+        if self.remotes is not None:
+            self.book.producing += clients.remotes
+            self.remotes.begin()
+        self.world.run(lambda: self.book.producing <= 0, WORK_SECONDS_MAX)
+
+    def crew(self, name: str, kind: type[Crew], turns: int) -> Crew:
+        """A process of several callers."""
+        host = Host(self.world, self.network.send)
+        writer = SharedWriter(root_of(QUEUE, 0), QUEUE, self.machine(name, ThreadedMachine))
+        return kind(self, name, turns, writer, host)
+
+    def end(self) -> None:
+        """Nobody lives on."""
+        for host in self.hosts:
+            host.kill()
+
+    def caller(self, client: Client) -> Caller:
+        """Somebody who uses ids."""
+        return Caller(client, self.promises, self.profile.clients.names)
+
+    def loader(self, client: Client) -> Loader:
+        """Somebody who loads bulks."""
+        return Loader(client, self.loads)
+
+    def surgeon(self, client: Client) -> Surgeon:
+        """Somebody who mends the queue, and erases jobs."""
+        return Surgeon(client, self.truth)
+
+    def drain(self) -> None:
+        """No more faults; one last client finishes everything. What is still on its way arrives meanwhile."""
+        self.world.faults = Faults()
+        for process in self.processes:
+            process.kill()
+        self.end()
+        newer = self.profile.clients.upgrade
+        for shard in range(len(self.shards)):
+            self.start(self.client(f"drain.{shard}" if shard else "drain", shard), self._end, newer=newer)
+        if not self.world.run(self._over, DRAIN_SECONDS_MAX):
+            raise Violation("the queue could not be drained")
+        for process in self.processes[-len(self.shards) :]:
+            process.kill()
+        self.world.run(lambda: False, DRAIN_SECONDS_MAX)
+        if not self._done():  # a segment that was staged late is garbage for the next pass
+            raise Violation("a request that came late changed a drained queue")
+
+    def _end(self, client: Client) -> Flow[None]:
+        """No id is blocked by what befell its callers; then everything is finished, archived and forgotten."""
+        if self.profile.clients.surgeons:
+            yield from self.surgeon(client).mend()
+        if self.profile.clients.callers:
+            caller = self.caller(client)
+            for name in caller.names:
+                ask = yield from caller.enqueue_under(name)
+                if ask.error is not None:
+                    raise Violation(f"{name} cannot be used any more: {ask.error}")
+        if not client.shard and self.profile.clients.loaders:
+            while left := self.loads.open():
+                for batch_id in left:
+                    yield from self.loader(client).resume(batch_id)
+                yield from client.work_once()
+        yield from client.drain(lambda: self._empty(client.shard))
+        if self.profile.clients.loaders:
+            yield from client.tick(lambda: not self.shards[client.shard].leftovers())
+        if self.profile.clients.surgeons:
+            yield from self.surgeon(client).clean()
+            yield from client.tick(self.surgeon(client).secret)
+            self.clean = True
+
+    def _over(self) -> bool:
+        """Is everything done, archived, forgotten and collected?"""
+        if self.profile.clients.loaders and any(each.leftovers() for each in self.shards):
+            return False
+        return self.clean and self._done()
+
+    def _done(self) -> bool:
+        return not self.loads.open() and all(self._empty(shard) for shard in range(len(self.shards)))
+
+    def _empty(self, shard: int) -> bool:
+        invariants = self.shards[shard]
+        state = invariants.state
+        if state is None or invariants.found or state.finished or state.tombstones:
+            return False
+        return not state.tables and not self.truth.keys(ids.FOLDER)
+
+    # ── Accounting ───────────────────────────────────────────────────────────
+    def account(self) -> None:
+        """Every job that was promised ended exactly once; none ended that was refused; the archive has them all."""
+        ends = sum((each.over for each in self.shards), Counter[bytes]())
+        promised, refused, possible = self._promises()
+        self.report.jobs = len(ends)
+        purged = set().union(*(each.purged for each in self.shards))
+        unknown = purged.union(*(each.lost_jobs for each in self.shards))
+        if lost := promised - ends.keys() - unknown:
+            raise Violation(f"{len(lost)} jobs were lost")
+        if doubled := [key for key, times in ends.items() if times > 1]:
+            raise Violation(f"{len(doubled)} jobs ended twice")
+        if unexpected := ends.keys() & (refused - promised - possible):
+            raise Violation(f"{len(unexpected)} jobs were refused and ended all the same")
+        if strange := ends.keys() - promised - possible:
+            raise Violation(f"{len(strange)} jobs came from nowhere")
+        records = self._records()
+        self.report.records = records.total()
+        ended = sum((each.ended for each in self.shards), Counter[Record]())
+        if missing := Counter({each: n for each, n in (ended - records).items() if each[0] not in purged}):
+            raise Violation(f"invariant 10: {missing.total()} endings are in no archive part")
+        if surplus := Counter({each: n for each, n in (records - ended).items() if each[0] not in purged}):
+            raise Violation(f"invariant 10: the archive tells of {surplus.total()} endings too many")
+
+    def _records(self) -> Counter[Record]:
+        """What a reader of the archive finds, part by part."""
+        seen, found = archive.Seen(), Counter[Record]()
+        for name in self.truth.keys(archive.ROOT):
+            data = self.truth.read(name)
+            assert data is not None
+            for each in seen.fresh(name, decode_part(data, name)):
+                found[(UUID(each.job_id).bytes, each.run, each.state)] += 1
+        return found
+
+    def _promises(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """The keys of jobs that were acknowledged, refused, and neither."""
+        promised, refused, possible = self.loads.account()
+        if self.remotes is not None:
+            told, there = self.remotes.account()
+            promised, possible = promised | told, possible | there
+        for call in self._calls():
+            for at, op in enumerate(call.ops):
+                keys = self._keys(op)
+                if call.answer is None:
+                    error = call.error if isinstance(call.error, OsqueueError) else None
+                    (refused if answers.promised(error) else possible).update(keys)
+                    continue
+                codes = call.answer.outcomes[at].codes
+                for position, key in enumerate(keys):
+                    code = codes[position] if isinstance(op, Enqueue) else codes[0]
+                    (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
+        return promised, refused, possible
+
+    def _calls(self) -> list[Call]:
+        return [call for each in self.shards for call in each.ledger.calls]
+
+    def _keys(self, op: Op) -> list[bytes]:
+        match op:
+            case Enqueue():
+                return [job.key for job in op.jobs]
+            case Attach():
+                return [key for span in op.spans for key in self.invariants.attached.get(span.name, ())]
+            case _:
+                return []
+
+    def finished(self) -> Report:
+        """The report, with its sums."""
+        report = self.report
+        report.commits = sum(len(each.ledger.commits) for each in self.shards)
+        report.hours = (self.world.now - self.profile.begin_seconds) / 3600
+        report.calls = len(self._calls())
+        report.unheard = sum(call.answer is None for call in self._calls())
+        report.loads = self.loads.told
+        report.bulks = sum(load.whole for load in self.loads.all if load.keys)
+        report.passes = self.book.passes
+        report.asked = self.book.asked
+        report.ids = sum(map(len, self.invariants.stories.named.values()))
+        report.freed = self.invariants.stories.freed
+        report.waits = sum(n for name, n in report.asked.items() if name.startswith("enqueue_and_wait"))
+        report.faults = self.world.injected
+        report.errors = Counter(type(call.error).__name__ for call in self._calls() if call.error)
+        for each in self.shards:
+            report.protocol += each.ledger.kinds()
+            for batch in each.ledger.committed():
+                report.events.update(event.cause for event in batch.reduction.events)
+        for applied in (one for each in self.shards for one in each.ledger.applied.values()):
+            for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):
+                for code, count in outcome.runs:
+                    report.codes[f"{type(op).__name__} {Code(code).name}"] += count
+        return report
