@@ -1,18 +1,20 @@
-"""Fixtures that more than one folder of tests needs: an S3 server, one for the session, and how to serve an API."""
+"""Fixtures that more than one folder of tests needs: machines, shards, an S3 server for the session, an API."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+
+from tests.support import api_server as server
+from tests.support import s3_server
+from tests.support.machines import VirtualMachine
+from tests.support.shard import Shard
 
 _buckets = itertools.count(1)
 
@@ -42,25 +44,13 @@ def _library_logs_as_before() -> Iterator[None]:
     logger.handlers, logger.level, logger.propagate = before
 
 
-def _beside(name: str) -> ModuleType:
-    """A module of this folder, which is not a package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="session")
 def aws_environment() -> Iterator[None]:
     """Dummy credentials, and nothing of the machine's own: no test may ever reach AWS."""
-    server = _beside("s3_server")
     with pytest.MonkeyPatch.context() as patch:
-        for name in server.FOREIGN_ENVIRONMENT:
+        for name in s3_server.FOREIGN_ENVIRONMENT:
             patch.delenv(name, raising=False)
-        for name, value in server.ENVIRONMENT.items():
+        for name, value in s3_server.ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
@@ -70,7 +60,7 @@ def aws_environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def s3_endpoint(aws_environment: None) -> Iterator[str]:
     """The URL of an S3 server that keeps its promises about conditional writes."""
-    with _beside("s3_server").s3_server() as endpoint:
+    with s3_server.s3_server() as endpoint:
         yield endpoint
 
 
@@ -78,11 +68,35 @@ def s3_endpoint(aws_environment: None) -> Iterator[str]:
 def s3_bucket(s3_endpoint: str) -> str:
     """The name of an empty bucket of this test's own."""
     name = f"test-bucket-{os.getpid()}-{next(_buckets)}"
-    _beside("s3_server").create_bucket(s3_endpoint, name)
+    s3_server.create_bucket(s3_endpoint, name)
     return name
 
 
 @pytest.fixture(scope="session")
 def api_server() -> ModuleType:
     """``api_server(store)`` serves an API on loopback; ``PREFIX`` is what its functions' names begin with."""
-    return _beside("api_server")
+    return server
+
+
+@pytest.fixture
+def machine() -> VirtualMachine:
+    """A machine whose time stands still."""
+    return VirtualMachine()
+
+
+@pytest.fixture
+def shard() -> Shard:
+    """An empty shard at noon."""
+    return Shard()
+
+
+@pytest.fixture(scope="session")
+def new_shard() -> Callable[..., Shard]:
+    """For tests that need several shards, or one for every example."""
+    return Shard
+
+
+@pytest.fixture(scope="session")
+def new_machine() -> Callable[..., VirtualMachine]:
+    """For tests that need several machines, or one for every example."""
+    return VirtualMachine

@@ -28,7 +28,7 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.s3_boto import BotoStore
 from osqueue.stores.s3_place import condition
-from tests.replies import version_of
+from tests.support.replies import version_of
 
 OF_A_HOP = ("connection", "transfer-encoding", "content-length", "host")
 

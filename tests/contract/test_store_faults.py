@@ -38,7 +38,7 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
-from tests.replies import error_of
+from tests.support.replies import error_of
 
 BUCKET = "some-bucket"
 VERSION = '"0123456789abcdef0123456789abcdef"'

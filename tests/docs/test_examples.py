@@ -30,8 +30,8 @@ from osqueue.model.fields import FUTURE_FIELDS
 from osqueue.queue.lease import AsyncLease, Lease
 from osqueue.stores import address
 from osqueue.testing import manual
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist"}
 PAGES = sorted(
     path

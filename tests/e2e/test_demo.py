@@ -28,8 +28,8 @@ from demo.stock import recount
 from demo.worker import Worker
 from osqueue import Unavailable
 from tests.pipeline import quick
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 JOBS = 600
 SECONDS_MAX = 300  # it takes about 9, with the pipeline 35; a stuck replay is not waited for
 REPLAYS_MAX = 3

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+
 CONTEXT = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
 # On Node 20 jsii says on standard error that it is no longer supported. It works; the warning is for who deploys.
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ from osqueue import Queue
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing import Clock
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAYLOAD = {"to": "ada@example.com", "template": "welcome", "n": 12345}
 TOLERANCE = 0.05  # of the requests: tables of finished jobs are written when they are full
 HOUR_MINUTES, DAY_MINUTES = 60, 24 * 60

@@ -13,8 +13,8 @@ import pytest
 
 from infra import layers
 from osqueue.contract.functions import FUNCTIONS
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 IMPORTS_MAX_S = 60.0
 
 

@@ -14,8 +14,7 @@ from infra.config import Alarms, Config, Pipeline
 from osqueue import limits
 from osqueue.contract import functions as table
 from osqueue.server.answers import ANSWER_BYTES_MAX
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
 
 
 def page(name: str) -> str:

@@ -12,8 +12,7 @@ from osqueue.errors import NotInstalled
 from pipeline import needs
 from pipeline.session import session
 from tests.pipeline.quick import QUICK
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
 
 
 def java(monkeypatch: pytest.MonkeyPatch, home: Path, script: str) -> None:

@@ -31,12 +31,13 @@ from pipeline.tables import (
 )
 from tests.pipeline import log_as_past
 from tests.pipeline.log_as_past import DAY_MS, HOUR_MS, Figures
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.timeout(600)  # eighteen thousand jobs, and the machine may have others to do
 REAPED_MS = 7 * DAY_MS  # a reaper that comes every Thursday
 REPEATED = 4  # every so many passes die before their commit, and the next one writes their records again
 TARGET_MS = 600_000  # as in the tour
-TOUR = (Path(__file__).resolve().parents[2] / "docs/pipeline-tour.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs/pipeline-tour.md").read_text(encoding="utf-8")
 ASKED = re.findall(r"```sql\n(.*?)```\n\n```text\n(.*?)\n```", TOUR, re.DOTALL)
 MOMENTS = ("start", "first_at", "last_at")
 

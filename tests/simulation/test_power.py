@@ -14,7 +14,7 @@ from simulation.disk import Disk, File
 from simulation.posix import Posix, running
 from simulation.power import power_cuts
 from simulation.power_scenes import SCENES, play
-from tests.replies import version_of
+from tests.support.replies import version_of
 
 SEEDS = 5
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+
 LIBRARY = ROOT / "layers/osqueue/python/osqueue"
 LINES_MAX = 520
 

@@ -16,7 +16,7 @@ from osqueue.clock import Machine
 from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, Request
 from osqueue.stores.file import FileStore
 from osqueue.stores.file_locks import Held, Patience
-from tests.replies import version_of
+from tests.support.replies import version_of
 from tests.unit.test_architecture import MODULES, dotted, names_used
 
 HANG_S = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.mutations import backlog
-from tests.controls import Case, cases
+from tests.support.controls import Case, cases
 
 
 @cases(backlog)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.mutations import mending
-from tests.controls import Case, cases
+from tests.support.controls import Case, cases
 
 
 @cases(mending)

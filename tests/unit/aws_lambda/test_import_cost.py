@@ -1,0 +1,96 @@
+"""What a function's cold start loads: told by its modules, not by a stop-watch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from osqueue.contract.functions import FUNCTIONS
+from tests.support.functions_at_work import environment
+from tests.support.places import ROOT
+
+POWERTOOLS = (
+    "aws_lambda_powertools.event_handler",
+    "aws_lambda_powertools.logging",
+    "aws_lambda_powertools.metrics",
+)
+# Of no use to a handler: SDKs, terminals, Spark, models, other clients of HTTP.
+HEAVY = {
+    *(
+        "boto3",
+        "botocore.client",
+        "click",
+        "http.client",
+        "multiprocessing",
+        "osqueue.cli",
+        "osqueue.devstack",
+    ),
+    *(
+        "osqueue.client.call",
+        "simulation",
+        "osqueue.worker.loop",
+        "pydantic",
+        "pyspark",
+        "rich",
+        "urllib.request",
+    ),
+    "urllib3",
+}
+# How many modules a handler may load for each that the parts of Powertools load which it uses.
+RATIO_MAX = 1.6
+
+LOAD = """
+import importlib, importlib.util, json, sys
+before = set(sys.modules)
+for name in {modules!r}:
+    importlib.import_module(name)
+if {handler!r}:
+    spec = importlib.util.spec_from_file_location("handler", {handler!r})
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+@cache
+def loaded(*modules: str, handler: str = "", store: str = "file:///nowhere") -> frozenset[str]:
+    """Every module that a fresh interpreter loads for these, or for a handler."""
+    place = str(ROOT / "functions" / handler / "handler.py") if handler else ""
+    answer = subprocess.run(
+        [sys.executable, "-c", LOAD.format(modules=modules, handler=place)],
+        env={**os.environ, **environment(store)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return frozenset(json.loads(answer.stdout))
+
+
+@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS])
+@pytest.mark.parametrize("store", ["memory://", "s3://bucket/prefix?region=eu-west-1"])
+def test_a_cold_start_loads_nothing_heavy(name: str, store: str) -> None:
+    assert loaded(handler=name, store=store) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS])
+def test_a_cold_start_loads_little_beside_powertools(name: str) -> None:
+    ours, theirs = loaded(handler=name, store="memory://"), loaded(*POWERTOOLS)
+    assert len(ours) <= RATIO_MAX * len(theirs), sorted(ours - theirs)
+
+
+def test_the_schedule_does_not_pay_for_http() -> None:
+    assert "asyncio" in loaded(handler="enqueue", store="memory://")  # the event handler's
+    reaper = loaded(handler="reaper", store="memory://")
+    assert "asyncio" not in reaper
+    assert "aws_lambda_powertools.event_handler" not in reaper
+
+
+def test_a_handler_loads_what_its_routes_need_and_no_more() -> None:
+    assert "osqueue.operations.purge" in loaded(handler="queues", store="memory://")
+    for name in ("enqueue", "claim", "complete", "heartbeat"):
+        assert "osqueue.operations.purge" not in loaded(handler=name, store="memory://")

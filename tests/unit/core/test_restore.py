@@ -1,0 +1,457 @@
+"""A head made anew from a backup: nothing of the old life comes back, and every job of the backup is accounted for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from osqueue import limits
+from osqueue.commit.request_status import Verdict, verdict
+from osqueue.core.audit import imbalances, live_keysum, spans_of
+from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
+from osqueue.core.erase import blank_state
+from osqueue.core.ops import (
+    Cancel,
+    Claim,
+    Code,
+    Complete,
+    Completion,
+    Enqueue,
+    Fail,
+    Failure,
+    Redrive,
+    Sweep,
+)
+from osqueue.core.reduce import applicable
+from osqueue.core.restore import (
+    SEQ_MARGIN,
+    Ending,
+    Evidence,
+    Life,
+    Loss,
+    Sieve,
+    reclock,
+    restore,
+    seq_after,
+)
+from osqueue.core.state import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PROCESSING,
+    QUEUED,
+    RECALLED,
+    STALLED,
+    Attempt,
+    Body,
+    Span,
+    State,
+)
+from simulation.tight import limited
+
+TIGHT = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "DELAYED_BYTES_MAX": 600, "DEAD_BYTES_MAX": 500}
+FIRST_ATTEMPT = (Attempt(1, "ada", 1, 2, FAILED, "no"),)
+
+
+def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
+    """Restore a shard driven by hand; its segments are copied as the flow would do it."""
+    evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
+    seq = seq_after([backup.seq, seen])
+    sieve = Sieve(evidence, seq, backup.result_ttls)
+    chance = shard.chance
+    life = Life(
+        seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now
+    )
+    spans: dict[str, tuple[Span, ...]] = {}
+    for span in spans_of(backup):
+        fresh = []
+        for at, leaf in enumerate(leaves(shard, span, sieve)):
+            jobs = sieve.keep(shard.inside(leaf), tombstones=backup.tombstones)
+            if jobs:
+                name = f"segments/{backup.seq:012x}-{len(spans):016x}-{at:x}"
+                shard.objects[name], pointer = encode_segment(jobs, name)
+                fresh.append(pointer)
+        spans[span.name] = tuple(fresh)
+    made = restore(backup, life, evidence, sieve, spans)
+    shard.objects.update((item.name, item.body) for item in made.objects)
+    shard.state = decode_head(encode_head(made.state))
+    assert imbalances(shard.state) == []
+    shard.checked = False  # jobs dropped with cause are no longer as many as were counted in
+    return made.loss
+
+
+def leaves(shard: Any, span: Span, sieve: Sieve) -> list[Span]:
+    if span.name in sieve.evidence.gone:
+        sieve.miss(span)
+        return []
+    if span.level == 0:
+        return [span]
+    children = decode_index(shard.objects[span.name], span.name)
+    return [leaf for child in children for leaf in leaves(shard, child, sieve)]
+
+
+def ended(state: str, run: int, history: tuple[Attempt, ...] = ()) -> Ending:
+    return Ending(state, run, 1, history)
+
+
+def test_waiting_jobs_are_handed_out_in_the_same_order(shard: Any) -> None:
+    keys = shard.enqueue(5)
+    assert bring_back(shard, shard.state) == Loss()
+    assert shard.drain() == keys
+
+
+def test_a_leased_job_goes_back_to_the_front_as_stalled_and_its_token_is_worth_nothing(shard: Any) -> None:
+    first, second, third = shard.enqueue(3)
+    leases = shard.claim(2)
+    backup = shard.state
+    assert bring_back(shard, backup).stalled == 2
+    assert shard.apply(Complete((Completion(first, leases[0].token),)))[0].code == Code.LEASE_LOST
+    again = shard.claim(3)
+    assert [lease.job.key for lease in again] == [first, second, third]
+    assert [each.outcome for each in again[0].job.history] == [STALLED]
+    assert again[0].job.history[0].run == 1
+    assert again[0].job.attempt == 2
+
+
+def test_a_leased_job_whose_cancellation_was_requested_is_cancelled(shard: Any) -> None:
+    (key,) = shard.enqueue()
+    shard.claim()
+    shard.apply(Cancel(key))
+    assert bring_back(shard, shard.state).cancelled == 1
+    assert shard.where(key) == CANCELLED
+
+
+def test_a_job_leased_for_its_last_attempt_becomes_a_dead_letter(shard: Any) -> None:
+    (key,) = shard.enqueue(max_attempts=1)
+    shard.claim()
+    loss = bring_back(shard, shard.state)
+    assert (loss.spent, loss.stalled) == (1, 0)
+    assert shard.where(key) == FAILED
+    assert shard.apply(Redrive(5, 5))[0].count == 1
+    assert shard.drain() == [key]
+
+
+@pytest.mark.parametrize("state", [COMPLETED, CANCELLED])
+@pytest.mark.parametrize("leased", [False, True])
+def test_what_has_finished_since_the_backup_does_not_run_again(shard: Any, state: str, leased: bool) -> None:
+    gone, left = shard.enqueue(2)
+    if leased:
+        shard.claim()
+    loss = bring_back(shard, shard.state, endings={gone: ended(state, 1)})
+    assert loss.finished == 1
+    assert shard.where(gone) == "gone"
+    assert shard.drain() == [left]
+
+
+def test_what_has_failed_for_good_since_is_a_dead_letter(shard: Any) -> None:
+    (key,) = shard.enqueue()
+    loss = bring_back(shard, shard.state, endings={key: ended(FAILED, 3, FIRST_ATTEMPT)})
+    assert loss.buried == 1
+    assert shard.where(key) == FAILED
+    assert shard.state.dead.tail[0].history == FIRST_ATTEMPT
+
+
+def test_the_record_of_a_failure_before_the_redrive_does_not_bury_the_job_again(shard: Any) -> None:
+    (key,) = shard.enqueue(max_attempts=1)
+    (lease,) = shard.claim()
+    shard.apply(Fail((Failure(key, lease.token, "no"),)))
+    shard.apply(Redrive(5, 5))
+    bring_back(shard, shard.state, endings={key: ended(FAILED, 1, FIRST_ATTEMPT)})
+    assert shard.where(key) == QUEUED
+
+
+def test_a_dead_letter_that_was_redriven_and_completed_since_is_over(shard: Any) -> None:
+    (key,) = shard.enqueue(max_attempts=1)
+    (lease,) = shard.claim()
+    shard.apply(Fail((Failure(key, lease.token, "no"),)))
+    loss = bring_back(shard, shard.state, endings={key: ended(COMPLETED, 2)})
+    assert loss.finished == 1
+    assert shard.where(key) == "gone"
+
+
+def test_delayed_jobs_keep_their_time(shard: Any) -> None:
+    (key,) = shard.enqueue(delay_ms=60_000)
+    bring_back(shard, shard.state)
+    assert shard.drain() == []
+    shard.now += 60_000
+    assert shard.drain() == [key]
+
+
+def test_no_request_of_the_old_life_is_ever_applied(shard: Any) -> None:
+    shard.enqueue(2)
+    backup = shard.state
+    late = shard.request(Claim(1, "ada", 30_000), env="slow")
+    later = replace(late, born=backup.seq + 10 * SEQ_MARGIN)
+    bring_back(shard, backup)
+    for request in (late, later):
+        assert not applicable(shard.state, request)
+        assert verdict(shard.state, request) is Verdict.UNKNOWN
+    same_epoch = replace(late, epoch=shard.state.epoch)
+    assert not applicable(shard.state, same_epoch)  # the floor alone would do
+
+
+def test_what_was_staged_in_the_old_life_has_to_be_staged_again(shard: Any) -> None:
+    shard.enqueue()
+    backup = shard.state
+    bring_back(shard, backup)
+    staged = Body(f"bodies/{backup.seq:012x}-1-0", 0, 5, 0)
+    new = replace(shard.new(), payload=staged)
+    assert shard.apply(Enqueue((new,)))[0].code == Code.STALE
+
+
+def test_numbers_never_go_back(shard: Any) -> None:
+    shard.enqueue()
+    backup = shard.state
+    bring_back(shard, backup, seen=backup.seq + 5_000)
+    state = shard.state
+    assert state.seq == backup.seq + 5_000 + SEQ_MARGIN
+    assert state.floor == state.gc_floor == state.forgotten == state.seq
+    assert (state.sessions, state.sessions_bytes) == ({}, 0)
+    assert state.epoch != backup.epoch
+    assert state.commit != backup.commit
+
+
+def test_a_job_and_its_run_never_come_again_however_often_a_backup_is_restored(shard: Any) -> None:
+    shard.enqueue(3)
+    shard.claim()
+    backup = shard.state
+    seen: set[tuple[bytes, int]] = {(key, lease.job.run) for key, lease in backup.leases.items()}
+    for _ in range(3):
+        bring_back(shard, backup, seen=shard.state.seq)
+        for _ in range(3):
+            for lease in shard.claim(3):
+                assert (lease.job.key, lease.job.run) not in seen
+                seen.add((lease.job.key, lease.job.run))
+            shard.now += limits.LEASE_MS_DEFAULT
+
+
+def test_jobs_whose_payload_is_gone_are_dropped_and_counted(shard: Any) -> None:
+    shard.apply(Enqueue((replace(shard.new(), payload=Body("bodies/000000000000-1-0", 0, 5, 0)),)))
+    left = shard.enqueue()
+    loss = bring_back(shard, shard.state, gone=frozenset({"bodies/000000000000-1-0"}))
+    assert loss.payloads_gone == 1
+    assert shard.drain() == left
+
+
+def test_jobs_that_were_purged_stay_so(shard: Any) -> None:
+    shard.enqueue(payload=bytes(10))
+    left = shard.enqueue()
+    assert bring_back(shard, shard.state).erased == 1
+    assert shard.drain() == left
+
+
+ANYTHING = [b"0", b"", bytes(9), Body("bodies/000000000000-1-0", 0, 5, 0)]
+
+
+@pytest.mark.parametrize("payload", ANYTHING, ids=repr)
+@pytest.mark.parametrize("where", [QUEUED, PROCESSING, FAILED, "scheduled"])
+def test_whatever_a_purged_job_held_and_wherever_it_was_it_stays_away(
+    shard: Any, where: str, payload: Any
+) -> None:
+    gone = shard.new().key
+    delay_ms = 5_000 if where == "scheduled" else 0
+    new = replace(shard.new(), key=gone, payload=payload, codec="own", max_attempts=1, delay_ms=delay_ms)
+    shard.apply(Enqueue((new,)))
+    if where in (PROCESSING, FAILED):
+        (lease,) = shard.claim()
+        if where == FAILED:
+            shard.apply(Fail((Failure(gone, lease.token, "no"),)))
+    left = shard.enqueue()
+    assert shard.where(gone) == where
+    backup = blank_state(shard.state, {gone})
+    endings = {gone: ended(FAILED, 7, FIRST_ATTEMPT)}  # the archive's record may outlive it for a while
+    for known in ({}, endings):
+        assert bring_back(shard, backup, endings=known, seen=shard.state.seq).erased == 1
+        assert shard.where(gone) == "gone"
+    shard.now += 10_000
+    assert shard.drain() == left
+
+
+def test_a_finished_job_that_the_archive_has_got_since_is_not_told_to_it_again(shard: Any) -> None:
+    keys = shard.enqueue(2)
+    leases = shard.claim(2)
+    shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
+    bring_back(shard, shard.state, archived=frozenset({(keys[0], 1, COMPLETED)}))
+    assert {row.key: row.mark == RECALLED for row in shard.state.finished} == {keys[0]: True, keys[1]: False}
+
+
+def test_finished_jobs_that_only_tables_know_come_back(shard: Any) -> None:
+    (key,) = shard.enqueue()
+    backup = shard.state
+    (lease,) = shard.claim()
+    shard.apply(Complete((Completion(key, lease.token, b'"done"'),)))
+    row = shard.state.finished[0]
+    bring_back(shard, backup, endings={key: ended(COMPLETED, 1)}, rows=(row,))
+    assert shard.where(key) == COMPLETED
+    assert shard.state.finished[0].result == b'"done"'
+
+
+def test_a_backup_from_a_wrong_clock_gets_the_right_time(shard: Any) -> None:
+    shard.enqueue()
+    wrong = replace(shard.state, now_ms=shard.now + limits.DAY_MS)
+    bring_back(shard, wrong)
+    assert shard.state.now_ms == shard.now
+
+
+@pytest.fixture
+def deep(new_shard: Any) -> Any:
+    """A shard with jobs in segments, indexes among them."""
+    with limited(TIGHT):
+        shard = new_shard()
+        for _ in range(60):
+            shard.enqueue(10)
+        assert any(span.level for span in spans_of(shard.state))
+        yield shard
+
+
+def test_segments_are_copied_and_what_has_ended_is_left_out(deep: Any) -> None:
+    places = list(deep.places())
+    over = set(random.Random(3).sample(places, 100))
+    loss = bring_back(deep, deep.state, endings={key: ended(COMPLETED, 1) for key in over})
+    assert loss.finished == 100
+    assert deep.drain() == [key for key in places if key not in over]
+
+
+def test_what_is_in_segments_that_are_gone_is_counted_and_the_rest_goes_on(deep: Any) -> None:
+    spans = list(spans_of(deep.state))
+    index = next(span for span in spans if span.level)
+    inside = decode_index(deep.objects[index.name], index.name)[3]
+    gone = [spans[1], inside]
+    lost = {job.key for span in gone for job in deep.inside(span)}
+    everything = list(deep.places())
+    loss = bring_back(deep, deep.state, gone=frozenset(span.name for span in gone))
+    assert (loss.jobs_gone, loss.segments_gone) == (len(lost), 2)
+    assert deep.drain() == [key for key in everything if key not in lost]
+
+
+def test_a_job_cancelled_inside_a_segment_stays_cancelled(deep: Any) -> None:
+    span = next(span for span in spans_of(deep.state) if not span.level)
+    job = deep.inside(span)[0]
+    assert deep.apply(Cancel(job.key, job, span.name, span.offset, 0))[0].code == Code.CANCELLED
+    bring_back(deep, deep.state)
+    assert deep.state.tombstones == ()
+    assert job.key not in deep.drain()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_was_going_on_every_job_of_the_backup_is_in_one_place(new_shard: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    with limited(TIGHT):
+        shard = new_shard(seed=seed)
+        backup = play(shard, chance, 60)
+        before = shard.places()
+        play(shard, chance, 60)
+        bring_back(shard, backup, seen=shard.state.seq)
+        after = shard.places()
+        expected = {QUEUED, FAILED, CANCELLED}
+        for key, state in before.items():
+            if state == PROCESSING:
+                assert after[key] in expected
+            else:
+                assert after.get(key) in (state, QUEUED), (state, after.get(key))
+        assert set(after) == set(before)
+        jobs = {key for key, state in after.items() if state == QUEUED}
+        shard.now += limits.DAY_MS
+        assert jobs <= set(shard.drain())
+        assert imbalances(shard.state) == []
+
+
+def play(shard: Any, chance: random.Random, steps: int) -> State:
+    """Some life in a shard: enqueue, claim, complete, fail, cancel, and time going by."""
+    for _ in range(steps):
+        what = chance.random()
+        leases = list(shard.state.leases.values())
+        if what < 0.4:
+            shard.enqueue(
+                chance.randint(1, 8), delay_ms=chance.choice([0, 0, 5_000]), max_attempts=chance.randint(1, 3)
+            )
+        elif what < 0.6:
+            shard.claim(chance.randint(1, 6))
+        elif what < 0.75 and leases:
+            some = chance.sample(leases, min(len(leases), 3))
+            shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in some)))
+        elif what < 0.85 and leases:
+            lease = chance.choice(leases)
+            shard.apply(Fail((Failure(lease.job.key, lease.token, "no"),)))
+        elif what < 0.9 and leases:
+            shard.apply(Cancel(chance.choice(leases).job.key))
+        elif what < 0.93:
+            shard.apply(Sweep())
+        shard.now += chance.randint(0, 4_000)
+    return shard.state  # type: ignore[no-any-return]
+
+
+# ── The clock ────────────────────────────────────────────────────────────────
+def test_a_head_that_is_ahead_gets_the_right_time_and_keeps_everything_else(shard: Any) -> None:
+    right = shard.now
+    keys = shard.enqueue(3)
+    shard.now += limits.DAY_MS
+    (lease,) = shard.claim()
+    ahead, shard.now = shard.state, right
+    shard.state = reclock(ahead, right, bytes([9]) * 16)
+    assert imbalances(shard.state) == []
+    assert shard.state.now_ms == right
+    assert shard.state.leases[keys[0]].expires_ms == right + lease.lease_ms
+    assert shard.apply(Complete((Completion(keys[0], lease.token),)))[0].code == Code.OK
+    assert shard.drain() == keys[1:]
+    assert (shard.state.epoch, live_keysum(ahead)) == (
+        ahead.epoch,
+        live_keysum(reclock(ahead, right, b"x" * 16)),
+    )
+
+
+def test_a_lease_ends_in_its_own_time_once_the_clock_is_right(shard: Any) -> None:
+    right = shard.now
+    (key,) = shard.enqueue()
+    shard.now += limits.DAY_MS
+    shard.claim()
+    shard.state, shard.now = reclock(shard.state, right, bytes([9]) * 16), right
+    shard.now += limits.LEASE_MS_DEFAULT - 1
+    shard.apply(Sweep())
+    assert shard.where(key) == PROCESSING
+    shard.now += 1
+    shard.apply(Sweep())
+    assert shard.where(key) == QUEUED
+
+
+def test_what_was_applied_under_the_wrong_clock_is_not_applied_again(shard: Any) -> None:
+    request = shard.request(Enqueue((shard.new(),)))
+    shard.commit([request])
+    waiting = replace(request, n=2, born=shard.state.seq)
+    shard.state = reclock(shard.state, shard.now - 1, bytes([9]) * 16)
+    assert not applicable(shard.state, request)
+    assert verdict(shard.state, request) is Verdict.UNKNOWN
+    assert applicable(shard.state, waiting)  # what nobody has applied yet still may be
+
+
+# ── The audit ────────────────────────────────────────────────────────────────
+def spoilt(state: State) -> Iterable[State]:
+    yield replace(state, leases_bytes=state.leases_bytes + 1)
+    yield replace(state, finished_bytes=1)
+    yield replace(state, counters=replace(state.counters, keysum_in=state.counters.keysum_in ^ 1))
+    yield replace(state, lanes=())
+    yield replace(state, leases={b"x" * 16: next(iter(state.leases.values()))})
+
+
+def test_a_head_that_contradicts_itself_is_told(shard: Any) -> None:
+    shard.enqueue(3)
+    shard.claim()
+    assert imbalances(shard.state) == []
+    for state in spoilt(shard.state):
+        assert imbalances(state) != []
+
+
+def test_what_was_asked_of_the_results_of_jobs_that_are_over_is_dropped(shard: Any) -> None:
+    """Nothing else would drop it, and there is room for the wishes of so many jobs only."""
+    over, waits, dead, purged = shard.enqueue(4)
+    wishes = dict.fromkeys((over, waits, dead, purged), 5_000)
+    backup = replace(shard.state, result_ttls=wishes)
+    endings = {over: ended(COMPLETED, 1), dead: ended(FAILED, 1, FIRST_ATTEMPT)}
+    bring_back(shard, backup, endings=endings, purged=frozenset({purged}))
+    assert shard.state.result_ttls == {waits: 5_000}
+    (letter,) = shard.state.dead.tail
+    assert (letter.key, letter.result_ttl_ms) == (dead, 5_000)
