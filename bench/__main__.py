@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from bench.row import Benchmark, Options, Row, table
+from bench.row import Benchmark, BenchOptions, Figure, table
 
 NAMES = (
     "requests",
@@ -55,7 +55,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in NAMES]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    options = Options(seconds=arguments.seconds, rounds=arguments.rounds, scale=arguments.scale)
+    options = BenchOptions(seconds=arguments.seconds, rounds=arguments.rounds, scale=arguments.scale)
     broken = 0
     for name in arguments.names or NAMES:
         if not arguments.json:
@@ -70,7 +70,7 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def show(name: str, rows: list[Row], as_json: bool) -> None:
+def show(name: str, rows: list[Figure], as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode({"bench": name, "rows": rows}).decode(), flush=True)
     else:

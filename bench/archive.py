@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from bench import arrow, ours
 from bench.fleet import Answer, run_one
-from bench.row import Options, Row, exactly, ratio
+from bench.row import BenchOptions, Figure, exactly, ratio
 
 JOBS = 50_000
 SINGLES = 5_000
@@ -24,7 +24,7 @@ PARQUET = "Parquet, zstd"
 ENCODINGS = ("gzip 1", "gzip 6", "uncompressed", PARQUET)
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     jobs, singles = (max(1_000, int(count * options.scale) // 20 * 20) for count in (JOBS, SINGLES))
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         grouped, reaped = archived(Path(folder) / "grouped", jobs)
@@ -33,12 +33,14 @@ def run(options: Options) -> Iterator[Row]:
     yield exactly("records archived", reaped["archived"], jobs, "records", f"{grouped['parts']} parts")
     core = "on one core" if shutil.which("taskset") else "on all cores: there is no taskset"
     spent = ", ".join(f"{count} {kind.upper()}" for kind, count in reaped["requests"].items() if count)
-    yield Row("reaper pass", jobs / reaped["seconds"], "records/s", note=f"{core}; {spent}")
-    yield Row("reaper pass, peak memory", reaped["peak_mb"], "MB", note=f"{reaped['held_mb']:.0f} MB before")
+    yield Figure("reaper pass", jobs / reaped["seconds"], "records/s", note=f"{core}; {spent}")
+    yield Figure(
+        "reaper pass, peak memory", reaped["peak_mb"], "MB", note=f"{reaped['held_mb']:.0f} MB before"
+    )
     yield from encodings(grouped, jobs, reaped["cpu_s"])
     for name in ENCODINGS:
         if name in single:
-            yield Row(f"jobs one by one: {name}, bytes a job", single[name]["bytes"] / singles, "bytes")
+            yield Figure(f"jobs one by one: {name}, bytes a job", single[name]["bytes"] / singles, "bytes")
 
 
 def archived(folder: Path, jobs: int, *how: str | int) -> tuple[Answer, Answer]:
@@ -53,7 +55,7 @@ def archived(folder: Path, jobs: int, *how: str | int) -> tuple[Answer, Answer]:
     return encoded, reaped
 
 
-def encodings(encoded: Answer, jobs: int, pass_s: float) -> Iterator[Row]:
+def encodings(encoded: Answer, jobs: int, pass_s: float) -> Iterator[Figure]:
     """Each encoding beside ours, which is gzip 1."""
     ours_ = encoded["gzip 1"]
     for name in ENCODINGS:
@@ -62,13 +64,15 @@ def encodings(encoded: Answer, jobs: int, pass_s: float) -> Iterator[Row]:
             continue
         each = encoded[name]
         kind = name if name == PARQUET else f"JSON lines, {name}"
-        yield Row(f"{kind}, bytes a job", each["bytes"] / jobs, "bytes")
-        yield Row(f"{kind}, encoding alone", jobs / each["seconds"], "records/s")
+        yield Figure(f"{kind}, bytes a job", each["bytes"] / jobs, "bytes")
+        yield Figure(f"{kind}, encoding alone", jobs / each["seconds"], "records/s")
         if name != "gzip 1":
-            yield Row(f"{kind}, bytes over those of gzip 1", ratio(each["bytes"], ours_["bytes"]), "x")
-            yield Row(f"{kind}, seconds over those of gzip 1", ratio(each["seconds"], ours_["seconds"]), "x")
+            yield Figure(f"{kind}, bytes over those of gzip 1", ratio(each["bytes"], ours_["bytes"]), "x")
+            yield Figure(
+                f"{kind}, seconds over those of gzip 1", ratio(each["seconds"], ours_["seconds"]), "x"
+            )
     note = "the rest reads, merges and writes tables"
-    yield Row("gzip 1, share of the reaper pass", ratio(ours_["seconds"], pass_s), "x", note=note)
+    yield Figure("gzip 1, share of the reaper pass", ratio(ours_["seconds"], pass_s), "x", note=note)
 
 
 def as_parquet(lines: Path) -> Answer | None:

@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 
 from bench import ours
 from bench.fleet import run_one
-from bench.row import Options, Row, at_most, exactly
+from bench.row import BenchOptions, Figure, at_most, exactly
 
 JOBS = 1_000_000
 SECONDS_MAX = 30.0
 REQUESTS_MAX = 300
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     jobs = max(1, int(JOBS * options.scale))
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         mine = run_one(ours.command("bulk", f"file://{folder}", "--jobs", jobs))
@@ -36,6 +36,6 @@ def run(options: Options) -> Iterator[Row]:
     yield at_most(
         "store requests, a claim included", sum(mine["requests"].values()), REQUESTS_MAX, "requests", note
     )
-    yield Row(
+    yield Figure(
         "peak memory", mine["peak_mb"], "MB", note=f"{mine['input_mb']:,.0f} MB of it the caller's list"
     )

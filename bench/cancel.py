@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench.row import Options, Row, at_most, ratio
+from bench.row import BenchOptions, Figure, at_most, ratio
 from osqueue import Queue
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
@@ -33,16 +33,16 @@ class Cost(Struct, frozen=True):
     written: list[int]
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     depths = [max(DEPTHS[0], int(depth * options.scale)) for depth in DEPTHS]
     for state, late in (("queued", False), ("delayed", True)):
         costs = {depth: cancels(depth, late) for depth in depths}
         for depth, cost in costs.items():
             worst = f"the worst one: {max(cost.requests)}, {size(max(cost.read))}, {size(max(cost.written))}"
             what = f"one of {depth:,} {state} jobs"
-            yield Row(f"{what}, requests", mean(cost.requests), "requests", note=worst)
-            yield Row(f"{what}, read", mean(cost.read) / KB, "KB")
-            yield Row(f"{what}, written", mean(cost.written) / KB, "KB")
+            yield Figure(f"{what}, requests", mean(cost.requests), "requests", note=worst)
+            yield Figure(f"{what}, read", mean(cost.read) / KB, "KB")
+            yield Figure(f"{what}, written", mean(cost.written) / KB, "KB")
         deep, shallow = costs[depths[2]], costs[depths[1]]
         if not late:
             over = ratio(mean(deep.read) + mean(deep.written), mean(shallow.read) + mean(shallow.written))

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from bench.row import Options, Row, at_least, exactly, ratio
+from bench.row import BenchOptions, Figure, at_least, exactly, ratio
 
 JOBS = 100_000
 PART_JOBS = 10_000
@@ -32,7 +32,7 @@ MIDNIGHT_MS = 1_767_571_200_000  # 2026-01-05, UTC
 SECONDS_MAX = 3600.0  # for all of it
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     """What one process with a Spark session measures."""
     if importlib.util.find_spec("pyspark") is None:
         raise RuntimeError("PySpark is not installed in this environment")
@@ -45,13 +45,17 @@ def run(options: Options) -> Iterator[Row]:
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     speed = {name: jobs / found[name] for name in ("compaction", "copy", "tables")}
     yield exactly(f"{jobs:,} jobs: in the table", found["jobs"], jobs, "jobs", f"{found['parts']} parts")
-    yield Row("compaction", speed["compaction"], "jobs/s", note="jobs and attempts, checked, without repeats")
-    yield Row("Spark's own copy", speed["copy"], "jobs/s", note="JSON to one Parquet table")
-    yield Row("Spark's own two tables", speed["tables"], "jobs/s", note="JSON to jobs and attempts, by hour")
+    yield Figure(
+        "compaction", speed["compaction"], "jobs/s", note="jobs and attempts, checked, without repeats"
+    )
+    yield Figure("Spark's own copy", speed["copy"], "jobs/s", note="JSON to one Parquet table")
+    yield Figure(
+        "Spark's own two tables", speed["tables"], "jobs/s", note="JSON to jobs and attempts, by hour"
+    )
     yield at_least("compaction over Spark's own copy", ratio(speed["compaction"], speed["copy"]), 0.8)
-    yield Row("compaction over Spark's own two tables", ratio(speed["compaction"], speed["tables"]), "x")
-    yield Row("archive, bytes a job", found["archive_bytes"] / jobs, "bytes", note="gzip")
-    yield Row("both tables, bytes a job", found["table_bytes"] / jobs, "bytes", note="Parquet, zstd")
+    yield Figure("compaction over Spark's own two tables", ratio(speed["compaction"], speed["tables"]), "x")
+    yield Figure("archive, bytes a job", found["archive_bytes"] / jobs, "bytes", note="gzip")
+    yield Figure("both tables, bytes a job", found["table_bytes"] / jobs, "bytes", note="Parquet, zstd")
 
 
 def fill(store: Path, jobs: int) -> int:
@@ -75,7 +79,7 @@ def fill(store: Path, jobs: int) -> int:
 
 
 def _record(rng: Random, hour: int) -> Any:
-    from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record
+    from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord
 
     enqueued = MIDNIGHT_MS + hour * 3_600_000 + rng.randrange(3_500_000)
     start = enqueued + rng.randrange(20_000)
@@ -90,7 +94,7 @@ def _record(rng: Random, hour: int) -> Any:
     job_id = "-".join((key[:8], key[8:12], key[12:16], key[16:20], key[20:]))
     used = len(leases)
     size = rng.randrange(900)
-    return Record(
+    return ArchiveRecord(
         *(RECORD_FORMAT, job_id, used, "completed", enqueued, end, used, size),
         kind="mail",
         attempts=tuple(leases),
@@ -154,7 +158,7 @@ def _schema() -> Any:
     from msgspec.structs import fields
     from pyspark.sql import types
 
-    from osqueue.core.archive_record import AttemptRecord, Record
+    from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 
     text = types.StringType()
     kinds: dict[Any, types.DataType] = {int: types.LongType(), str: text, str | None: text}
@@ -163,7 +167,7 @@ def _schema() -> Any:
         return types.StructType([types.StructField(each.name, kinds[each.type]) for each in fields(record)])
 
     kinds[tuple[AttemptRecord, ...]] = types.ArrayType(columns(AttemptRecord))
-    whole = columns(Record).add("queue", text).add("date", types.DateType())
+    whole = columns(ArchiveRecord).add("queue", text).add("date", types.DateType())
     return whole.add("hour", types.IntegerType())
 
 

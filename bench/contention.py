@@ -16,12 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench.row import Options, Row, at_least, at_most, ratio
+from bench.row import BenchOptions, Figure, at_least, at_most, ratio
 from osqueue.commit import writer as writer_module
 from osqueue.commit.effects import Effect, Flow, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.commit.writer import Writer
-from osqueue.core.ops import Enqueue, New
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.ops import EnqueueJobs, JobSpec
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
 from simulation.machine import VirtualMachine
 from simulation.network import Network
@@ -47,10 +47,10 @@ P99_MS_MAX = 500.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 5.0
 DOLLARS = {"Put": 5e-6, "PutIfMatch": 5e-6, "PutIfAbsent": 5e-6, "List": 5e-6, "Get": 0.4e-6, "Delete": 0.0}
 WARM_SECONDS = 3.0
-Operation = Callable[[VirtualMachine], Flow[None]]
+WriterFlow = Callable[[VirtualMachine], Flow[None]]
 
 
-class Tally(Struct, frozen=True):
+class ContentionTally(Struct, frozen=True):
     """What one crowd of writers came to."""
 
     rate: float  # operations a second
@@ -63,7 +63,7 @@ class Tally(Struct, frozen=True):
         return f"p50 {self.p50_ms:,.0f} ms, p99 {self.p99_ms:,.0f} ms, ${self.dollars:,.1f} per million"
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     with decoded_once():
         yield from tables(max(2.0, 15.0 * options.scale))
 
@@ -80,14 +80,14 @@ def decoded_once() -> Iterator[None]:
         setattr(writer_module, name, before)
 
 
-def tables(seconds: float) -> Iterator[Row]:
+def tables(seconds: float) -> Iterator[Figure]:
     for title, latency in (("S3", S3), ("S3 Express", S3_EXPRESS)):
         ours = None
         for writers in WRITERS:
             loop = measure(writers, swap_loop, latency, seconds * 4)
             ours = measure(writers, announce_and_combine, latency, seconds)
-            yield Row(f"{title}, {writers} writers, CAS loop", loop.rate, "ops/s", note=loop.story)
-            yield Row(f"{title}, {writers} writers, osqueue", ours.rate, "ops/s", note=ours.story)
+            yield Figure(f"{title}, {writers} writers, CAS loop", loop.rate, "ops/s", note=loop.story)
+            yield Figure(f"{title}, {writers} writers, osqueue", ours.rate, "ops/s", note=ours.story)
             if title == "S3" and writers in GOALS:
                 yield at_least(
                     f"{title}, {writers} writers, over the loop", ratio(ours.rate, loop.rate), GOALS[writers]
@@ -95,14 +95,18 @@ def tables(seconds: float) -> Iterator[Row]:
         if title == "S3" and ours is not None:
             yield at_most(f"{title}, {writers} writers, p99", ours.p99_ms, P99_MS_MAX, unit="ms")
     one, many = (measure(writers, announce_and_combine, SLOWED, seconds) for writers in (1, 32))
-    yield Row("30 ms each, 1 writer", one.rate, "ops/s", note=one.story)
-    yield Row("30 ms each, 32 writers", many.rate, "ops/s", note=many.story)
+    yield Figure("30 ms each, 1 writer", one.rate, "ops/s", note=one.story)
+    yield Figure("30 ms each, 32 writers", many.rate, "ops/s", note=many.story)
     yield at_least("30 ms each, 32 writers over 1", ratio(many.rate, one.rate), 6.0)
 
 
 def measure(
-    writers: int, make: Callable[[VirtualMachine], Operation], latency: Latency, seconds: float, seed: int = 1
-) -> Tally:
+    writers: int,
+    make: Callable[[VirtualMachine], WriterFlow],
+    latency: Latency,
+    seconds: float,
+    seed: int = 1,
+) -> ContentionTally:
     """Let that many writers work for so long; what happens while they start is not counted."""
     world = World(seed, Faults(), events_max=10**9)
     network = Network(world, Truth(world), latency)
@@ -128,7 +132,7 @@ def measure(
     spent = sum(DOLLARS[kind] * (count - counted.get(kind, 0)) for kind, count in network.requests.items())
     operations = max(1, len(waits) - done)
     waits.sort()
-    return Tally(
+    return ContentionTally(
         rate=operations / (world.now - start),
         p50_ms=waits[len(waits) // 2] * 1000 if waits else float("inf"),
         p99_ms=waits[int(len(waits) * 0.99)] * 1000 if waits else float("inf"),
@@ -136,18 +140,18 @@ def measure(
     )
 
 
-def announce_and_combine(machine: VirtualMachine) -> Operation:
+def announce_and_combine(machine: VirtualMachine) -> WriterFlow:
     """The real protocol: one small job per operation."""
-    writer = Writer("bench/0/", "bench", machine)
+    writer = ShardWriter("bench/0/", "bench", machine)
 
     def operation(machine: VirtualMachine) -> Flow[None]:
         key = machine.now_ms().to_bytes(6, "big") + machine.bits(80).to_bytes(10, "big")
-        yield from commit(writer, (Enqueue((New(key, b"{}"),)),), machine.monotonic() + 60.0)
+        yield from commit(writer, (EnqueueJobs((JobSpec(key, b"{}"),)),), machine.monotonic() + 60.0)
 
     return operation
 
 
-def swap_loop(machine: VirtualMachine) -> Operation:
+def swap_loop(machine: VirtualMachine) -> WriterFlow:
     """Read, change, swap if nobody else did; else wait and begin again."""
 
     def operation(machine: VirtualMachine) -> Flow[None]:

@@ -13,26 +13,26 @@ from pathlib import Path
 
 from bench import ours, peer
 from bench.fleet import Answer, run_one
-from bench.row import Options, Row, at_least, ratio
+from bench.row import BenchOptions, Figure, at_least, ratio
 
 CALLERS = 8
 SIDES = ("jqueue", "osqueue threads", "osqueue tasks")
 GOALS = {("memory", 1): 1.5, ("file", 1): 2.0, ("memory", 100): 10.0, ("file", 100): 10.0}
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     peer.ensure()
     for (store, batch), goal in GOALS.items():
         answers = compare(store, batch, options)
         theirs = rate(answers["jqueue"])
         for side, rounds in answers.items():
             what = f"{store}, {batch} a call, {side}"
-            yield Row(what, rate(rounds), "jobs/s", note=story(rounds))
+            yield Figure(what, rate(rounds), "jobs/s", note=story(rounds))
             if side != "jqueue":
                 yield at_least(f"{what}, over jqueue", ratio(rate(rounds), theirs), goal)
 
 
-def compare(store: str, batch: int, options: Options) -> dict[str, list[Answer]]:
+def compare(store: str, batch: int, options: BenchOptions) -> dict[str, list[Answer]]:
     """All sides in turn, each round on a new store."""
     answers: dict[str, list[Answer]] = {side: [] for side in SIDES}
     timing = ("--callers", CALLERS, "--batch", batch, "--seconds", options.seconds)

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from bench.row import Options, Row, at_most, ratio
+from bench.row import BenchOptions, Figure, at_most, ratio
 from osqueue.commit.effects import Flow, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.commit.writer import Writer
+from osqueue.commit.writer import ShardWriter
 from osqueue.core.audit import spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_segment, staged_name
-from osqueue.core.ops import Attach, Claim, Complete, Completion, Enqueue, New
-from osqueue.core.state import Job, Span
-from osqueue.stores.base import Put, Request
+from osqueue.core.ops import AttachSpans, ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.state import JobRecord, Span
+from osqueue.stores.base import Put, StoreRequest
 from simulation.machine import VirtualMachine
 from simulation.network import Network
 from simulation.profile import S3, Faults
@@ -38,7 +38,7 @@ KB = 1024
 GARBAGE_MAX = 0.10
 
 
-class Tally(Struct):
+class DueTally(Struct):
     """What was written, until the last due job had left the delayed segments, or was claimed."""
 
     written: int = 0  # bytes of segments, however often one was
@@ -54,29 +54,29 @@ class Tally(Struct):
         return ratio(lost, sum(self.objects.values())) if self.objects else 0.0
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     jobs = max(1_000, int(JOBS * options.scale))
     crowd = measure(WRITERS, jobs, workers=WRITERS // 2)
     note = f"{crowd.commits:,} commits in {crowd.seconds:,.0f} s"
     stored = sum(crowd.objects.values())
-    yield Row(f"{WRITERS} writers, segments sent", crowd.written / jobs, "bytes a due job", note=note)
-    yield Row(f"{WRITERS} writers, segments stored", stored / jobs, "bytes a due job")
+    yield Figure(f"{WRITERS} writers, segments sent", crowd.written / jobs, "bytes a due job", note=note)
+    yield Figure(f"{WRITERS} writers, segments stored", stored / jobs, "bytes a due job")
     yield at_most(f"{WRITERS} writers, garbage of what is stored", crowd.garbage, GARBAGE_MAX, "of the bytes")
     alone = measure(1, jobs, workers=1)
     note = f"{alone.commits:,} commits"
-    yield Row("a worker alone, to claim them all", alone.seconds, "s", note=note)
-    yield Row("a worker alone, segments sent", alone.written / jobs, "bytes a due job")
+    yield Figure("a worker alone, to claim them all", alone.seconds, "s", note=note)
+    yield Figure("a worker alone, segments sent", alone.written / jobs, "bytes a due job")
 
 
-def measure(writers: int, jobs: int, workers: int, seed: int = 1) -> Tally:
+def measure(writers: int, jobs: int, workers: int, seed: int = 1) -> DueTally:
     """Let writers go on until all jobs have left the delayed segments and, where all of them work, have ended."""
     world = World(seed, Faults(), events_max=10**9)
     truth = Truth(world)
     network = Network(world, truth, S3)
-    tally = Tally()
+    tally = DueTally()
     done = False
 
-    def watch(request: Request, key: str, body: bytes) -> None:
+    def watch(request: StoreRequest, key: str, body: bytes) -> None:
         nonlocal done
         if key.startswith(SEGMENTS):
             tally.objects[key] = len(body)
@@ -87,7 +87,7 @@ def measure(writers: int, jobs: int, workers: int, seed: int = 1) -> Tally:
             waits = state.delayed.spans or state.delayed.jobs
             done = not waits and state.seq > 2 and (workers < writers or state.counters.completed >= jobs)
 
-    def send(request: Request, deliver: object) -> None:
+    def send(request: StoreRequest, deliver: object) -> None:
         if isinstance(request, Put) and request.key.startswith(SEGMENTS):
             tally.written += len(request.body)
         network.send(request, deliver)  # type: ignore[arg-type]
@@ -120,38 +120,38 @@ def key_of(machine: VirtualMachine) -> bytes:
 
 def bulk(machine: VirtualMachine, jobs: int) -> Flow[None]:
     """Attach delayed jobs, in several segments that become due side by side."""
-    writer = Writer(ROOT, "bench", machine)
+    writer = ShardWriter(ROOT, "bench", machine)
     now = machine.now_ms()
     spans = []
     for part in range(SEGMENTS_COUNT):
         late = [
-            Job(key_of(machine), PAYLOAD, now, due_ms=now + int(DUE_SECONDS * 1000) + at // 100)
+            JobRecord(key_of(machine), PAYLOAD, now, due_ms=now + int(DUE_SECONDS * 1000) + at // 100)
             for at in range(jobs // SEGMENTS_COUNT)
         ]
         name = staged_name("segments", 1, machine.bits(64), part)
         data, span = encode_segment(late, name)
         yield Put(ROOT + name, data)
         spans.append(span)
-    yield from commit(writer, (Attach(0, "", tuple(spans), delayed=True),), machine.monotonic() + 60.0)
+    yield from commit(writer, (AttachSpans(0, "", tuple(spans), delayed=True),), machine.monotonic() + 60.0)
 
 
 def produce(machine: VirtualMachine) -> Flow[None]:
     """Enqueue a job, again and again."""
-    writer = Writer(ROOT, "bench", machine)
+    writer = ShardWriter(ROOT, "bench", machine)
     while True:
-        op = Enqueue((New(key_of(machine), PAYLOAD),))
+        op = EnqueueJobs((JobSpec(key_of(machine), PAYLOAD),))
         yield from commit(writer, (op,), machine.monotonic() + 60.0)
 
 
 def work(machine: VirtualMachine) -> Flow[None]:
     """Claim ten jobs and complete them with the next claim, again and again."""
-    writer = Writer(ROOT, "bench", machine)
+    writer = ShardWriter(ROOT, "bench", machine)
     ended: tuple[Completion, ...] = ()
     while True:
         ops = (
-            (Complete(ended), Claim(10, machine.name(), 60_000))
+            (CompleteJobs(ended), ClaimJobs(10, machine.name(), 60_000))
             if ended
-            else (Claim(10, machine.name(), 60_000),)
+            else (ClaimJobs(10, machine.name(), 60_000),)
         )
         answer = yield from commit(writer, ops, machine.monotonic() + 60.0)
         leases = answer.outcomes[-1].leases

@@ -23,7 +23,7 @@ from bench.our_worker import NAME, PAYLOAD, Answer, asked, gate, memory_mb, sinc
 from osqueue import Job, Lease, Queue, WaitTimeout
 from osqueue.commit.effects import QueueFlow, Submit
 from osqueue.core.archive_record import decode_part
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 
 RESULT = {"sent": True, "n": 12345}
 ROUNDS = 16  # of each kind of life
@@ -43,18 +43,18 @@ def lives(arguments: argparse.Namespace) -> Answer:
     lives: Answer = {}
     for group in (1, 100):
         for way in ("plain", "with id", "with id, result read"):
-            life = Life(Queue.connect(arguments.address, NAME))
+            life = LifecycleCosts(Queue.connect(arguments.address, NAME))
             for turn in range(ROUNDS + 1):
                 life.group(turn, group, way)
             lives[f"{way}, {group} a call"] = life.told(group)
-        life = Life(Queue.connect(f"{arguments.address}?latency_ms=30", NAME))
+        life = LifecycleCosts(Queue.connect(f"{arguments.address}?latency_ms=30", NAME))
         for _ in range(ROUNDS + 1):
             life.callers(group)
         lives[f"enqueue_and_wait, callers: {group}"] = life.told(group)
     return lives
 
 
-class Life:
+class LifecycleCosts:
     """The requests of jobs' lives by step. The first round only warms."""
 
     def __init__(self, queue: Queue[Any]) -> None:
@@ -290,7 +290,7 @@ def lookup(arguments: argparse.Namespace) -> Answer:
 
 
 def _shelve() -> QueueFlow[None]:
-    yield Submit(0, (Sweep(flush=True),))
+    yield Submit(0, (RunTimers(flush=True),))
 
 
 def _timed(queue: Queue[Any], ask: Callable[[str], Any], ids: list[str]) -> dict[str, float]:

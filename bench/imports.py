@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 
 from bench.fleet import ROOT
-from bench.row import Options, Row, at_most, ratio
+from bench.row import BenchOptions, Figure, at_most, ratio
 
 GOAL = 0.6
 TIMES = 11  # fresh interpreters of each kind, in turn
@@ -21,7 +21,7 @@ OPEN = "from osqueue import Queue; Queue.connect('{address}', 'emails')"
 TIMED = "import time; _begun = time.process_time(); {code}; print(time.process_time() - _begun)"
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     times = max(3, int(TIMES * options.scale))
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         codes = {
@@ -37,7 +37,7 @@ def run(options: Options) -> Iterator[Row]:
     # The first of each kind only warms the disk's cache.
     median = {name: statistics.median(values[1:]) for name, values in seconds.items()}
     for name in codes:
-        yield Row(name, median[name] * 1000, "ms", note=f"CPU time, median of {times}")
+        yield Figure(name, median[name] * 1000, "ms", note=f"CPU time, median of {times}")
     for name in ("osqueue, file", "osqueue, s3"):
         yield at_most(f"{name} over boto3", ratio(median[name], median["boto3"]), GOAL)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from bench import ours
 from bench.fleet import run_one
-from bench.row import Options, Row, at_most, ratio
+from bench.row import BenchOptions, Figure, at_most, ratio
 
 PARTS = (1, 100, 10_000)
 MORE_PER_DOUBLING = 1.0  # requests: logarithmic. The worst job counts, not the mean one
@@ -26,7 +26,7 @@ SIDES = {
 }
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     parts = [max(1, round(count * options.scale)) if count > 1 else 1 for count in PARTS]
     for side, how in SIDES.items():
         found = {count: run_one(ours.finished("lookup", "--rounds", count, *how)) for count in parts}
@@ -35,7 +35,7 @@ def run(options: Options) -> Iterator[Row]:
             for count, answer in found.items():
                 each = answer[ask]
                 note = f"{each['micros']:,.0f} µs (median); at most {each['requests_max']:.0f} requests"
-                yield Row(f"{side}, parts: {count:,}, {ask}", each["requests"], "requests", note=note)
+                yield Figure(f"{side}, parts: {count:,}, {ask}", each["requests"], "requests", note=note)
             what = f"{side}, parts: {parts[-1]:,} over 1, {ask}, worst job"
             more = many[ask]["requests_max"] - few[ask]["requests_max"]
             note = f"time {ratio(many[ask]['micros'], few[ask]['micros']):.1f}x"
@@ -43,4 +43,4 @@ def run(options: Options) -> Iterator[Row]:
                 most = round(MORE_PER_DOUBLING * math.log2(parts[-1]), 1)
                 yield at_most(what, more, most, "more requests", note)
             else:
-                yield Row(what, more, "more requests", note=note)
+                yield Figure(what, more, "more requests", note=note)

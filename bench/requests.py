@@ -7,20 +7,20 @@ from tempfile import TemporaryDirectory
 
 from bench import ours, peer
 from bench.fleet import run_one
-from bench.row import Options, Row, at_most, exactly
+from bench.row import BenchOptions, Figure, at_most, exactly
 
 # Warm: 3 PUT of a plain job, 1 more for its id, 2 GET for its result; tables are written now and then.
 LIFE_MAX = {"plain, 1 a call": 3.05, "with id, 1 a call": 4.05, "with id, result read, 1 a call": 6.05}
 OPERATIONS = ("enqueue", "claim", "heartbeat", "complete")
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     del options  # requests are counted, not timed
     peer.ensure()
     theirs = run_one(peer.command("requests", "memory"))
     for operation in (*OPERATIONS, "empty claim"):
         count = theirs[operation]
-        yield Row(f"jqueue, {operation}", sum(count.values()), "requests", note=spelled(count))
+        yield Figure(f"jqueue, {operation}", sum(count.values()), "requests", note=spelled(count))
     for store in ("memory", "file"):
         with TemporaryDirectory(prefix="osqueue-bench-") as folder:
             mine = run_one(ours.command("requests", "memory://" if store == "memory" else f"file://{folder}"))
@@ -40,7 +40,7 @@ def run(options: Options) -> Iterator[Row]:
         if most := LIFE_MAX.get(what):
             yield at_most(f"a job {what}", count, most, "requests", note)
         else:
-            yield Row(f"a job {what}", count, "requests", note=note)
+            yield Figure(f"a job {what}", count, "requests", note=note)
 
 
 def shares(count: dict[str, int], jobs: int) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 Mark = Literal["met", "missed", ""]
 
 
-class Row(Struct, frozen=True):
+class Figure(Struct, frozen=True):
     """One figure."""
 
     what: str  # what was measured
@@ -21,7 +21,7 @@ class Row(Struct, frozen=True):
     note: str = ""  # what explains the figure
 
 
-class Options(Struct, frozen=True):
+class BenchOptions(Struct, frozen=True):
     """How long to measure."""
 
     seconds: float  # length of one timed round
@@ -29,22 +29,22 @@ class Options(Struct, frozen=True):
     scale: float  # 1.0 for the full sizes; smaller ones only try a benchmark out
 
 
-Benchmark = Callable[[Options], Iterable[Row]]
+Benchmark = Callable[[BenchOptions], Iterable[Figure]]
 
 
-def at_least(what: str, figure: float, goal: float, unit: str = "x", note: str = "") -> Row:
+def at_least(what: str, figure: float, goal: float, unit: str = "x", note: str = "") -> Figure:
     """A figure that has to be this large."""
-    return Row(what, figure, unit, f"≥ {goal:g}", "met" if figure >= goal else "missed", note)
+    return Figure(what, figure, unit, f"≥ {goal:g}", "met" if figure >= goal else "missed", note)
 
 
-def at_most(what: str, figure: float, goal: float, unit: str = "x", note: str = "") -> Row:
+def at_most(what: str, figure: float, goal: float, unit: str = "x", note: str = "") -> Figure:
     """A figure that may be this large and no larger."""
-    return Row(what, figure, unit, f"≤ {goal:g}", "met" if figure <= goal else "missed", note)
+    return Figure(what, figure, unit, f"≤ {goal:g}", "met" if figure <= goal else "missed", note)
 
 
-def exactly(what: str, figure: float, goal: float, unit: str, note: str = "") -> Row:
+def exactly(what: str, figure: float, goal: float, unit: str, note: str = "") -> Figure:
     """A figure that has to be this one."""
-    return Row(what, figure, unit, f"= {goal:g}", "met" if figure == goal else "missed", note)
+    return Figure(what, figure, unit, f"= {goal:g}", "met" if figure == goal else "missed", note)
 
 
 def ratio(ours: float, theirs: float) -> float:
@@ -61,7 +61,7 @@ def quantity(figure: float, unit: str) -> str:
     return f"{figure:,.{1 if abs(figure) >= 100 else 2}f} {unit}"
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[Figure]) -> str:
     """The rows as aligned columns."""
     cells = [(row.what, quantity(row.figure, row.unit), row.goal, row.mark, row.note) for row in rows]
     widths = [max((len(line[column]) for line in cells), default=0) for column in range(4)]

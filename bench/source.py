@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.row import Options, Row, at_most, exactly
+from bench.row import BenchOptions, Figure, at_most, exactly
 
 JOBS = 1_000_000
 PARTITIONS = 8
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 900.0  # for all of it
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     """What one process with a Spark session measures."""
     if importlib.util.find_spec("pyspark") is None:
         raise RuntimeError("PySpark is not installed in this environment")
@@ -51,7 +51,7 @@ def run(options: Options) -> Iterator[Row]:
         yield from _rows(found, jobs, shards)
 
 
-def _rows(found: dict[str, Any], jobs: int, shards: int) -> Iterator[Row]:
+def _rows(found: dict[str, Any], jobs: int, shards: int) -> Iterator[Figure]:
     place = "1 shard" if shards == 1 else f"{shards} shards"
     spent = ", ".join(f"{count} {kind.upper()}" for kind, count in found["requests"].items() if count)
     total = sum(found["requests"].values())
@@ -61,11 +61,11 @@ def _rows(found: dict[str, Any], jobs: int, shards: int) -> Iterator[Row]:
     rate = f"{jobs / found['write_s']:,.0f} jobs/s"
     yield at_most(f"{place}: write of {jobs:,} rows", found["write_s"], WRITE_SECONDS_MAX, "s", rate)
     yield at_most(f"{place}: store requests, the tasks' included", total, REQUESTS_MAX, "requests", spent)
-    yield Row(f"{place}: the same batch_id again", found["again_s"], "s", note="nothing enqueued")
+    yield Figure(f"{place}: the same batch_id again", found["again_s"], "s", note="nothing enqueued")
     yield exactly(f"{place}: jobs queued after that", found["queued_again"], jobs, "jobs")
     yield exactly(f"{place}: jobs read back, each once", found["read"], jobs, "jobs")
     note = f"{jobs / found['read_s']:,.0f} jobs/s, payloads included"
-    yield Row(f"{place}: read of {jobs:,} live jobs", found["read_s"], "s", note=note)
+    yield Figure(f"{place}: read of {jobs:,} live jobs", found["read_s"], "s", note=note)
 
 
 # ── The process with the session ─────────────────────────────────────────────

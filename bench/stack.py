@@ -23,7 +23,7 @@ from typing import Any
 import urllib3
 
 from bench.fleet import ROOT
-from bench.row import Options, Row, exactly, ratio
+from bench.row import BenchOptions, Figure, exactly, ratio
 from osqueue.contract.functions import BY_NAME, FUNCTIONS, LOG_LEVEL
 from osqueue.devstack import Stack
 from osqueue.devstack.environment import environment_of
@@ -40,7 +40,7 @@ JOB = {"payload": {"to": "ada"}}
 Call = Callable[[], Any]
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         yield from warm(Path(folder), max(20, int(CALLS * options.scale)))
         yield from counted(Path(folder))
@@ -50,7 +50,7 @@ def run(options: Options) -> Iterator[Row]:
 
 
 # ── One caller, warm ─────────────────────────────────────────────────────────
-def warm(folder: Path, calls: int) -> Iterator[Row]:
+def warm(folder: Path, calls: int) -> Iterator[Figure]:
     """Milliseconds of one warm request, against the bare runtime's."""
     with (
         Stack(store(folder, "bare"), functions=bare(folder), schedule_seconds=0) as lazy,
@@ -70,10 +70,10 @@ def warm(folder: Path, calls: int) -> Iterator[Row]:
                 took[name].append((time.perf_counter() - begun) * 1000)
     median = {name: statistics.median(times[5:]) for name, times in took.items()}
     for name, ms in median.items():
-        yield Row(f"warm, {name}", ms, "ms", note=f"median of {calls}, one caller, over HTTP")
+        yield Figure(f"warm, {name}", ms, "ms", note=f"median of {calls}, one caller, over HTTP")
     for name in list(kinds)[1:]:
         over = median[name] - median["bare runtime"]
-        yield Row(
+        yield Figure(
             f"warm, {name} over the bare runtime",
             ratio(median[name], median["bare runtime"]),
             "x",
@@ -82,7 +82,7 @@ def warm(folder: Path, calls: int) -> Iterator[Row]:
 
 
 # ── Requests to the store ────────────────────────────────────────────────────
-def counted(folder: Path) -> Iterator[Row]:
+def counted(folder: Path) -> Iterator[Figure]:
     """Store requests of one warm call, as its function logs them: called again, and after others have written."""
     logged: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
@@ -112,7 +112,7 @@ def counted(folder: Path) -> Iterator[Row]:
                 f"S3 requests, {name}, writes", requests["put"] + requests["delete"], 0, "requests", note
             )
         else:
-            yield Row(f"S3 requests, {name}", requests.total(), "requests", note=note)
+            yield Figure(f"S3 requests, {name}", requests.total(), "requests", note=note)
 
 
 def life(
@@ -133,7 +133,7 @@ def life(
 
 
 # ── Cold ─────────────────────────────────────────────────────────────────────
-def cold(folder: Path, times: int) -> Iterator[Row]:
+def cold(folder: Path, times: int) -> Iterator[Figure]:
     """CPU of a handler's import, and the time from the first request to its answer, which starts the process."""
     address = store(folder, "cold")
     cpu = {"bare runtime": [import_cpu_ms(bare(folder) / "jobs", address) for _ in range(times)]}
@@ -142,13 +142,13 @@ def cold(folder: Path, times: int) -> Iterator[Row]:
         cpu[each.name] = [import_cpu_ms(place, address, each.name) for _ in range(times)]
     lazy = statistics.median(first_ms(address, "jobs", bare(folder)) for _ in range(times))
     for name, values in cpu.items():
-        yield Row(
+        yield Figure(
             f"cold, {name}, CPU of the import", statistics.median(values), "ms", note=f"median of {times}"
         )
-    yield Row("cold, bare runtime, to its first answer", lazy, "ms")
+    yield Figure("cold, bare runtime, to its first answer", lazy, "ms")
     for name in BY_NAME:
         first = statistics.median(first_ms(address, name, None) for _ in range(times))
-        yield Row(
+        yield Figure(
             f"cold, {name}, to its first answer",
             first,
             "ms",
@@ -190,7 +190,7 @@ def first_ms(address: str, name: str, functions: Path | None) -> float:
 
 
 # ── Many callers ─────────────────────────────────────────────────────────────
-def busy(folder: Path, processes: int, seconds: float) -> Iterator[Row]:
+def busy(folder: Path, processes: int, seconds: float) -> Iterator[Figure]:
     """Requests a second of many callers, over so many processes of a function."""
     address = f"{store(folder, f'busy-{processes}')}&latency_ms={DELAY_MS}"
     with Stack(address, processes=processes, schedule_seconds=0) as stack:
@@ -205,7 +205,7 @@ def busy(folder: Path, processes: int, seconds: float) -> Iterator[Row]:
             note = f"{CLIENTS} callers, {DELAY_MS} ms a store request, {os.cpu_count()} CPUs"
             if others := statuses.total() - statuses[200]:
                 note += f"; {others} answered otherwise"
-            yield Row(
+            yield Figure(
                 f"busy, {processes} processes, {name}", statuses[200] / seconds, "requests/s", note=note
             )
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from bench import ours
 from bench.fleet import run_one, run_together
-from bench.row import Options, Row, at_most, ratio
+from bench.row import BenchOptions, Figure, at_most, ratio
 
 CROWDS = ((1, 1), (1, 10), (1, 100), (8, 10))  # processes, waiters in each
 GETS_MAX = (
@@ -20,7 +20,7 @@ GETS_MAX = (
 )
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     for processes, waiters in CROWDS:
         with TemporaryDirectory(prefix="osqueue-bench-") as folder:
             timing = ("--waiters", waiters, "--seconds", max(3.0, options.seconds))
@@ -29,7 +29,7 @@ def run(options: Options) -> Iterator[Row]:
         gets = sum(answer["gets"] / answer["seconds"] for answer in answers)
         what = f"processes: {processes}, waiters in each: {waiters}"
         others = sum(answer["others"] for answer in answers)
-        yield Row(f"{what}, GETs a second", gets, "requests/s", note=f"{others} others")
+        yield Figure(f"{what}, GETs a second", gets, "requests/s", note=f"{others} others")
         yield at_most(f"{what}, GETs a second and process", gets / processes, GETS_MAX, "requests/s")
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         here = run_one(ours.finished("wake", address(folder)))["seconds"]
@@ -40,8 +40,8 @@ def run(options: Options) -> Iterator[Row]:
     apart = [got - called for got, called in zip(caller["answered"], server["called"], strict=True)]
     for name, seconds in (("in the waiter's process", here), ("in another process", apart)):
         note = f"at most {max(seconds) * 1000:,.1f} ms; median of {len(seconds)}"
-        yield Row(f"completed {name}, heard after", statistics.median(seconds) * 1000, "ms", note=note)
-    yield Row(
+        yield Figure(f"completed {name}, heard after", statistics.median(seconds) * 1000, "ms", note=note)
+    yield Figure(
         "in the same process over another", ratio(statistics.median(here), statistics.median(apart)), "x"
     )
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from bench import ours, peer
 from bench.fleet import Answer, run_together
-from bench.row import Options, Row, at_least, exactly, ratio
+from bench.row import BenchOptions, Figure, at_least, exactly, ratio
 
 DELAY_MS = 30
 SIDES = ("jqueue broker", "jqueue direct", "osqueue")
@@ -27,7 +27,7 @@ GOAL_OVER_PEER = {8: 2.0, 32: 8.0}
 GOAL_OVER_ONE = 5.0  # 32 of ours over one of ours
 
 
-class Tally(Struct, frozen=True):
+class WritersTally(Struct, frozen=True):
     """What N writers of one side did, over all rounds."""
 
     rate: float  # accepted jobs per second
@@ -42,14 +42,14 @@ class Tally(Struct, frozen=True):
         return f"{times}, {self.failed} of {self.calls} calls failed"
 
 
-def run(options: Options) -> Iterator[Row]:
+def run(options: BenchOptions) -> Iterator[Figure]:
     peer.ensure()
     rates: dict[int, float] = {}
     for writers in (1, 8, 32):
         tallies = compare(writers, options)
         for side in SIDES:
             tally = tallies[side]
-            yield Row(f"{writers} writers, {side}", tally.rate, "jobs/s", note=tally.story)
+            yield Figure(f"{writers} writers, {side}", tally.rate, "jobs/s", note=tally.story)
         mine = tallies["osqueue"]
         rates[writers] = mine.rate
         if goal := GOAL_OVER_PEER.get(writers):
@@ -64,7 +64,7 @@ def run(options: Options) -> Iterator[Row]:
     yield at_least("32 writers over 1, osqueue", ratio(rates[32], rates[1]), GOAL_OVER_ONE)
 
 
-def compare(writers: int, options: Options) -> dict[str, Tally]:
+def compare(writers: int, options: BenchOptions) -> dict[str, WritersTally]:
     """Every side with that many writers, in turn, each round on a new store."""
     answers: dict[str, list[Answer]] = {side: [] for side in SIDES}
     for _ in range(options.rounds):
@@ -87,10 +87,10 @@ def commands(folder: str, seconds: float) -> dict[str, list[str]]:
     }
 
 
-def tally(answers: Sequence[Answer], seconds: float) -> Tally:
+def tally(answers: Sequence[Answer], seconds: float) -> WritersTally:
     waits = sorted(wait for answer in answers for wait in answer["waits"]) or [float("inf")]
     done, failed = (sum(answer[key] for answer in answers) for key in ("done", "failed"))
-    return Tally(
+    return WritersTally(
         rate=done / seconds,
         failed=failed,
         calls=done + failed,

@@ -13,11 +13,11 @@ import msgspec
 
 from demo import report, screen
 from demo.crew import ROOT, Crashed
-from demo.history import History, write_history
-from demo.plan import LOG, Plan, load
-from demo.replay import Stuck, replay
-from demo.stack import Silent
-from demo.stock import Result, recount
+from demo.history import PipelineCheck, write_history
+from demo.plan import LOG, ReplayPlan, load
+from demo.replay import ReplayStuck, replay
+from demo.stack import StackNotStarted
+from demo.stock import ReplayResult, recount
 from demo.swf import SwfError, read_jobs
 from osqueue import errors
 from pipeline.needs import missing
@@ -78,8 +78,8 @@ def main() -> int:
         return INTERRUPTED
     except (
         Crashed,
-        Silent,
-        Stuck,
+        StackNotStarted,
+        ReplayStuck,
         SwfError,
         errors.OsqueueError,
         msgspec.MsgspecError,
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     in_log = sum(1 for _ in read_jobs(LOG))
     jobs = in_log if options.jobs is None else min(options.jobs, in_log)
     folder = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="osqueue-demo-"))
-    plan = Plan(str(folder), jobs, options.workers, options.seed)
+    plan = ReplayPlan(str(folder), jobs, options.workers, options.seed)
     kill = not options.no_kill
     console = None if options.json else screen.console_of(sys.stdout)
     try:
@@ -116,7 +116,7 @@ def count_again(options: argparse.Namespace) -> int:
     return conclude(plan, recount(plan), options)
 
 
-def conclude(plan: Plan, result: Result, options: argparse.Namespace) -> int:
+def conclude(plan: ReplayPlan, result: ReplayResult, options: argparse.Namespace) -> int:
     """Tell the result, run the pipeline over the archive, tell what came of it; answers the exit status."""
     console = None if options.json else screen.console_of(sys.stdout)
     if not options.json:
@@ -140,8 +140,8 @@ def conclude(plan: Plan, result: Result, options: argparse.Namespace) -> int:
 
 
 def analysed(
-    plan: Plan, result: Result, options: argparse.Namespace, console: Console | None
-) -> History | None:
+    plan: ReplayPlan, result: ReplayResult, options: argparse.Namespace, console: Console | None
+) -> PipelineCheck | None:
     """What the pipeline makes of the archive; None where it cannot run, which is said."""
     if (why := missing()) is not None:
         print(f"There is no report, for the pipeline cannot run here. {why}", file=sys.stderr)

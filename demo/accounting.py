@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from demo.books import COMPLETED, FAILED, Books, Record, complaint
+from demo.books import COMPLETED, FAILED, BookedJob, Books, complaint
 from demo.callers import problems_of_callers
-from demo.journal import End
+from demo.journal import RunEnd
 
 CLOCK_SLACK_MS = 50  # by which the clocks of two processes of one machine may be apart
 
@@ -65,7 +65,7 @@ def _numbers_of_waits(books: Books) -> dict[str, int]:
     return {record.job_id: numbers[record.id] for record in books.archive if record.id in numbers}
 
 
-def _held_ms(record: Record) -> int:
+def _held_ms(record: BookedJob) -> int:
     return record.attempts[-1].ended_ms - record.attempts[-1].started_ms if record.attempts else 0
 
 
@@ -172,7 +172,7 @@ def _problems_of_seconds(books: Books, number_of: dict[str, int], log_s: int) ->
     """Seconds of running: of the log, of the payloads that the workers got, of the archive, of the workers' clocks."""
     if log_s != (known := sum(books.log.values())):
         yield f"the completed runs were for {log_s:,} s of the log's time; the log has {known:,} s"
-    reports: dict[tuple[str, int], End] = {
+    reports: dict[tuple[str, int], RunEnd] = {
         (end.job_id, end.attempt): end
         for entries in books.workers.values()
         for entry in entries

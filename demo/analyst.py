@@ -13,7 +13,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from demo.history import TARGET_MS, TITLE, Step, Told
+from demo.history import TARGET_MS, TITLE, AnalysisStep, TableTotals
 from demo.measure import Percentiles
 from osqueue.errors import OsqueueError
 from pipeline import tables
@@ -47,32 +47,32 @@ def main() -> int:
 
 def work(store: str, root: str, out: str) -> None:
     """The whole pipeline, and what came of it."""
-    say(Step("start of Spark"))
+    say(AnalysisStep("start of Spark"))
     spark = session("osqueue demo", settings=SETTINGS)
     compact.run(spark, compact.Compaction(store, root), counting("compaction"))
     metrics.run(spark, metrics.Metrics(root, target_ms=TARGET_MS), counting("metrics"))
-    say(Step("report"))
+    say(AnalysisStep("report"))
     report.run(spark, report.Review(root, out, title=TITLE))
-    say(Step("check"))
+    say(AnalysisStep("check"))
     say(read(spark, f"file://{root}"))
     spark.stop()
 
 
 def counting(step: str) -> Callable[[int, int], None]:
     """Tells of a step that it begins, and how far it is."""
-    say(Step(step))
-    return lambda done, total: say(Step(step, done, total))
+    say(AnalysisStep(step))
+    return lambda done, total: say(AnalysisStep(step, done, total))
 
 
-def say(what: Step | Told) -> None:
+def say(what: AnalysisStep | TableTotals) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def read(spark: SparkSession, root: str) -> Told:
+def read(spark: SparkSession, root: str) -> TableTotals:
     """What the tables say, by Spark SQL alone."""
     jobs, attempts = (tables.read(spark, root, table) for table in (tables.JOBS, tables.ATTEMPTS))
-    return Told(
+    return TableTotals(
         states=_counts(jobs, "state"),
         outcomes=_counts(attempts, "outcome"),
         jobs=jobs.select("job_id").distinct().count(),

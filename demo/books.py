@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from demo.journal import Entry, Sent, Wait
-from demo.plan import Caller
+from demo.journal import JournalEntry, Sent, Wait
+from demo.plan import IdSender
 
 COMPLETED, FAILED = "completed", "failed"
 EXAMPLES_MAX = 5  # jobs named in a complaint
 
 
-class Attempt(Struct, frozen=True):
+class BookedAttempt(Struct, frozen=True):
     """One lease of a job, as the archive tells it."""
 
     run: int
@@ -23,7 +23,7 @@ class Attempt(Struct, frozen=True):
     outcome: str
 
 
-class Record(Struct, frozen=True):
+class BookedJob(Struct, frozen=True):
     """A job that is over, with its timeline, as the archive tells it."""
 
     job_id: str
@@ -32,7 +32,7 @@ class Record(Struct, frozen=True):
     enqueued_ms: int
     finished_ms: int
     attempt: int  # attempts used
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[BookedAttempt, ...]
     id: str | None = None  # the sender's own
 
 
@@ -40,13 +40,13 @@ class Books(Struct):
     """All accounts of a replay."""
 
     log: dict[int, int]  # the seconds that each job of the log ran, by its number
-    callers: dict[int, Caller]  # jobs that carry ids, by number
+    callers: dict[int, IdSender]  # jobs that carry ids, by number
     sent: list[Sent]  # by all who sent jobs, and what they were answered
     waits: list[Wait]  # of those who waited for results
-    archive: list[Record]  # as ``history`` tells it
-    lines: list[Record]  # as the files tell it, repeats and all
+    archive: list[BookedJob]  # as ``history`` tells it
+    lines: list[BookedJob]  # as the files tell it, repeats and all
     live: list[tuple[str, str]]  # id and state of the jobs that are not over
-    workers: dict[str, list[Entry]]  # the journal of each
+    workers: dict[str, list[JournalEntry]]  # the journal of each
     killed: str | None = None  # the worker whose journal may lack its last step
 
 

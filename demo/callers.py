@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from demo.books import COMPLETED, Books, Record, complaint
-from demo.journal import Answer, Sent
+from demo.books import COMPLETED, BookedJob, Books, complaint
+from demo.journal import RunResult, Sent
 
 
 def problems_of_callers(books: Books) -> Iterable[str]:
@@ -17,7 +17,7 @@ def problems_of_callers(books: Books) -> Iterable[str]:
     yield from _problems_of_waits(books, by_id)
 
 
-def _problems_of_ids(books: Books, by_id: dict[str, Record]) -> Iterable[str]:
+def _problems_of_ids(books: Books, by_id: dict[str, BookedJob]) -> Iterable[str]:
     """Each id stands for one job, whoever sent it, and was sent as often as planned."""
     names = {caller.id: number for number, caller in books.callers.items()}
     strangers = [client_id for client_id in by_id if client_id not in names]
@@ -37,7 +37,7 @@ def _problems_of_ids(books: Books, by_id: dict[str, Record]) -> Iterable[str]:
     yield from complaint("one id, but two jobs", split)
 
 
-def _problems_of_answers(books: Books, by_id: dict[str, Record]) -> Iterable[str]:
+def _problems_of_answers(books: Books, by_id: dict[str, BookedJob]) -> Iterable[str]:
     """Answers to those who came second: they name the job of the id, and its result if they bring one."""
     again = [sent for sent in books.sent if sent.status != "queued"]
     wrong = [
@@ -54,7 +54,7 @@ def _problems_of_answers(books: Books, by_id: dict[str, Record]) -> Iterable[str
     yield from complaint("answered from the cache with another result than that of the job", cached)
 
 
-def _problems_of_waits(books: Books, by_id: dict[str, Record]) -> Iterable[str]:
+def _problems_of_waits(books: Books, by_id: dict[str, BookedJob]) -> Iterable[str]:
     """Everybody who waited has the result of the job, and of the run that completed it."""
     planned = {number for number, caller in books.callers.items() if caller.timeout_s is not None}
     yield from complaint("waited for, but by nobody", sorted(planned - {wait.number for wait in books.waits}))
@@ -69,6 +69,6 @@ def _problems_of_waits(books: Books, by_id: dict[str, Record]) -> Iterable[str]:
     yield from complaint("waited for, but with another result than that of the job", wrong)
 
 
-def _answer(number: int, record: Record | None) -> Answer | None:
+def _answer(number: int, record: BookedJob | None) -> RunResult | None:
     """What the job must have answered."""
-    return None if record is None else Answer(number, record.attempt)
+    return None if record is None else RunResult(number, record.attempt)

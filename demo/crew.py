@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from demo.plan import Plan
+from demo.plan import ReplayPlan
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 10.0  # for a child to finish what it is at
@@ -26,10 +26,10 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(variables or {})}
 
 
-class Crew:
+class ChildProcesses:
     """The processes of a replay. Leaving the ``with`` block ends every one of them."""
 
-    def __init__(self, plan: Plan, plan_path: Path) -> None:
+    def __init__(self, plan: ReplayPlan, plan_path: Path) -> None:
         self.plan = plan
         self.plan_path = plan_path
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -106,7 +106,7 @@ class Crew:
                 process.kill()
                 process.wait()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ChildProcesses:
         return self
 
     def __exit__(

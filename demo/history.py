@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from demo.books import COMPLETED, FAILED, Record
+from demo.books import COMPLETED, FAILED, BookedJob
 from demo.crew import PATIENCE_S, ROOT, Crashed, environment
 from demo.measure import Percentiles
-from demo.plan import Plan
-from demo.stock import Result, read_archive
+from demo.plan import ReplayPlan
+from demo.stock import ReplayResult, read_archive
 from pipeline.report import words
 
 TARGET_MS = (
@@ -36,7 +36,7 @@ TITLE = "Three months of 1993, replayed"
 STEPS = ("start of Spark", "compaction", "metrics", "report", "check")
 
 
-class Step(Struct, frozen=True, tag=True):
+class AnalysisStep(Struct, frozen=True, tag=True):
     """What the analyst is at."""
 
     name: str  # one of STEPS
@@ -44,7 +44,7 @@ class Step(Struct, frozen=True, tag=True):
     total: int = 0  # 0: it does not count
 
 
-class Told(Struct, frozen=True, tag=True):
+class TableTotals(Struct, frozen=True, tag=True):
     """What the tables say."""
 
     states: dict[str, int]  # rows of jobs
@@ -56,27 +56,29 @@ class Told(Struct, frozen=True, tag=True):
     sums: dict[str, dict[str, int]]  # of each table of metrics: of its columns, and its rows
 
 
-class History(Struct, frozen=True):
+class PipelineCheck(Struct, frozen=True):
     """What the pipeline made, and whether it agrees."""
 
     report: str  # path
-    told: Told
+    told: TableTotals
     bytes: dict[str, int]  # of each table, on disk
     seconds: dict[str, float]  # that each step took
     problems: list[str]  # each a sentence for people
 
 
-def write_history(plan: Plan, result: Result, out: Path, watch: Callable[[Step], None]) -> History:
+def write_history(
+    plan: ReplayPlan, result: ReplayResult, out: Path, watch: Callable[[AnalysisStep], None]
+) -> PipelineCheck:
     """Run the pipeline over the archive of a replay and compare. Raises Crashed."""
     tables = Path(plan.folder) / "tables"
     shutil.rmtree(tables, ignore_errors=True)  # of an earlier count, of what the archive may have no more
     seconds = dict.fromkeys(STEPS, 0.0)
-    told: Told | None = None
+    told: TableTotals | None = None
     at, since = STEPS[0], time.monotonic()
     with _analyst(plan, tables, out) as lines:
         for line in lines:
-            said = msgspec.json.decode(line, type=Step | Told)
-            if isinstance(said, Told):
+            said = msgspec.json.decode(line, type=AnalysisStep | TableTotals)
+            if isinstance(said, TableTotals):
                 told = said
                 continue
             watch(said)
@@ -86,7 +88,7 @@ def write_history(plan: Plan, result: Result, out: Path, watch: Callable[[Step],
     if told is None:
         raise Crashed("the analyst ended without a word.")
     records = [*dict.fromkeys(read_archive(plan.store)[0])]
-    return History(
+    return PipelineCheck(
         str(out),
         told,
         {name: _bytes(tables / name) for name in ("jobs", "attempts", *told.sums)},
@@ -96,7 +98,7 @@ def write_history(plan: Plan, result: Result, out: Path, watch: Callable[[Step],
 
 
 @contextmanager
-def _analyst(plan: Plan, tables: Path, out: Path) -> Iterator[Iterable[bytes]]:
+def _analyst(plan: ReplayPlan, tables: Path, out: Path) -> Iterator[Iterable[bytes]]:
     """What the analyst says, line by line. Afterwards neither it nor its Java is there any more."""
     log = plan.output("analyst")
     with log.open("wb") as complaints:
@@ -136,7 +138,7 @@ def _bytes(folder: Path) -> int:
 
 # ── The comparison ───────────────────────────────────────────────────────────
 def disagreements(
-    result: Result, records: Sequence[Record], told: Told, page: Mapping[str, str]
+    result: ReplayResult, records: Sequence[BookedJob], told: TableTotals, page: Mapping[str, str]
 ) -> list[str]:
     """What the tables, the metrics and the report say otherwise than the accounts of the replay."""
     known, found = dict(_by_accounts(result, records)), dict(_by_tables(told))
@@ -152,7 +154,7 @@ def disagreements(
     ]
 
 
-def _by_accounts(result: Result, records: Sequence[Record]) -> Iterator[tuple[str, float]]:
+def _by_accounts(result: ReplayResult, records: Sequence[BookedJob]) -> Iterator[tuple[str, float]]:
     """What the tables have to say."""
     states = Counter(record.state for record in records)
     outcomes = Counter(attempt.outcome for record in records for attempt in record.attempts)
@@ -173,7 +175,7 @@ def _by_accounts(result: Result, records: Sequence[Record]) -> Iterator[tuple[st
     yield "metrics_errors, attempts", outcomes[FAILED] + outcomes["stalled"]
 
 
-def _by_tables(told: Told) -> Iterator[tuple[str, float]]:
+def _by_tables(told: TableTotals) -> Iterator[tuple[str, float]]:
     """What they say."""
     yield from ((f"jobs {state}", count) for state, count in told.states.items())
     yield from ((f"attempts {outcome}", count) for outcome, count in told.outcomes.items())
@@ -192,7 +194,7 @@ def _times(name: str, of: Percentiles) -> Iterator[tuple[str, float]]:
     )
 
 
-def _retried(records: Sequence[Record]) -> int:
+def _retried(records: Sequence[BookedJob]) -> int:
     """Attempts that failed and were not the last."""
     return sum(
         attempt.outcome == FAILED and not (record.state == FAILED and attempt is record.attempts[-1])
@@ -212,7 +214,7 @@ def headline(page: str) -> dict[str, str]:
     }
 
 
-def _headline_by_accounts(records: Sequence[Record]) -> dict[str, str]:
+def _headline_by_accounts(records: Sequence[BookedJob]) -> dict[str, str]:
     """Those of them that are no rates."""
     states = Counter(record.state for record in records)
     leases = [attempt for record in records for attempt in record.attempts]

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Answer(Struct, frozen=True):
+class RunResult(Struct, frozen=True):
     """What a run of a job answers: its result in the queue."""
 
     n: int  # the job's number in the log
@@ -30,7 +30,7 @@ class Sent(Struct, frozen=True, omit_defaults=True):
     status: str  # queued, duplicate or completed
     state: str | None = None  # in which the job was
     id: str | None = None  # the id that it was sent under
-    result: Answer | None = None  # completed: what the queue had kept
+    result: RunResult | None = None  # completed: what the queue had kept
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):
@@ -41,11 +41,11 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     seconds: float  # from the call to the result
     at_ms: int  # when it had the result, Unix time
     late: bool = False  # its time was up before; it read the result later
-    result: Answer | None = None
+    result: RunResult | None = None
     error: str = ""  # what it got instead
 
 
-class Start(Struct, array_like=True, frozen=True):
+class RunStart(Struct, array_like=True, frozen=True):
     """A worker begins to run a job."""
 
     job_id: str
@@ -54,7 +54,7 @@ class Start(Struct, array_like=True, frozen=True):
     run_s: int  # how long it ran in 1993, as its payload says
 
 
-class End(Struct, array_like=True, frozen=True):
+class RunEnd(Struct, array_like=True, frozen=True):
     """A worker reported the end of a run, and the queue has acknowledged it.
 
     The queue granted the lease while the claim was under way, and ended it while the report was. So the time between
@@ -67,15 +67,15 @@ class End(Struct, array_like=True, frozen=True):
     most_ms: int  # from the claim's call to the report's return
 
 
-class Entry(Struct, omit_defaults=True, frozen=True):
+class JournalEntry(Struct, omit_defaults=True, frozen=True):
     """One step of one process."""
 
     requests: dict[str, int] = {}  # what the process has asked of the store so far, by kind
     sent: list[Sent] = []
     waited: list[Wait] = []
-    started: list[Start] = []
-    completed: list[End] = []
-    failed: list[End] = []
+    started: list[RunStart] = []
+    completed: list[RunEnd] = []
+    failed: list[RunEnd] = []
     lost: list[str] = []  # ids of jobs that had gone to somebody else
     beaten: int = 0  # leases that a heartbeat extended
     reaps: int = 0  # passes of the reaper
@@ -87,7 +87,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         os.write(self._file, msgspec.json.encode(entry) + b"\n")
 
     def __enter__(self) -> Journal:
@@ -99,10 +99,10 @@ class Journal:
         os.close(self._file)
 
 
-def read_journal(path: Path) -> Iterator[Entry]:
+def read_journal(path: Path) -> Iterator[JournalEntry]:
     """The whole lines of a journal; none when the process never came to write one."""
     if not path.exists():
         return
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
-            yield msgspec.json.decode(line, type=Entry)
+            yield msgspec.json.decode(line, type=JournalEntry)

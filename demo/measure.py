@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from demo.books import Books
-from demo.journal import Entry
+from demo.journal import JournalEntry
 
 REQUESTS = ("get", "put", "list", "delete")
 
@@ -24,7 +24,7 @@ class Percentiles(Struct, frozen=True):
     p99_s: float
 
 
-class Archive(Struct, frozen=True):
+class ArchiveSize(Struct, frozen=True):
     """What the parts of the archive take."""
 
     parts: int
@@ -64,7 +64,7 @@ class Measures(Struct, frozen=True):
     heartbeats: int  # leases extended
     ids: Ids
     waits: Waits
-    archive: Archive
+    archive: ArchiveSize
     reaps: int  # passes of the reaper process
     calls: dict[
         str, int
@@ -87,9 +87,9 @@ class Served(Struct, frozen=True):
 
 def measure(
     books: Books,
-    journals: Mapping[str, Sequence[Entry]],
+    journals: Mapping[str, Sequence[JournalEntry]],
     commits: int,
-    archive: Archive,
+    archive: ArchiveSize,
     store: Path,
     served: Served | None = None,
 ) -> Measures:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from demo.plan import LOG
 from demo.swf import SwfJob, read_jobs
 from osqueue import limits
-from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record, encode_part
+from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord, encode_part
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, RELEASED, STALLED
 from osqueue.objects.archive import hour_of
 
@@ -52,11 +52,11 @@ GONE = ("large-3", _at("1993-11-17T16:20"), _at("1993-11-19T02:00"))
 REFUSING = ("small-2", _at("1993-11-22T17:05"), _at("1993-11-22T20:30"))
 
 
-class Ending(Struct, frozen=True):
+class LoggedEnding(Struct, frozen=True):
     """One end of a job, as the archive has it."""
 
     queue: str
-    record: Record
+    record: ArchiveRecord
     before: int = 0  # how many of its attempts belong to an earlier ending, from which it was redriven
 
 
@@ -148,7 +148,7 @@ def _cut(fate: _Fate, worker: str, at: int) -> _Fate:
 
 
 # ── A queue and its workers ──────────────────────────────────────────────────
-def endings(jobs: Iterable[SwfJob] | None = None) -> list[Ending]:
+def endings(jobs: Iterable[SwfJob] | None = None) -> list[LoggedEnding]:
     """All that the archive tells, in the order of time."""
     queues: defaultdict[str, list[_Job]] = defaultdict(list)
     for log in read_jobs(LOG) if jobs is None else jobs:
@@ -163,7 +163,7 @@ class _Queue:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.found: list[Ending] = []
+        self.found: list[LoggedEnding] = []
         self.events: list[tuple[int, int, _Job | str]] = []
         self.ready: list[tuple[int, int, int, _Job]] = []  # by priority, and then the oldest
         self.free: deque[str] = deque(f"{name}-{n}" for n in range(1, WORKERS[name] + 1))
@@ -173,7 +173,7 @@ class _Queue:
         self.order += 1
         heapq.heappush(self.events, (ms, self.order, what))
 
-    def go(self, jobs: Sequence[_Job]) -> list[Ending]:
+    def go(self, jobs: Sequence[_Job]) -> list[LoggedEnding]:
         for job in jobs:
             self.at(job.claimable, job)
         while self.events:
@@ -226,7 +226,7 @@ class _Queue:
                 self.at((end // DAY_MS + 1) * DAY_MS + REDRIVEN_AT_MS, again)
 
     def end(self, job: _Job, state: str, at: int, why: str = "") -> None:
-        record = Record(
+        record = ArchiveRecord(
             RECORD_FORMAT,
             f"01890a5d-ac96-774b-bcce-{job.number:012x}",
             job.run,
@@ -242,13 +242,15 @@ class _Queue:
             why=why,
             attempts=tuple(job.attempts),
         )
-        self.found.append(Ending(self.name, record, job.before))
+        self.found.append(LoggedEnding(self.name, record, job.before))
 
 
 # ── The archive ──────────────────────────────────────────────────────────────
-def passes(past: Iterable[Ending], every_ms: int = ARCHIVED_MS) -> Iterator[tuple[str, int, list[Ending]]]:
+def passes(
+    past: Iterable[LoggedEnding], every_ms: int = ARCHIVED_MS
+) -> Iterator[tuple[str, int, list[LoggedEnding]]]:
     """What the reaper finds of each queue, night by night: the queue, when, and what."""
-    nights: defaultdict[tuple[int, str], list[Ending]] = defaultdict(list)
+    nights: defaultdict[tuple[int, str], list[LoggedEnding]] = defaultdict(list)
     for each in past:
         night = (each.record.finished_ms - ARCHIVED_AT_MS) // every_ms + 1
         nights[night * every_ms + ARCHIVED_AT_MS, each.queue].append(each)
@@ -256,7 +258,7 @@ def passes(past: Iterable[Ending], every_ms: int = ARCHIVED_MS) -> Iterator[tupl
         yield queue, at, found
 
 
-def write_part(store: Path, queue: str, at_ms: int, records: Sequence[Record]) -> Path:
+def write_part(store: Path, queue: str, at_ms: int, records: Sequence[ArchiveRecord]) -> Path:
     """One part of an archive."""
     digest = zlib.crc32("".join(each.job_id for each in records).encode())
     path = store / f"{hour_of(queue, at_ms)}00-{at_ms:012x}-{digest:012x}.jsonl.gz"

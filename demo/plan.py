@@ -32,7 +32,7 @@ PATIENCE_S = 30.0  # of a caller who waits
 HASTY_S = 0.1  # of the one whose job is the longest of all
 
 
-class Plan(Struct, frozen=True):
+class ReplayPlan(Struct, frozen=True):
     """One replay. Its folder holds the store, and apart from it what the processes write down for the check."""
 
     folder: str
@@ -78,7 +78,7 @@ class Plan(Struct, frozen=True):
         return 1 if chance < FAIL_TWICE_PERCENT + FAIL_ONCE_PERCENT else 0
 
 
-class Caller(Struct, frozen=True):
+class IdSender(Struct, frozen=True):
     """Who sends a job that carries an id. Such a job is sent by the rival, too."""
 
     id: str
@@ -93,12 +93,12 @@ class Payload(Struct):
     run: int  # seconds it ran
 
 
-def jobs_of(plan: Plan) -> list[SwfJob]:
+def jobs_of(plan: ReplayPlan) -> list[SwfJob]:
     """The jobs to replay, in the log's order."""
     return first(read_jobs(LOG), plan.jobs)
 
 
-def callers_of(plan: Plan, jobs: Iterable[SwfJob]) -> dict[int, Caller]:
+def callers_of(plan: ReplayPlan, jobs: Iterable[SwfJob]) -> dict[int, IdSender]:
     """The jobs that carry ids, by number, decided by number and seed. Somebody waits for the longest in any case."""
     callers = {}
     hasty = max(jobs := list(jobs), key=lambda job: job.run_s).number
@@ -109,7 +109,7 @@ def callers_of(plan: Plan, jobs: Iterable[SwfJob]) -> dict[int, Caller]:
         if waits or percent < WAIT_PERCENT + ID_PERCENT:
             patience = (HASTY_S if number == hasty else PATIENCE_S) if waits else None
             lag_s = LAGS_S[-1] if number == hasty else LAGS_S[which]  # else its result might be there at once
-            callers[number] = Caller(f"ipsc-{number}", lag_s, patience)
+            callers[number] = IdSender(f"ipsc-{number}", lag_s, patience)
     return callers
 
 
@@ -118,7 +118,7 @@ def first(jobs: Iterable[SwfJob], count: int) -> list[SwfJob]:
     return [job for job, _ in zip(jobs, range(count), strict=False)]
 
 
-def save(plan: Plan) -> Path:
+def save(plan: ReplayPlan) -> Path:
     """Write the plan where the other processes find it."""
     plan.notes.mkdir(parents=True, exist_ok=True)
     path = Path(plan.folder) / "plan.json"
@@ -126,6 +126,6 @@ def save(plan: Plan) -> Path:
     return path
 
 
-def load(path: str | Path) -> Plan:
+def load(path: str | Path) -> ReplayPlan:
     """Read the plan back."""
-    return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
+    return msgspec.json.decode(Path(path).read_bytes(), type=ReplayPlan)

@@ -14,9 +14,19 @@ from typing import Any
 
 import msgspec
 
-from demo.journal import Answer, Entry, Journal, Sent
+from demo.journal import Journal, JournalEntry, RunResult, Sent
 from demo.pace import groups
-from demo.plan import ARRIVALS_FASTER, ATTEMPTS_MAX, QUEUE, Caller, Payload, Plan, callers_of, jobs_of, load
+from demo.plan import (
+    ARRIVALS_FASTER,
+    ATTEMPTS_MAX,
+    QUEUE,
+    IdSender,
+    Payload,
+    ReplayPlan,
+    callers_of,
+    jobs_of,
+    load,
+)
 from demo.swf import SwfJob
 from demo.waiters import Waiters
 from osqueue import Queue
@@ -24,7 +34,7 @@ from osqueue import Queue
 NAME = "producer"
 
 
-def produce(plan: Plan, began: float) -> None:
+def produce(plan: ReplayPlan, began: float) -> None:
     """Enqueue every job of the plan, and wait with those who wait."""
     jobs = jobs_of(plan)
     callers = callers_of(plan, jobs)
@@ -42,7 +52,7 @@ def produce(plan: Plan, began: float) -> None:
             if plain:
                 journal.write(send(queue, plain, callers))
         waiters.join()
-        journal.write(Entry(requests=queue.requests))
+        journal.write(JournalEntry(requests=queue.requests))
 
 
 def arrival_s(jobs: Sequence[SwfJob], job: SwfJob) -> float:
@@ -50,7 +60,7 @@ def arrival_s(jobs: Sequence[SwfJob], job: SwfJob) -> float:
     return (job.submit_s - jobs[0].submit_s) / ARRIVALS_FASTER
 
 
-def send(queue: Queue[Payload], jobs: Sequence[SwfJob], callers: dict[int, Caller]) -> Entry:
+def send(queue: Queue[Payload], jobs: Sequence[SwfJob], callers: dict[int, IdSender]) -> JournalEntry:
     """One group, in one commit where nobody else sends the same; answers what the journal has to know."""
     ids = [callers[job.number].id if job.number in callers else None for job in jobs]
     items: list[dict[str, Any]] = [
@@ -61,9 +71,9 @@ def send(queue: Queue[Payload], jobs: Sequence[SwfJob], callers: dict[int, Calle
     for job, client_id, answer in zip(jobs, ids, queue.enqueue_many(items), strict=True):
         if answer.job_id is None or answer.error is not None:
             raise RuntimeError(f"the queue refused job {job.number}: {answer.error}")
-        result = None if answer.result is None else msgspec.convert(answer.result, Answer)
+        result = None if answer.result is None else msgspec.convert(answer.result, RunResult)
         sent.append(Sent(job.number, answer.job_id, answer.status, answer.state, client_id, result))
-    return Entry(requests=queue.requests, sent=sent)
+    return JournalEntry(requests=queue.requests, sent=sent)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,21 @@ from __future__ import annotations
 import sys
 
 from demo.child import told_to_stop
-from demo.journal import Entry, Journal
-from demo.plan import QUEUE, Plan, load
+from demo.journal import Journal, JournalEntry
+from demo.plan import QUEUE, ReplayPlan, load
 from osqueue import Queue
 
 NAME = "reaper"
 PAUSE_S = 1.0  # between two passes
 
 
-def reap(plan: Plan) -> None:
+def reap(plan: ReplayPlan) -> None:
     """Reap until told to stop."""
     queue: Queue[object] = Queue.connect(plan.address, QUEUE)
     with Journal(plan.journal(NAME)) as journal:
         while not told_to_stop(PAUSE_S):
             queue.reap()
-            journal.write(Entry(requests=queue.requests, reaps=1))
+            journal.write(JournalEntry(requests=queue.requests, reaps=1))
 
 
 if __name__ == "__main__":

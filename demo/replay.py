@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from demo import producer, reaper, rival, stack
-from demo.crew import Crew
-from demo.plan import BACKOFF_BASE_S, BACKOFF_CAP_S, QUEUE, Plan, save
-from demo.stock import Kill, Result, hands, note_kill, take_stock
+from demo.crew import ChildProcesses
+from demo.plan import BACKOFF_BASE_S, BACKOFF_CAP_S, QUEUE, ReplayPlan, save
+from demo.stock import Kill, ReplayResult, hands, note_kill, take_stock
 from osqueue import Queue
 
 LOOK_S = 0.25  # between two looks at the queue
@@ -23,11 +23,11 @@ SENDERS = (producer.NAME, rival.NAME)
 START_S = 3.0  # in which the producers start before the first job is due
 
 
-class Stuck(Exception):
+class ReplayStuck(Exception):
     """The replay does not move any more. The message tells what the queue held."""
 
 
-class Look(Struct, frozen=True):
+class QueueSample(Struct, frozen=True):
     """The queue at one moment."""
 
     total: int
@@ -40,16 +40,16 @@ class Look(Struct, frozen=True):
 class Watcher:
     """What the replay tells those who watch it. The screen is one; this one keeps quiet."""
 
-    def moment(self, look: Look) -> None:
+    def moment(self, look: QueueSample) -> None:
         """The queue was looked at."""
 
     def event(self, text: str) -> None:
         """Something happened."""
 
 
-def replay(plan: Plan, kill: bool, watcher: Watcher, embedded: bool = False) -> Result:
+def replay(plan: ReplayPlan, kill: bool, watcher: Watcher, embedded: bool = False) -> ReplayResult:
     """Run the whole replay and check its accounts. Raises Stuck or Crashed when it cannot come to an end."""
-    with Crew(plan, save(plan)) as crew:
+    with ChildProcesses(plan, save(plan)) as crew:
         if not embedded:
             plan = replace(plan, url=stack.start(crew, plan))
             save(plan)
@@ -69,7 +69,9 @@ def replay(plan: Plan, kill: bool, watcher: Watcher, embedded: bool = False) -> 
     return take_stock(plan, killed)
 
 
-def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bool) -> Kill | None:
+def _watch(
+    plan: ReplayPlan, queue: Queue[Any], crew: ChildProcesses, watcher: Watcher, kill: bool
+) -> Kill | None:
     """Look on until every job is completed and everybody answered. Answers who was killed on the way."""
     total = plan.jobs
     names = plan.worker_names()
@@ -96,11 +98,11 @@ def _watch(plan: Plan, queue: Queue[Any], crew: Crew, watcher: Watcher, kill: bo
         if look.completed > best:
             best, moved = look.completed, time.monotonic()
         elif time.monotonic() - moved > STUCK_S:
-            raise Stuck(f"no job was completed for {STUCK_S:.0f} s. The queue: {queue.stats()}")
+            raise ReplayStuck(f"no job was completed for {STUCK_S:.0f} s. The queue: {queue.stats()}")
         time.sleep(LOOK_S)
 
 
-def _kill(queue: Queue[Any], crew: Crew, victims: Sequence[str]) -> Kill | None:
+def _kill(queue: Queue[Any], crew: ChildProcesses, victims: Sequence[str]) -> Kill | None:
     """Kill the first worker that holds leases just now. It stands still while its hands are looked at."""
     for victim in victims:
         crew.freeze(victim)
@@ -112,10 +114,10 @@ def _kill(queue: Queue[Any], crew: Crew, victims: Sequence[str]) -> Kill | None:
     return None
 
 
-def look_at(queue: Queue[Any], total: int) -> Look:
+def look_at(queue: Queue[Any], total: int) -> QueueSample:
     """How far the replay is, by the queue's counters: to show it, not to prove it."""
     stats = queue.stats()
-    return Look(
+    return QueueSample(
         total=total,
         completed=stats["counters"].get("completed", 0),
         queued=stats["queued"],

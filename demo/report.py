@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from demo.history import History
+from demo.history import PipelineCheck
 from demo.measure import Percentiles
-from demo.plan import ARRIVALS_FASTER, RUNS_FASTER, Plan
-from demo.stock import Result
+from demo.plan import ARRIVALS_FASTER, RUNS_FASTER, ReplayPlan
+from demo.stock import ReplayResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KB = 1024
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """One line of the table."""
 
     name: str
@@ -26,74 +26,78 @@ class Row(NamedTuple):
     note: str = ""
 
 
-def rows(plan: Plan, result: Result) -> Iterator[Row]:
+def rows(plan: ReplayPlan, result: ReplayResult) -> Iterator[ReportRow]:
     """The table's lines."""
     account, measures = result.account, result.measures
     requests = measures.requests
     jobs = max(1, account.completed)
-    yield Row("jobs in, completed", f"{account.jobs:,}, {account.completed:,}", "by the log, by the archive")
-    yield Row(
+    yield ReportRow(
+        "jobs in, completed", f"{account.jobs:,}, {account.completed:,}", "by the log, by the archive"
+    )
+    yield ReportRow(
         "executions",
         f"{account.executions:,}",
         "delivery is at least once: a failed or interrupted job runs again",
     )
-    yield Row(
+    yield ReportRow(
         "retries", f"{measures.failed_attempts:,}", "attempts that failed, as planned, and were made again"
     )
-    yield Row("stalls", f"{measures.stalled_attempts:,}", stalls(result))
-    yield Row("heartbeats", f"{measures.heartbeats:,}", "leases extended under long jobs")
+    yield ReportRow("stalls", f"{measures.stalled_attempts:,}", stalls(result))
+    yield ReportRow("heartbeats", f"{measures.heartbeats:,}", "leases extended under long jobs")
     ids = measures.ids
-    yield Row(
+    yield ReportRow(
         "ids sent twice",
         f"{ids.ids:,}",
         f"answers to the second call: duplicates {ids.duplicates:,}, cached results {ids.cached:,}",
     )
     waits = measures.waits
-    yield Row(
+    yield ReportRow(
         "waiters",
         f"{waits.answered:,} answered",
         f"{waits.at_once:,} at once, {waits.late:,} too late, the others after {waits.median_s * 1000:,.0f} ms"
         f" (median), {waits.median_after_s * 1000:,.0f} ms after the job's end",
     )
-    yield Row(
+    yield ReportRow(
         "time",
         f"{measures.seconds:.1f} s",
         f"arrivals {ARRIVALS_FASTER:,}× and run times {RUNS_FASTER:,}× as fast as in 1993",
     )
-    yield Row("throughput", f"{measures.jobs_per_second:,.0f} jobs/s", "set by the pace of the arrivals")
-    yield Row("wait p50, p95, p99", times(measures.wait), "from enqueue to the first claim")
-    yield Row("run p50, p95, p99", times(measures.run), "from claim to completion")
-    yield Row("commits", f"{measures.commits:,}", f"{measures.commits / jobs:.2f} a job")
+    yield ReportRow(
+        "throughput", f"{measures.jobs_per_second:,.0f} jobs/s", "set by the pace of the arrivals"
+    )
+    yield ReportRow("wait p50, p95, p99", times(measures.wait), "from enqueue to the first claim")
+    yield ReportRow("run p50, p95, p99", times(measures.run), "from claim to completion")
+    yield ReportRow("commits", f"{measures.commits:,}", f"{measures.commits / jobs:.2f} a job")
     if measures.calls:
-        yield Row(
+        yield ReportRow(
             "API calls",
             f"{sum(measures.calls.values()):,}",
             f"{measures.calls_per_job:.2f} a job: "
             + ", ".join(f"{kind} {count:,}" for kind, count in measures.calls.items() if count),
         )
-    yield Row(
+    yield ReportRow(
         "storage requests",
         f"{sum(requests.values()):,}",
         ", ".join(f"{kind} {count:,}" for kind, count in requests.items()),
     )
-    yield Row(
+    yield ReportRow(
         "… a job",
         f"{measures.requests_per_job:.2f}",
         ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in requests.items()),
     )
     archive = measures.archive
     repeats = f"{account.repeats:,} of them twice, in " if account.repeats else ""
-    yield Row(
+    yield ReportRow(
         "archive",
         f"{archive.records:,} records",
         f"{repeats}{archive.parts:,} parts, {archive.packed_bytes / max(1, archive.records):.0f} bytes a job"
         f" ({archive.plain_bytes / max(1, archive.records):.0f} unpacked); {measures.reaps:,} passes of the reaper",
     )
-    yield Row("run time", f"{account.log_s:,} s", f"of 1993; {account.held_s:,.1f} s here")
-    yield Row("on disk", size(measures.disk_bytes), "the archive and what the queue still holds")
+    yield ReportRow("run time", f"{account.log_s:,} s", f"of 1993; {account.held_s:,.1f} s here")
+    yield ReportRow("on disk", size(measures.disk_bytes), "the archive and what the queue still holds")
 
 
-def stalls(result: Result) -> str:
+def stalls(result: ReplayResult) -> str:
     """Where the stalls came from."""
     if result.kill is None:
         return "leases that ended without a word"
@@ -116,7 +120,7 @@ def size(count: int) -> str:
     return f"{count / KB:,.0f} KB" if count < KB * KB else f"{count / KB / KB:,.1f} MB"
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ReplayResult) -> str:
     """One line: does every account agree?"""
     account = result.account
     if account.problems:
@@ -127,47 +131,47 @@ def verdict(result: Result) -> str:
     )
 
 
-def show(plan: Plan, result: Result, console: Console | None) -> None:
+def show(plan: ReplayPlan, result: ReplayResult, console: Console | None) -> None:
     """Print the table and the verdict."""
     _table(rows(plan, result), console)
     _verdict(verdict(result), result.account.problems, console)
 
 
-def rows_of_history(history: History) -> Iterator[Row]:
+def rows_of_history(history: PipelineCheck) -> Iterator[ReportRow]:
     """The lines on what the pipeline made."""
     told, taken = history.told, history.seconds
 
     def told_as(counts: Mapping[str, int]) -> str:
         return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
-    yield Row(
+    yield ReportRow(
         "jobs",
         f"{sum(told.states.values()):,} rows",
         f"{size(history.bytes['jobs'])}: {told_as(told.states)}",
     )
-    yield Row(
+    yield ReportRow(
         "attempts",
         f"{sum(told.outcomes.values()):,} rows",
         f"{size(history.bytes['attempts'])}: {told_as(told.outcomes)}",
     )
     metrics = {name.removeprefix("metrics_"): sums["rows"] for name, sums in told.sums.items()}
     weight = sum(count for name, count in history.bytes.items() if name.startswith("metrics_"))
-    yield Row("metrics", f"{sum(metrics.values()):,} rows", f"{size(weight)}: {told_as(metrics)}")
-    yield Row(
+    yield ReportRow("metrics", f"{sum(metrics.values()):,} rows", f"{size(weight)}: {told_as(metrics)}")
+    yield ReportRow(
         "pipeline",
         f"{sum(taken.values()):.1f} s",
         ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.items()),
     )
 
 
-def verdict_on_history(history: History) -> str:
+def verdict_on_history(history: PipelineCheck) -> str:
     """One line: does what the pipeline made agree with the accounts?"""
     if history.problems:
         return f"The pipeline does not agree with the accounts: {len(history.problems)} problem(s)."
     return "Tables, metrics and report agree with the accounts."
 
 
-def show_history(history: History, console: Console | None) -> None:
+def show_history(history: PipelineCheck, console: Console | None) -> None:
     """Print what the pipeline made, whether it agrees, and last where the report is."""
     _table(rows_of_history(history), console)
     _verdict(verdict_on_history(history), history.problems, console)
@@ -180,7 +184,7 @@ def show_history(history: History, console: Console | None) -> None:
     console.print(Text.assemble("report  ", (history.report, link)), soft_wrap=True)
 
 
-def _table(rows: Iterable[Row], console: Console | None) -> None:
+def _table(rows: Iterable[ReportRow], console: Console | None) -> None:
     if console is None:
         lines = list(rows)
         widths = [max(len(line[column]) for line in lines) for column in (0, 1)]

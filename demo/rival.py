@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import sys
 
-from demo.journal import Entry, Journal
+from demo.journal import Journal, JournalEntry
 from demo.pace import groups
-from demo.plan import QUEUE, Payload, Plan, callers_of, jobs_of, load
+from demo.plan import QUEUE, Payload, ReplayPlan, callers_of, jobs_of, load
 from demo.producer import arrival_s, send
 from osqueue import Queue
 
 NAME = "rival"
 
 
-def compete(plan: Plan, began: float) -> None:
+def compete(plan: ReplayPlan, began: float) -> None:
     """Send every job that carries an id."""
     jobs = jobs_of(plan)
     callers = callers_of(plan, jobs)
@@ -30,7 +30,7 @@ def compete(plan: Plan, began: float) -> None:
     with Journal(plan.journal(NAME)) as journal:
         for group in groups(sorted(moments, key=lambda each: each[0]), began):
             journal.write(send(queue, group, callers))
-        journal.write(Entry(requests=queue.requests))
+        journal.write(JournalEntry(requests=queue.requests))
 
 
 if __name__ == "__main__":

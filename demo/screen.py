@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from demo.history import STEPS, Step
-from demo.plan import Plan, callers_of, jobs_of
-from demo.replay import Look, Watcher
+from demo.history import STEPS, AnalysisStep
+from demo.plan import ReplayPlan, callers_of, jobs_of
+from demo.replay import QueueSample, Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ EMBEDDED = (
 KILL = " One worker dies by kill -9 on the way."
 
 
-def introduction(plan: Plan, kill: bool, embedded: bool) -> str:
+def introduction(plan: ReplayPlan, kill: bool, embedded: bool) -> str:
     """What is about to happen."""
     callers = callers_of(plan, jobs_of(plan)).values()
     return INTRODUCTION.format(
@@ -66,7 +66,7 @@ class Lines(Watcher):
         self.stream = stream
         self.next_share = 1 / LINES
 
-    def moment(self, look: Look) -> None:
+    def moment(self, look: QueueSample) -> None:
         if look.completed >= look.total * self.next_share:
             self.next_share = (look.completed * LINES // look.total + 1) / LINES
             self._say(
@@ -87,20 +87,20 @@ class Bar(Watcher):
         self.progress = progress
         self.task = progress.add_task("replay", total=jobs, now="starting")
 
-    def moment(self, look: Look) -> None:
+    def moment(self, look: QueueSample) -> None:
         self.progress.update(self.task, completed=look.completed, now=now(look))
 
     def event(self, text: str) -> None:
         self.progress.console.print(f"[yellow]●[/yellow] {text}")
 
 
-def now(look: Look) -> str:
+def now(look: QueueSample) -> str:
     """What the queue holds."""
     return f"{look.queued:,} queued, {look.processing:,} running, {look.failing:,} to retry"
 
 
 @contextmanager
-def watching(plan: Plan, console: Console | None, stream: TextIO = sys.stderr) -> Iterator[Watcher]:
+def watching(plan: ReplayPlan, console: Console | None, stream: TextIO = sys.stderr) -> Iterator[Watcher]:
     """Somebody to tell about the replay; takes the bar away at the end."""
     if console is None:
         yield Lines(stream)
@@ -118,12 +118,12 @@ def watching(plan: Plan, console: Console | None, stream: TextIO = sys.stderr) -
 
 
 @contextmanager
-def analysing(console: Console | None, stream: TextIO) -> Iterator[Callable[[Step], None]]:
+def analysing(console: Console | None, stream: TextIO) -> Iterator[Callable[[AnalysisStep], None]]:
     """Somebody to tell what the pipeline is at: a bar on a terminal, a line for each step elsewhere."""
     if console is None:
         said: set[str] = set()
 
-        def line(step: Step) -> None:
+        def line(step: AnalysisStep) -> None:
             if step.name not in said:
                 said.add(step.name)
                 print(f"pipeline: {step.name}", file=stream, flush=True)
@@ -141,7 +141,7 @@ def analysing(console: Console | None, stream: TextIO) -> Iterator[Callable[[Ste
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("pipeline", total=len(STEPS), now="")
 
-        def bar(step: Step) -> None:
+        def bar(step: AnalysisStep) -> None:
             part = step.done / step.total if step.total else 0.0
             progress.update(task, completed=STEPS.index(step.name) + part, now=step.name)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from demo.crew import Crew
-from demo.plan import Plan
+from demo.crew import ChildProcesses
+from demo.plan import ReplayPlan
 
 NAME = "stack"
 PROCESSES = 4  # of each function
@@ -23,16 +23,16 @@ READY_S = 60.0  # in which it has to say where it is
 LOOK_S = 0.05
 
 
-class Silent(Exception):
+class StackNotStarted(Exception):
     """The stack did not come up. The message holds what it said."""
 
 
-def log_of(plan: Plan) -> Path:
+def log_of(plan: ReplayPlan) -> Path:
     """What the functions logged."""
     return plan.notes / "functions.log"
 
 
-def start(crew: Crew, plan: Plan) -> str:
+def start(crew: ChildProcesses, plan: ReplayPlan) -> str:
     """Start the stack over the replay's store and wait until it answers; its address."""
     where = ("--port", "0", "--store", plan.store_address, "--log-file", str(log_of(plan)), "--json")
     how = ("--processes", str(PROCESSES), "--schedule-seconds", str(REAP_S))
@@ -46,7 +46,9 @@ def start(crew: Crew, plan: Plan) -> str:
         if said.endswith("\n") and said.lstrip().startswith("{"):
             return str(json.loads(said)["url"])
         time.sleep(LOOK_S)
-    raise Silent(f"the local stack was not ready after {READY_S:.0f} s. It said: {said or 'nothing'}")
+    raise StackNotStarted(
+        f"the local stack was not ready after {READY_S:.0f} s. It said: {said or 'nothing'}"
+    )
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:

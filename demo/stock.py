@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from demo import producer, reaper, rival, stack
 from demo.accounting import Account, check
-from demo.books import Attempt, Books, Record
+from demo.books import BookedAttempt, BookedJob, Books
 from demo.journal import read_journal
-from demo.measure import Archive, Measures, Served, measure
-from demo.plan import QUEUE, Plan, callers_of, jobs_of
+from demo.measure import ArchiveSize, Measures, Served, measure
+from demo.plan import QUEUE, ReplayPlan, callers_of, jobs_of
 from osqueue import Job, Queue
 
 PAGE = 1_000
@@ -32,7 +32,7 @@ class Kill(Struct, frozen=True):
     held: int  # leases that it had when it died
 
 
-class Result(Struct, frozen=True):
+class ReplayResult(Struct, frozen=True):
     """What came of a replay."""
 
     account: Account
@@ -41,7 +41,7 @@ class Result(Struct, frozen=True):
     came_back: int  # jobs of the killed worker whose leases ended without a word
 
 
-def take_stock(plan: Plan, kill: Kill | None) -> Result:
+def take_stock(plan: ReplayPlan, kill: Kill | None) -> ReplayResult:
     """Compare all accounts of a replay, and measure it. The last finished jobs have to be archived by now.
 
     Reads the store itself, past the API.
@@ -74,29 +74,29 @@ def take_stock(plan: Plan, kill: Kill | None) -> Result:
     served = Served(stack.requests_to_store(stack.log_of(plan)), stack.passes(stack.log_of(plan)))
     commits = queue.stats()["commits"]
     measures = measure(books, journals, commits, archive, plan.store, served if plan.url else None)
-    return Result(check(books), measures, kill, came_back)
+    return ReplayResult(check(books), measures, kill, came_back)
 
 
-def read_archive(store: Path) -> tuple[list[Record], Archive]:
+def read_archive(store: Path) -> tuple[list[BookedJob], ArchiveSize]:
     """Every line of the archive parts below a store's folder, and what the parts take."""
-    lines = msgspec.json.Decoder(Record)
-    records: list[Record] = []
+    lines = msgspec.json.Decoder(BookedJob)
+    records: list[BookedJob] = []
     sizes: Counter[str] = Counter()
     for part in sorted((store / "archive").rglob("*.jsonl.gz")):
         packed = part.read_bytes()
         plain = gzip.decompress(packed)
         records += lines.decode_lines(plain)
         sizes.update(parts=1, packed=len(packed), plain=len(plain))
-    return records, Archive(sizes["parts"], len(records), sizes["packed"], sizes["plain"])
+    return records, ArchiveSize(sizes["parts"], len(records), sizes["packed"], sizes["plain"])
 
 
-def record_of(job: Job) -> Record:
+def record_of(job: Job) -> BookedJob:
     """An archived job, as ``history`` tells it."""
 
     def ms(moment: datetime | None) -> int:
         return round(moment.timestamp() * 1000) if moment is not None else 0
 
-    return Record(
+    return BookedJob(
         job.job_id,
         job.attempts[-1].run if job.attempts else 0,
         job.state,
@@ -104,7 +104,7 @@ def record_of(job: Job) -> Record:
         ms(job.finished_at),
         job.attempt,
         tuple(
-            Attempt(each.run, each.worker, ms(each.started_at), ms(each.ended_at), each.outcome)
+            BookedAttempt(each.run, each.worker, ms(each.started_at), ms(each.ended_at), each.outcome)
             for each in job.attempts
         ),
         job.id,
@@ -126,16 +126,16 @@ def hands(queue: Queue[Any], worker: str) -> int:
     return sum(job.worker == worker for job in pages(queue, "processing"))
 
 
-def kill_path(plan: Plan) -> Path:
+def kill_path(plan: ReplayPlan) -> Path:
     """Where the kill is written down, so that a kept replay can be counted again."""
     return plan.notes / "kill.json"
 
 
-def note_kill(plan: Plan, kill: Kill) -> None:
+def note_kill(plan: ReplayPlan, kill: Kill) -> None:
     kill_path(plan).write_bytes(msgspec.json.encode(kill))
 
 
-def recount(plan: Plan) -> Result:
+def recount(plan: ReplayPlan) -> ReplayResult:
     """Count a kept replay again, as it lies there now."""
     path = kill_path(plan)
     kill = msgspec.json.decode(path.read_bytes(), type=Kill) if path.exists() else None

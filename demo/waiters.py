@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from demo.child import told_to_stop
-from demo.journal import Answer, Entry, Journal, Wait
-from demo.plan import ATTEMPTS_MAX, PATIENCE_S, Caller, Payload
+from demo.journal import Journal, JournalEntry, RunResult, Wait
+from demo.plan import ATTEMPTS_MAX, PATIENCE_S, IdSender, Payload
 from demo.swf import SwfJob
 from osqueue import NotFinished, OsqueueError, Queue, WaitTimeout
 
@@ -25,7 +25,7 @@ class Waiters:
         self.journal = journal
         self.threads: list[threading.Thread] = []
 
-    def send(self, job: SwfJob, caller: Caller, timeout_s: float) -> None:
+    def send(self, job: SwfJob, caller: IdSender, timeout_s: float) -> None:
         """Send a job on behalf of a caller, who waits."""
         thread = threading.Thread(target=self._wait, args=(job, caller, timeout_s), daemon=True)
         thread.start()
@@ -36,7 +36,7 @@ class Waiters:
         while any(thread.is_alive() for thread in self.threads) and not told_to_stop(LOOK_S):
             pass
 
-    def _wait(self, job: SwfJob, caller: Caller, timeout_s: float) -> None:
+    def _wait(self, job: SwfJob, caller: IdSender, timeout_s: float) -> None:
         late, error, found = False, "", None
         begun = time.monotonic()
         try:
@@ -50,13 +50,13 @@ class Waiters:
             except WaitTimeout:
                 late = True
                 found = self._read_late(caller.id)
-            result = msgspec.convert(found, Answer)
+            result = msgspec.convert(found, RunResult)
         except (OsqueueError, msgspec.ValidationError) as failure:
             result, error = None, f"{type(failure).__name__}: {failure}"
         seconds = time.monotonic() - begun
         at_ms = round(datetime.now(UTC).timestamp() * 1000)
         wait = Wait(job.number, caller.id, seconds, at_ms, late, result, error)
-        self.journal.write(Entry(requests=self.queue.requests, waited=[wait]))
+        self.journal.write(JournalEntry(requests=self.queue.requests, waited=[wait]))
 
     def _read_late(self, client_id: str) -> object:
         """The result of a job that went on after its caller's time was up."""

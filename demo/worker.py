@@ -19,8 +19,8 @@ from typing import Any
 from msgspec import Struct
 
 from demo.child import told_to_stop
-from demo.journal import Answer, End, Entry, Journal, Start
-from demo.plan import QUEUE, RUNS_FASTER, Payload, Plan, load
+from demo.journal import Journal, JournalEntry, RunEnd, RunResult, RunStart
+from demo.plan import QUEUE, RUNS_FASTER, Payload, ReplayPlan, load
 from osqueue import Done, Lease, Queue, Throttled, Timeout, Unavailable
 
 TICK_S = 0.02  # between two looks when there is nothing to do
@@ -30,7 +30,7 @@ BEAT_AT = 2 / 3  # a heartbeat is sent when this share of the lease is left: the
 FREE_SHARE = 4  # claim when a quarter of the slots is free
 
 
-class Running(Struct):
+class RunningJob(Struct):
     """A job in this worker's hands."""
 
     lease: Lease[Payload]
@@ -40,15 +40,15 @@ class Running(Struct):
     fails: bool
 
 
-class Worker:
+class ReplayWorker:
     """One worker and what it holds."""
 
-    def __init__(self, plan: Plan, name: str, journal: Journal) -> None:
+    def __init__(self, plan: ReplayPlan, name: str, journal: Journal) -> None:
         self.plan = plan
         self.name = name
         self.journal = journal
         self.queue: Queue[Payload] = Queue.connect(plan.address, QUEUE, type=Payload)
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJob] = {}
         self.look_again = 0.0  # monotonic seconds: an empty queue is left alone until then
 
     def work(self) -> None:
@@ -59,7 +59,7 @@ class Worker:
             did = self.claim() or did
             if not did and told_to_stop(TICK_S):
                 break
-        self.journal.write(Entry(requests=self.queue.requests))
+        self.journal.write(JournalEntry(requests=self.queue.requests))
 
     def claim(self) -> bool:
         """Take as many jobs as there are hands free, once it is worth a commit."""
@@ -80,9 +80,9 @@ class Worker:
         for lease in leases:
             fails = lease.attempt <= self.plan.failures(lease.payload.n)
             ends = now + lease.payload.run / RUNS_FASTER
-            self.running[lease.job_id] = Running(lease, called, now, ends, fails)
+            self.running[lease.job_id] = RunningJob(lease, called, now, ends, fails)
         self.note(
-            started=[Start(each.job_id, each.payload.n, each.attempt, each.payload.run) for each in leases]
+            started=[RunStart(each.job_id, each.payload.n, each.attempt, each.payload.run) for each in leases]
         )
         return True
 
@@ -111,12 +111,12 @@ class Worker:
         return True
 
     def answered(
-        self, ended: list[Running], called: float, answers: list[Done]
-    ) -> tuple[list[End], list[str]]:
+        self, ended: list[RunningJob], called: float, answers: list[Done]
+    ) -> tuple[list[RunEnd], list[str]]:
         """Which ends the queue has acknowledged, and which jobs had gone to somebody else."""
         now = time.monotonic()
         ends = [
-            End(
+            RunEnd(
                 each.lease.job_id,
                 each.lease.attempt,
                 math.floor((called - each.claimed) * 1000),
@@ -144,15 +144,15 @@ class Worker:
 
     def note(
         self,
-        started: list[Start] | None = None,
-        completed: list[End] | None = None,
-        failed: list[End] | None = None,
+        started: list[RunStart] | None = None,
+        completed: list[RunEnd] | None = None,
+        failed: list[RunEnd] | None = None,
         lost: list[str] | None = None,
         beaten: int = 0,
     ) -> None:
         """A line in the journal."""
         self.journal.write(
-            Entry(
+            JournalEntry(
                 self.queue.requests,
                 started=started or [],
                 completed=completed or [],
@@ -163,14 +163,14 @@ class Worker:
         )
 
 
-def completion(each: Running) -> dict[str, Any]:
+def completion(each: RunningJob) -> dict[str, Any]:
     """A job's end, as the queue takes it: with the result that callers read."""
     lease = each.lease
-    result = Answer(lease.payload.n, lease.attempt)
+    result = RunResult(lease.payload.n, lease.attempt)
     return {"job_id": lease.job_id, "token": lease.token, "result": result}
 
 
-def failure(each: Running) -> dict[str, Any]:
+def failure(each: RunningJob) -> dict[str, Any]:
     """An attempt's end."""
     lease = each.lease
     error = {"type": "Planned", "message": "the demo wanted this attempt to fail"}
@@ -180,7 +180,7 @@ def failure(each: Running) -> dict[str, Any]:
 def main() -> None:
     plan, name = load(sys.argv[1]), sys.argv[2]
     with Journal(plan.journal(name)) as journal:
-        Worker(plan, name, journal).work()
+        ReplayWorker(plan, name, journal).work()
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Throttle(_Part, frozen=True, kw_only=True):
     burst: Positive = 400  # requests at once
 
 
-class Archive(_Part, frozen=True, kw_only=True):
+class ArchiveTiering(_Part, frozen=True, kw_only=True):
     """When parts of the archive move to cheaper storage. Both classes still answer at once."""
 
     infrequent_days: Annotated[int, Meta(ge=30)] | None = 30  # S3 takes nothing younger
@@ -104,7 +104,7 @@ class Config(_Part, frozen=True, kw_only=True):
     log_days: int = 30  # how long logs are kept
     events: bool = True  # a bus that is told of every transition
     events_archive_days: Positive | None = None  # how long the bus keeps what it was told
-    archive: Archive = Archive()
+    archive: ArchiveTiering = ArchiveTiering()
     pipeline: Pipeline | None = None  # None: there is none
     alarms: Alarms = Alarms()
     protected: bool = False  # CloudFormation refuses to delete the stacks

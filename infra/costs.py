@@ -102,7 +102,7 @@ RUN_CPUS = 4  # of the driver and one executor
 RUN_GB = 16
 
 
-class Load(Struct, frozen=True):
+class Workload(Struct, frozen=True):
     """A month of work."""
 
     jobs: int
@@ -117,7 +117,7 @@ class Load(Struct, frozen=True):
     pipeline_minutes: float = 0.0  # that each hourly run of the Spark pipeline takes; 0: there is none
 
 
-class Used(Struct, frozen=True):
+class Usage(Struct, frozen=True):
     """What a load asks for in a month."""
 
     put: float  # and LIST
@@ -133,7 +133,7 @@ class Used(Struct, frozen=True):
     kept_gb: float
 
 
-def used(load: Load) -> Used:
+def used(load: Workload) -> Usage:
     """The requests of a load, as the protocol makes them when nobody collides."""
     deployed = load.way != "embedded"
     commits = COMMITS_A_LIFE * load.jobs / load.batch
@@ -172,7 +172,7 @@ def used(load: Load) -> Used:
         + ticks * TICK_LOG_BYTES
     )
     metrics = PASS_METRICS + (COMMIT_METRICS if deployed and load.jobs else 0)
-    return Used(
+    return Usage(
         put=put,
         get=get,
         calls=calls,
@@ -187,7 +187,7 @@ def used(load: Load) -> Used:
     )
 
 
-class Line(Struct, frozen=True):
+class CostLine(Struct, frozen=True):
     """One line of the bill."""
 
     what: str
@@ -196,7 +196,7 @@ class Line(Struct, frozen=True):
     dollars: float
 
 
-def bill(load: Load, prices: S3Prices = STANDARD) -> list[Line]:
+def bill(load: Workload, prices: S3Prices = STANDARD) -> list[CostLine]:
     """What a month of a load costs, line by line."""
     found = used(load)
     passing = found.passes * PASS_SECONDS * REAPER_MEMORY_GB
@@ -206,32 +206,32 @@ def bill(load: Load, prices: S3Prices = STANDARD) -> list[Line]:
     running = HOURS_A_MONTH * load.pipeline_minutes / 60
     alarms = ALARM_METRICS + (PIPELINE_ALARM_METRICS if load.pipeline_minutes else 0)
     return [
-        Line("S3 PUT and LIST", found.put, "requests", found.put * prices.put / MILLION),
-        Line("S3 GET", found.get, "requests", found.get * prices.get / MILLION),
-        Line("S3 bytes written", found.written_gb, "GB", found.written_gb * prices.gigabyte_written),
-        Line("S3 storage", found.kept_gb, "GB", found.kept_gb * prices.gigabyte_month),
-        Line("Lambda requests", invocations, "requests", invocations * LAMBDA_REQUEST / MILLION),
-        Line("Lambda time", gb_seconds, "GB-seconds", gb_seconds * LAMBDA_GB_SECOND / MILLION),
-        Line("HTTP API", gateway, "requests", gateway * HTTP_API_REQUEST / MILLION),
-        Line("Scheduler", found.ticks, "invocations", found.ticks * SCHEDULER_INVOCATION / MILLION),
-        Line("Events", found.events, "events", found.events * EVENT / MILLION),
-        Line("Logs", found.logged_gb, "GB", found.logged_gb * LOGS_GIGABYTE),
-        Line("Metrics", found.metrics, "metrics", found.metrics * METRIC_MONTH),
-        Line("Alarms", alarms, "metrics", alarms * ALARM_MONTH),
-        Line("Dashboard", 1, "dashboard", DASHBOARD_MONTH),
-        Line("Spark processors", running * RUN_CPUS, "vCPU-hours", running * RUN_CPUS * SPARK_CPU_HOUR),
-        Line("Spark memory", running * RUN_GB, "GB-hours", running * RUN_GB * SPARK_GB_HOUR),
+        CostLine("S3 PUT and LIST", found.put, "requests", found.put * prices.put / MILLION),
+        CostLine("S3 GET", found.get, "requests", found.get * prices.get / MILLION),
+        CostLine("S3 bytes written", found.written_gb, "GB", found.written_gb * prices.gigabyte_written),
+        CostLine("S3 storage", found.kept_gb, "GB", found.kept_gb * prices.gigabyte_month),
+        CostLine("Lambda requests", invocations, "requests", invocations * LAMBDA_REQUEST / MILLION),
+        CostLine("Lambda time", gb_seconds, "GB-seconds", gb_seconds * LAMBDA_GB_SECOND / MILLION),
+        CostLine("HTTP API", gateway, "requests", gateway * HTTP_API_REQUEST / MILLION),
+        CostLine("Scheduler", found.ticks, "invocations", found.ticks * SCHEDULER_INVOCATION / MILLION),
+        CostLine("Events", found.events, "events", found.events * EVENT / MILLION),
+        CostLine("Logs", found.logged_gb, "GB", found.logged_gb * LOGS_GIGABYTE),
+        CostLine("Metrics", found.metrics, "metrics", found.metrics * METRIC_MONTH),
+        CostLine("Alarms", alarms, "metrics", alarms * ALARM_MONTH),
+        CostLine("Dashboard", 1, "dashboard", DASHBOARD_MONTH),
+        CostLine("Spark processors", running * RUN_CPUS, "vCPU-hours", running * RUN_CPUS * SPARK_CPU_HOUR),
+        CostLine("Spark memory", running * RUN_GB, "GB-hours", running * RUN_GB * SPARK_GB_HOUR),
     ]
 
 
-def total(load: Load, prices: S3Prices = STANDARD) -> float:
+def total(load: Workload, prices: S3Prices = STANDARD) -> float:
     """Dollars a month."""
     return sum(line.dollars for line in bill(load, prices))
 
 
-def beyond_idle(load: Load) -> float:
+def beyond_idle(load: Workload) -> float:
     """Dollars a month, beyond what the same deployment costs when nobody calls."""
-    idle = Load(0, queues=load.queues, reap_minutes=load.reap_minutes)
+    idle = Workload(0, queues=load.queues, reap_minutes=load.reap_minutes)
     return total(load) - total(idle)
 
 
@@ -240,8 +240,8 @@ def by_batch(jobs: int = MILLION) -> Iterator[str]:
     yield "| jobs in one call | embedded | direct invocation | HTTP | HTTP, without events |"
     yield "| ---: | ---: | ---: | ---: | ---: |"
     for batch in (1, 10, 100, 1000):
-        ways = [Load(jobs, batch, way=way) for way in ("embedded", "lambda", "http")]
-        ways.append(Load(jobs, batch, events=False))
+        ways = [Workload(jobs, batch, way=way) for way in ("embedded", "lambda", "http")]
+        ways.append(Workload(jobs, batch, events=False))
         yield f"| {batch:,} | " + " | ".join(f"${beyond_idle(each):,.2f}" for each in ways) + " |"
 
 
@@ -288,7 +288,7 @@ def main() -> None:
     if asked.pop("table"):
         print("\n".join(by_batch(asked["jobs"])))
         return
-    load = Load(**asked)
+    load = Workload(**asked)
     for prices in (STANDARD, EXPRESS):
         print(f"{prices.name}{'' if prices is STANDARD else ' (for comparison; refused by osqueue)'}:")
         for line in bill(load, prices):

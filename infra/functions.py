@@ -13,7 +13,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from osqueue.contract import functions as table
-from osqueue.contract.functions import FUNCTIONS, Function, deployed_name
+from osqueue.contract.functions import FUNCTIONS, FunctionSpec, deployed_name
 
 from .access import ACCESS, WHY
 from .acknowledged import because
@@ -60,7 +60,7 @@ class FunctionsStack(Stack):
         )
         self.functions = {each.name: self._function(each) for each in FUNCTIONS}
 
-    def _function(self, function: Function) -> lambda_.Function:
+    def _function(self, function: FunctionSpec) -> lambda_.Function:
         title = function.name.capitalize()
         name = deployed_name(self._config.prefix, function.name)
         group = log_group(self, f"{title}Logs", f"/aws/lambda/{name}", self._config.log_days)
@@ -98,7 +98,7 @@ class FunctionsStack(Stack):
             environment if self._bus is None else {**environment, table.EVENT_BUS: self._bus.event_bus_name}
         )
 
-    def _role(self, function: Function, name: str, group: logs.LogGroup) -> iam.Role:
+    def _role(self, function: FunctionSpec, name: str, group: logs.LogGroup) -> iam.Role:
         role = iam.Role(
             self,
             f"{function.name.capitalize()}Role",

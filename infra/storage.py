@@ -19,7 +19,7 @@ from constructs import Construct
 from .access import ARCHIVE, HEADS, INTENTS
 from .acknowledged import because
 from .buckets import private_bucket
-from .config import Archive, Config
+from .config import ArchiveTiering, Config
 
 INTENTS_KEPT_DAYS = 7  # a request is answered within a day at most; its announcement is of no use then
 
@@ -94,7 +94,7 @@ class StorageStack(Stack):
         )
 
 
-def _archive_rules(archive: Archive) -> list[s3.LifecycleRule]:
+def _archive_rules(archive: ArchiveTiering) -> list[s3.LifecycleRule]:
     """Both classes answer at once, as history and purging need. S3 leaves objects under 128 KB where they are."""
     wished = {
         archive.infrequent_days: s3.StorageClass.INFREQUENT_ACCESS,

@@ -35,7 +35,7 @@ _USED = {"sum": F.sum, "count": F.count, "max": F.max}
 MESSAGES = 10_000  # whose fingerprints a worker remembers: most errors are one of a few
 
 
-class Range(Struct, frozen=True):
+class FigureWindow(Struct, frozen=True):
     """The whole hours that figures are about."""
 
     since_ms: int  # the first one begins
@@ -70,7 +70,7 @@ def events(jobs: DataFrame, attempts: DataFrame) -> DataFrame:
     return reduce(DataFrame.union, found)
 
 
-def depths(events: DataFrame, over: Range, known: Sequence[str] = ()) -> DataFrame:
+def depths(events: DataFrame, over: FigureWindow, known: Sequence[str] = ()) -> DataFrame:
     """How many jobs wait and run, for each queue every hour from its first to its last event.
 
     ``known`` are queues of which something happened before the range that these events need not tell of.
@@ -86,7 +86,9 @@ def depths(events: DataFrame, over: Range, known: Sequence[str] = ()) -> DataFra
     return levels(events, over, ("waiting", "running"), ("queue",))
 
 
-def summed(events: DataFrame, depths: DataFrame, over: Range, target_ms: int, grain: str = HOUR) -> DataFrame:
+def summed(
+    events: DataFrame, depths: DataFrame, over: FigureWindow, target_ms: int, grain: str = HOUR
+) -> DataFrame:
     """Rows of ``metrics_hourly`` or ``metrics_daily``.
 
     First those of one kind together, and then the few rows of an hour or day: most figures are about one kind.
@@ -204,7 +206,7 @@ def _event(
 
 
 # ── Levels ───────────────────────────────────────────────────────────────────
-def levels(events: DataFrame, over: Range, names: Sequence[str], by: Sequence[str]) -> DataFrame:
+def levels(events: DataFrame, over: FigureWindow, names: Sequence[str], by: Sequence[str]) -> DataFrame:
     """What some quantities were over time, from the changes of them: for every hour from the first event to the last.
 
     Of each: what it was at the end, the most at one moment, the milliseconds summed over all that it counts, and those
@@ -246,7 +248,7 @@ def _level(name: str) -> list[Column]:
 
 
 # ── Workers and errors ───────────────────────────────────────────────────────
-def workers(attempts: DataFrame, over: Range) -> DataFrame:
+def workers(attempts: DataFrame, over: FigureWindow) -> DataFrame:
     """Rows of ``metrics_workers``: the hours in which a worker held a lease."""
     by = ("queue", "worker")
     outcomes = (COMPLETED, FAILED, STALLED, RELEASED, CANCELLED)
@@ -271,7 +273,7 @@ def workers(attempts: DataFrame, over: Range) -> DataFrame:
     return rows.filter(busy).withColumn("date", F.to_date("start"))
 
 
-def errors(attempts: DataFrame, over: Range) -> DataFrame:
+def errors(attempts: DataFrame, over: FigureWindow) -> DataFrame:
     """Rows of ``metrics_errors``: which errors ended leases, by the library's own fingerprint."""
     found = attempts.filter(F.col("outcome").isin(FAILED, STALLED) & over.has("ended_at"))
     named = F.udf(_named, "type string, text string, same string, mark string")

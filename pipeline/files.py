@@ -53,7 +53,7 @@ PAUSES_SECONDS = (0.2, 0.8, 3.2)  # before a request is repeated that had no ans
 _DAY = re.compile(rf"(queue=[^/]+/date=\d{{4}}-\d\d-\d\d)/(?:[^/]+/)?{re.escape(NAME)}")
 
 
-class Patient(BlockingDriver):
+class RetryingDriver(BlockingDriver):
     """Asks again where a store did not answer, unless it would matter that a request is carried out twice."""
 
     def perform(self, effect: Any) -> Any:
@@ -74,11 +74,11 @@ class Patient(BlockingDriver):
 
 
 @contextmanager
-def at(address: str) -> Iterator[Patient]:
+def at(address: str) -> Iterator[RetryingDriver]:
     """The store of an address, for flows."""
     store = open_store(address)
     try:
-        yield Patient(store, MACHINE)
+        yield RetryingDriver(store, MACHINE)
     finally:
         store.close()
 
@@ -89,7 +89,7 @@ def key_of(table: str, partition: str) -> str:
 
 
 # ── What is in a file ────────────────────────────────────────────────────────
-class Draft:
+class TableFileWriter:
     """A file in the making: rows of one schema, compressed as they come. The same rows give the same bytes."""
 
     def __init__(self, schema: pa.Schema, spread: Sequence[str] = ()) -> None:
@@ -159,24 +159,24 @@ class Unsettled(Unavailable):
     """A write did not take effect, or another run's came first: look again, and repeat."""
 
 
-class Look(Struct, frozen=True):
+class ObjectVersion(Struct, frozen=True):
     """What an object was at some moment; None: it was not there."""
 
     version: str | None = None
     digest: bytes | None = None
 
 
-def look(key: str) -> Flow[Look]:
+def look(key: str) -> Flow[ObjectVersion]:
     """What an object is now. Raises Unavailable."""
     reply = yield Get(key)
     if isinstance(reply, Found):
-        return Look(reply.version, _digest(reply.body))
+        return ObjectVersion(reply.version, _digest(reply.body))
     if isinstance(reply, Missing):
-        return Look()
+        return ObjectVersion()
     raise unavailable(reply, key)
 
 
-def exchange(key: str, seen: Look, body: bytes | None) -> Flow[None]:
+def exchange(key: str, seen: ObjectVersion, body: bytes | None) -> Flow[None]:
     """Make an object hold exactly this, or not be there (None), if it still is what was seen.
 
     Nothing is written where it says this already. Raises Unavailable, and Unsettled where it may be repeated, after

@@ -10,17 +10,17 @@ from osqueue.commit.driver import BlockingDriver
 
 from . import archive, files
 from .archive import HOUR_MS, Hour
-from .stretch import Stretch
+from .stretch import HourRange
 from .tables import ATTEMPTS, JOBS
 from .unfinished import Mark
 
 DAY_MS = 24 * HOUR_MS
-STRETCH_PARTS = 4  # a shorter one is not worth a task, and that its first hour looks back
+RANGE_PARTS_MIN = 4  # a shorter one is not worth a task, and that its first hour looks back
 
 Window = tuple[int, int]  # moments, in milliseconds since 1970
 
 
-class Range(Struct, frozen=True):
+class QueueRange(Struct, frozen=True):
     """What is to be done of a queue."""
 
     queue: str
@@ -63,7 +63,7 @@ class Planner:
         marked = {each.queue for each in self._left}
         return sorted({*self._store.run(archive.queues_of()), *there, *marked})
 
-    def range(self, queue: str, since: int | None, until: int | None, catch_up: bool = False) -> Range:
+    def range(self, queue: str, since: int | None, until: int | None, catch_up: bool = False) -> QueueRange:
         """The hours of a range that the archive has, and those of the tables that it has not.
 
         A range without a beginning or an end is that of the archive's hours: what is older may have been purged there.
@@ -80,7 +80,7 @@ class Planner:
             for table in (JOBS, ATTEMPTS):
                 for at in self._tables.run(files.hours(table.name, queue, *window)):
                     found.setdefault(at, Hour(at, queue))
-        return Range(queue, begin, until, tuple(emptied), tuple(found[at] for at in sorted(found)))
+        return QueueRange(queue, begin, until, tuple(emptied), tuple(found[at] for at in sorted(found)))
 
     def _reached(self, queue: str, since: int | None, left: Sequence[Mark]) -> int | None:
         """Where a queue is to be taken up, at ``since`` at the latest; None: from its first hour on."""
@@ -94,7 +94,7 @@ class Planner:
         lately = self._tables.run(files.hours(JOBS.name, queue, since - DAY_MS))
         return max(lately or self._tables.run(files.hours(JOBS.name, queue)), default=None)
 
-    def skipped(self, each: Range) -> set[Mark]:
+    def skipped(self, each: QueueRange) -> set[Mark]:
         """The mark of the hours between the end of the tables and a range, if the archive has some."""
         last = None if each.since_ms is None else self._last(each.queue, each.since_ms)
         if last is None or each.since_ms is None or last + HOUR_MS >= each.since_ms:
@@ -113,9 +113,9 @@ def batch(hours: Sequence[Hour], parts: float) -> tuple[list[Hour], list[Hour]]:
     return list(hours), []
 
 
-def stretches(store: str, tables: str, hours: Sequence[Hour], tasks: int) -> Iterator[Stretch]:
+def stretches(store: str, tables: str, hours: Sequence[Hour], tasks: int) -> Iterator[HourRange]:
     """Hours for about so many tasks: each has hours of one queue that follow one another."""
-    enough = max(STRETCH_PARTS, sum(max(1, len(each.parts)) for each in hours) / tasks)
+    enough = max(RANGE_PARTS_MIN, sum(max(1, len(each.parts)) for each in hours) / tasks)
     queues: dict[str, list[Hour]] = {}
     for each in hours:
         queues.setdefault(each.queue, []).append(each)
@@ -123,7 +123,7 @@ def stretches(store: str, tables: str, hours: Sequence[Hour], tasks: int) -> Ite
         left = rest
         while left:
             mine, left = batch(left, enough)
-            yield Stretch(store, tables, queue, tuple(mine))
+            yield HourRange(store, tables, queue, tuple(mine))
 
 
 def ahead(rest: Sequence[Hour]) -> set[Mark]:

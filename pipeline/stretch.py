@@ -18,14 +18,14 @@ import pyarrow as pa
 from msgspec import Struct
 
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.archive_record import Record, decode_part
+from osqueue.core.archive_record import ArchiveRecord, decode_part
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.limits import CLOCK_AHEAD_MS_MAX
 from osqueue.objects.archive import PARTS_AT_ONCE, bodies
 
 from . import archive, files, transforms
 from .archive import HOUR_MS, Hour
-from .files import Draft
+from .files import TableFileWriter
 from .tables import ATTEMPTS, JOBS
 
 LOOK_BACK_MS_MAX = 31 * 24 * HOUR_MS
@@ -33,7 +33,7 @@ OUT_OF_RANGE = (pa.ArrowException, OverflowError)
 DELETED = "it was deleted while it was read"
 
 
-class Stretch(Struct, frozen=True):
+class HourRange(Struct, frozen=True):
     """What one task does."""
 
     store: str  # address of the archive's store
@@ -42,16 +42,16 @@ class Stretch(Struct, frozen=True):
     hours: tuple[Hour, ...]  # in order
 
 
-class Aside(Struct, frozen=True):
+class SkippedPart(Struct, frozen=True):
     """A part that was left out."""
 
     part: str  # its address
     why: str
 
     @staticmethod
-    def of(store: str, part: str, why: str) -> Aside:
+    def of(store: str, part: str, why: str) -> SkippedPart:
         """That of a part in the store at an address."""
-        return Aside(f"{store.partition('?')[0]}/{part}", why)
+        return SkippedPart(f"{store.partition('?')[0]}/{part}", why)
 
     def key(self, store: str) -> str:
         """The part's in this store."""
@@ -67,13 +67,13 @@ class Compacted(Struct, frozen=True):
     jobs: int = 0  # rows
     attempts: int = 0  # rows
     repeats: int = 0  # records that an earlier hour or part had
-    aside: tuple[Aside, ...] = ()  # parts that were left out, and why
+    aside: tuple[SkippedPart, ...] = ()  # parts that were left out, and why
 
     def __add__(self, other: Compacted) -> Compacted:
         return Compacted(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-def compact(stretch: Stretch) -> Compacted:
+def compact(stretch: HourRange) -> Compacted:
     """Make the partitions of some hours what their parts say. Raises Unavailable."""
     with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
         task = _Task(stretch, store, tables)
@@ -107,8 +107,8 @@ def _without_cycles() -> Iterator[None]:
 
 
 class _Task:
-    def __init__(self, stretch: Stretch, store: BlockingDriver, tables: BlockingDriver) -> None:
-        self._stretch = stretch
+    def __init__(self, stretch: HourRange, store: BlockingDriver, tables: BlockingDriver) -> None:
+        self._hour_range = stretch
         self._store = store
         self._tables = tables
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
@@ -125,11 +125,11 @@ class _Task:
     def _hour(self, hour: Hour) -> Compacted:
         keys = [files.key_of(table.name, hour.partition) for table in (ATTEMPTS, JOBS)]
         before = [self._tables.run(files.look(key)) for key in keys]  # the parts are not older than this
-        jobs, attempts = (Draft(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
+        jobs, attempts = (TableFileWriter(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
         mine: set[str] = set()
         oldest_ms = hour.at_ms
         repeats = 0
-        aside: list[Aside] = []
+        aside: list[SkippedPart] = []
         for part, records in self._read(hour.parts, aside):
             ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
             oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
@@ -138,7 +138,7 @@ class _Task:
             try:
                 rows = transforms.rows(fresh, _name(part))
             except OUT_OF_RANGE as error:
-                aside.append(Aside.of(self._stretch.store, part, _beyond(error)))
+                aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
                 continue
             mine |= told
             repeats += len(records) - len(fresh)
@@ -159,11 +159,13 @@ class _Task:
             aside=tuple(aside),
         )
 
-    def _read(self, parts: Sequence[str], aside: list[Aside]) -> Iterator[tuple[str, list[Record]]]:
+    def _read(
+        self, parts: Sequence[str], aside: list[SkippedPart]
+    ) -> Iterator[tuple[str, list[ArchiveRecord]]]:
         """The records of those parts that have some and can be read."""
         for part, records, why in _decoded(self._store, parts):
             if why:
-                aside.append(Aside.of(self._stretch.store, part, why))
+                aside.append(SkippedPart.of(self._hour_range.store, part, why))
             elif records:
                 yield part, records
 
@@ -177,7 +179,7 @@ class _Task:
 
     def _remember(self, since_ms: int, until_ms: int) -> None:
         """Learn the keys of a range of hours from the archive; of those that it has purged, from the table."""
-        queue = self._stretch.queue
+        queue = self._hour_range.queue
         for hour in self._store.run(archive.hours(queue, since_ms, until_ms)):
             if hour.at_ms not in self._keys:
                 parts = self._read(hour.parts, [])
@@ -188,13 +190,13 @@ class _Task:
             self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
 
 
-def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[Record], str]]:
+def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[ArchiveRecord], str]]:
     """Each part's records, and why it has none to be trusted."""
     for start in range(0, len(parts), PARTS_AT_ONCE):
         group = parts[start : start + PARTS_AT_ONCE]
         for part, body in zip(group, store.run(bodies(group)), strict=True):
             why = DELETED if body is None else "" if body else "it is empty"
-            records: list[Record] = []
+            records: list[ArchiveRecord] = []
             if body:
                 try:
                     records = decode_part(body, part)
@@ -211,7 +213,7 @@ def _beyond(error: Exception) -> str:
     return f"a value is out of range: {error}"
 
 
-def _fresh(records: list[Record], known: Sequence[set[str]]) -> tuple[list[Record], set[str]]:
+def _fresh(records: list[ArchiveRecord], known: Sequence[set[str]]) -> tuple[list[ArchiveRecord], set[str]]:
     """Those of a part whose keys are not known, each once; and the keys of all."""
     keys = list(map(transforms.key, records))
     told = set(keys)

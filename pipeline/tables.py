@@ -40,7 +40,7 @@ TEXT, INT, LONG, REAL = StringType(), IntegerType(), LongType(), DoubleType()
 FLAG, MOMENT, DAY = BooleanType(), TimestampType(), DateType()
 
 
-class Table(Struct, frozen=True):
+class TableSpec(Struct, frozen=True):
     """One table."""
 
     name: str  # its folder's
@@ -84,7 +84,7 @@ _LEASE = _columns(
     ("beat_ms", LONG, "stalled: the last heartbeat, or the claim"),
 )
 
-JOBS = Table(
+JOBS = TableSpec(
     "jobs",
     _columns(
         ("job_id", TEXT, "the job's key"),
@@ -125,7 +125,7 @@ JOBS = Table(
     ),
 )
 # Of each job's record the latest eight leases: a job remembers no more, and nothing else tells of those before.
-ATTEMPTS = Table(
+ATTEMPTS = TableSpec(
     "attempts",
     _columns(
         ("job_id", TEXT, "the job's key; (job_id, run) is unique"),
@@ -185,9 +185,9 @@ _METRICS = _columns(
     ("on_target", LONG, "jobs claimed first that had waited no longer"),
     ("on_target_share", REAL, "of all jobs claimed first whose wait is known, 0 to 1"),
 )
-METRICS_HOURLY = Table("metrics_hourly", _METRICS, _BY_DAY, order=("start",))
-METRICS_DAILY = Table("metrics_daily", _METRICS, _BY_DAY, order=("start",))
-METRICS_WORKERS = Table(
+METRICS_HOURLY = TableSpec("metrics_hourly", _METRICS, _BY_DAY, order=("start",))
+METRICS_DAILY = TableSpec("metrics_daily", _METRICS, _BY_DAY, order=("start",))
+METRICS_WORKERS = TableSpec(
     "metrics_workers",
     _columns(
         ("start", MOMENT, "when the hour begins, UTC"),
@@ -206,7 +206,7 @@ METRICS_WORKERS = Table(
     _BY_DAY,
     order=("start", "worker"),
 )
-METRICS_ERRORS = Table(
+METRICS_ERRORS = TableSpec(
     "metrics_errors",
     _columns(
         ("start", MOMENT, "when the hour begins, UTC"),
@@ -228,7 +228,7 @@ TABLES = (JOBS, ATTEMPTS, METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRIC
 
 # ── Reading and writing ──────────────────────────────────────────────────────
 def read(
-    spark: SparkSession, root: str, table: Table, queues: Sequence[str] = (), since: date | None = None
+    spark: SparkSession, root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None
 ) -> DataFrame:
     """A table as it is; no rows where nobody has written it yet.
 
@@ -252,7 +252,7 @@ def views(spark: SparkSession, root: str) -> None:
         read(spark, root, table).createOrReplaceTempView(table.name)
 
 
-def write(frame: DataFrame, root: str, table: Table) -> dict[str, int]:
+def write(frame: DataFrame, root: str, table: TableSpec) -> dict[str, int]:
     """Make the partitions that a frame has rows of hold exactly these; answers how many each has.
 
     The rows come to the driver: metrics are few beside what they are made of.
@@ -267,7 +267,7 @@ def write(frame: DataFrame, root: str, table: Table) -> dict[str, int]:
     begin = 0
     for one in rows.group_by(names).aggregate([([], "count_all")]).sort_by(folders).to_pylist():
         folder, count = "/".join(f"{name}={one[name]}" for name in names), one["count_all"]
-        draft = files.Draft(table.arrow, table.spread)
+        draft = files.TableFileWriter(table.arrow, table.spread)
         draft.add(rows.slice(begin, count).select(table.columns.names).cast(table.arrow))
         exchanges.append(files.replace(files.key_of(table.name, folder), draft.finish()))
         counts[folder] = count

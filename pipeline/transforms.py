@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from osqueue.core.archive_record import AttemptRecord, Record
+from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from osqueue.core.state import FAILED, RELEASED, STALLED
 
 from .tables import ATTEMPTS, JOBS
@@ -24,7 +24,7 @@ _JOBS, _ATTEMPTS = JOBS.arrow, ATTEMPTS.arrow
 _LEASE = _JOBS.field("attempts").type.value_type
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
-Leases = Sequence[AttemptRecord]
+AttemptRecords = Sequence[AttemptRecord]
 
 
 class Rows(Struct, frozen=True):
@@ -34,12 +34,12 @@ class Rows(Struct, frozen=True):
     attempts: pa.Table
 
 
-def key(record: Record) -> str:
+def key(record: ArchiveRecord) -> str:
     """What tells a repeated record of a queue from another one: the job, and its run."""
     return f"{record.job_id}{record.run}"
 
 
-def rows(records: Sequence[Record], part: str) -> Rows:
+def rows(records: Sequence[ArchiveRecord], part: str) -> Rows:
     """The records of an archive part of this name as rows."""
     told = [(each, own(each)) for each in records]
     leases = pa.StructArray.from_arrays(
@@ -48,7 +48,7 @@ def rows(records: Sequence[Record], part: str) -> Rows:
     return Rows(_jobs(told, leases, part), _attempts(told, leases))
 
 
-def own(record: Record) -> Leases:
+def own(record: ArchiveRecord) -> AttemptRecords:
     """The leases since the job was enqueued or redriven."""
     told = record.attempts
     if len(told) <= record.attempt:
@@ -61,7 +61,7 @@ def own(record: Record) -> Leases:
     return told
 
 
-def _leases(each: Leases) -> list[pa.Array]:
+def _leases(each: AttemptRecords) -> list[pa.Array]:
     columns: dict[str, list[Any]] = {
         "run": [lease.run for lease in each],
         "worker": [lease.worker for lease in each],
@@ -75,7 +75,9 @@ def _leases(each: Leases) -> list[pa.Array]:
     return [pa.array(columns[field.name], field.type) for field in _LEASE]
 
 
-def _jobs(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray, part: str) -> pa.Table:
+def _jobs(
+    told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.StructArray, part: str
+) -> pa.Table:
     records = [record for record, _ in told]
     claimable = [max(each.enqueued_ms, each.scheduled_ms) for each in records]
     started = [_started_ms(record, mine) for record, mine in told]
@@ -116,7 +118,7 @@ def _jobs(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray, part: s
     return _table(columns, _JOBS)
 
 
-def _started_ms(record: Record, mine: Leases) -> int | None:
+def _started_ms(record: ArchiveRecord, mine: AttemptRecords) -> int | None:
     """When the first lease began; None: there was none, or it is forgotten."""
     if not mine:
         return None
@@ -124,7 +126,7 @@ def _started_ms(record: Record, mine: Leases) -> int | None:
     return first.started_ms if first.run == 1 or len(mine) < len(record.attempts) else None
 
 
-def _is_timed(record: Record, mine: Leases) -> bool:
+def _is_timed(record: ArchiveRecord, mine: AttemptRecords) -> bool:
     """Is it known since when the job waited?"""
     if len(mine) < len(record.attempts):
         return False
@@ -134,7 +136,7 @@ def _is_timed(record: Record, mine: Leases) -> bool:
     return mine[0].run <= 1 + max(forgotten, 0)
 
 
-def _attempts(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray) -> pa.Table:
+def _attempts(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.StructArray) -> pa.Table:
     of = [record for record, mine in told for _ in mine]
     column = dict(zip((field.name for field in _LEASE), leases.flatten(), strict=True))
     columns: dict[str, Any] = {
@@ -156,7 +158,7 @@ def _attempts(told: Sequence[tuple[Record, Leases]], leases: pa.StructArray) -> 
     return _table(columns, _ATTEMPTS)
 
 
-def _ended(record: Record, lease: AttemptRecord) -> bool:
+def _ended(record: ArchiveRecord, lease: AttemptRecord) -> bool:
     """Did the job end with this lease of its last ones?"""
     return lease.outcome == record.state or (lease.outcome == STALLED and record.state == FAILED)
 

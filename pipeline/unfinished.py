@@ -27,7 +27,7 @@ from osqueue.stores.base import Delete, Deleted, Put, Written
 from .archive import HOUR_MS, begin_of
 
 FOLDER = "_unfinished/"
-ASIDE = f"{FOLDER}aside/"
+SKIPPED = f"{FOLDER}aside/"
 UNREAD_MAX = 100  # of a queue, the oldest: every run looks at each
 _KEY = re.compile(re.escape(FOLDER) + r"queue=([^/]+)/(\d+)-(\d+)(-emptied)?")
 
@@ -56,7 +56,7 @@ class Unread(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Where it is kept."""
-        return ASIDE + self.part.removeprefix(ROOT)
+        return SKIPPED + self.part.removeprefix(ROOT)
 
 
 def unread(parts: Iterable[str]) -> set[Unread]:
@@ -81,7 +81,7 @@ def oldest(found: Iterable[Unread]) -> set[Unread]:
 
 def set_aside() -> Flow[set[Unread]]:
     """What runs could not read. Raises Unavailable."""
-    return unread([ROOT + key.removeprefix(ASIDE) for key in (yield from keys(ASIDE))])
+    return unread([ROOT + key.removeprefix(SKIPPED) for key in (yield from keys(SKIPPED))])
 
 
 def marks() -> Flow[list[Mark]]:

@@ -13,7 +13,7 @@ from osqueue.clock import MACHINE
 from .explore import SCENARIOS, explore
 from .power import power_cuts
 from .profile import FAULTS, PROFILES
-from .run import Report, simulate
+from .run import RunReport, simulate
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
     first = MACHINE.bits(32) if seed is None else seed
     names = [profile] if profile else list(PROFILES)
     began = MACHINE.monotonic()
-    total = Report("all", first)
+    total = RunReport("all", first)
     runs = 0
     while not runs or MACHINE.monotonic() - began < seconds:
         report = simulate(first + runs // len(names), PROFILES[names[runs % len(names)]])
@@ -64,7 +64,7 @@ def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
     return 0
 
 
-def add(total: Report, report: Report) -> None:
+def add(total: RunReport, report: RunReport) -> None:
     """Sum reports up."""
     for name in report.__struct_fields__:
         value = getattr(report, name)
@@ -81,7 +81,7 @@ def counted(counts: Counter[str], names: Iterable[str] = ()) -> str:
     return ", ".join(f"{counts[name]:,} {name}" for name in all_names) or "none"
 
 
-def tell(total: Report, runs: int, first: int) -> None:
+def tell(total: RunReport, runs: int, first: int) -> None:
     """Print what a soak came to."""
     print(f"{runs} runs from seed {first}: {total.commits:,} commits, {total.hours:,.1f} virtual hours")
     print(

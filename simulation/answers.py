@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from osqueue import limits
 from osqueue.core.encoding import born_of
 from osqueue.core.ops import (
-    Abort,
-    Cancel,
-    Claim,
+    AbortJobs,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
-    Configure,
-    Fail,
-    Heartbeat,
+    CompleteJobs,
+    ExtendLeases,
+    FailJobs,
     Identity,
     Op,
     Outcome,
-    Release,
+    ReleaseJobs,
 )
 from osqueue.core.state import (
     COMPLETED,
@@ -31,24 +31,24 @@ from osqueue.core.state import (
     FAILING,
     PROCESSING,
     QUEUED,
-    RECALLED,
     SCHEDULED,
-    Body,
-    Content,
-    Event,
+    UPDATED,
+    BodyRef,
     State,
+    StoredContent,
+    Transition,
 )
 from osqueue.errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 
 from . import shares
-from .ledger import Applied, Call, Ledger, Violation
-from .places import Library, Place, places
+from .ledger import Applied, ClientCall, Ledger, Violation
+from .places import JobPlace, SegmentCache, places
 
 _NOT_SENT = "It was not sent"
 CLOCK_ERROR_MS = 25_000  # that a head's time may be late: a slow answer, when a writer asked for the time
 
 
-def judge(ledger: Ledger, library: Library, call: Call) -> None:
+def judge(ledger: Ledger, library: SegmentCache, call: ClientCall) -> None:
     """A client was given an answer or an error just now."""
     if not call.identities:
         return
@@ -75,7 +75,7 @@ def judge(ledger: Ledger, library: Library, call: Call) -> None:
         raise Violation(f"{call.client} was told {type(error).__name__}: {error}")
 
 
-def _silent(ledger: Ledger, call: Call, who: Identity) -> None:
+def _silent(ledger: Ledger, call: ClientCall, who: Identity) -> None:
     """Nobody could tell what became of a request: its writer had been silent for longer than it may be.
 
     Or it was copied, or stood still with both of its clocks, and could not know.
@@ -97,7 +97,7 @@ def _forbid(ledger: Ledger, who: Identity, why: str) -> None:
 
 
 def _answered(
-    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+    ledger: Ledger, library: SegmentCache, call: ClientCall, who: Identity, outcomes: tuple[Outcome, ...]
 ) -> None:
     applied = ledger.applied.get(who)
     if applied is None:
@@ -109,7 +109,7 @@ def _answered(
         raise Violation(f"{call.client} was answered with a commit from outside its call")
 
 
-def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
+def _whole(call: ClientCall, applied: Applied, outcomes: Sequence[Outcome]) -> None:
     if applied.request.ops != call.ops:
         raise Violation(f"{call.client} was answered for another's operations")
     if [each.runs for each in outcomes] != [each.runs for each in applied.outcomes]:
@@ -121,14 +121,14 @@ def _whole(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
             raise Violation(f"{call.client} was given a lease that it was not granted")
 
 
-def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) -> None:
+def _told(ledger: Ledger, call: ClientCall, who: Identity, events: tuple[Transition, ...]) -> None:
     """The transitions of a commit are told by the one who made it, and of no other commit.
 
     Who finds another commit on top of the own one cannot tell them any more.
     """
     applied = ledger.applied.get(who)
     commits = ledger.commits
-    made: tuple[Event, ...] = ()
+    made: tuple[Transition, ...] = ()
     if applied is not None:
         batch = ledger.batches[commits[applied.index].state.commit]
         if batch.requests[-1].identity == who:  # the last one is the writer's own
@@ -139,7 +139,7 @@ def _told(ledger: Ledger, call: Call, who: Identity, events: tuple[Event, ...]) 
 
 
 def _unwritten(
-    ledger: Ledger, library: Library, call: Call, who: Identity, outcomes: tuple[Outcome, ...]
+    ledger: Ledger, library: SegmentCache, call: ClientCall, who: Identity, outcomes: tuple[Outcome, ...]
 ) -> None:
     ledger.never[who] = "its writer was answered without a commit"
     for state in ledger.current(call.began, call.ended):
@@ -157,12 +157,12 @@ def _of_nothing(op: Op, told: Outcome) -> bool:
     return all(code in refusals for code in told.codes)
 
 
-def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
+def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bool:
     """Would this head have given that answer without being changed?"""
     match op:
-        case Claim():
+        case ClaimJobs():
             return _claim_explained(state, op, told.code) or _is_broken(state, library, told.code)
-        case Complete():
+        case CompleteJobs():
             done = {(row.job.key, row.token) for row in state.finished if row.state == COMPLETED}
             for item, code in zip(op.items, told.codes, strict=True):
                 repeated = (item.key, item.token) in done
@@ -173,13 +173,13 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
                 if code == Code.STALE and not _collectable(state, item.result):
                     return False
             return True
-        case Fail():
+        case FailJobs():
             return _lost(state, told, ((item.key, item.token) for item in op.items))
-        case Heartbeat() | Release() | Abort():
+        case ExtendLeases() | ReleaseJobs() | AbortJobs():
             return _lost(state, told, ((item.key, item.token) for item in op.held))
-        case Cancel():
+        case CancelJob():
             return _cancel_explained(state, places(state, library.past()), op, told.code)
-        case Configure():
+        case ChangeSettings():
             wished = {name: getattr(op, name) for name in op.__struct_fields__}
             has = {name: getattr(state.settings, name) for name in wished}
             has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
@@ -188,13 +188,13 @@ def _explained(state: State, library: Library, op: Op, told: Outcome) -> bool:
             return True
 
 
-def _is_broken(state: State, library: Library, code: Code) -> bool:
+def _is_broken(state: State, library: SegmentCache, code: Code) -> bool:
     """Was the answer that nobody can read what waits, and is that so?"""
     spans = [span for lane in state.lanes for span in lane.backlog.spans]
     return code == Code.UNREADABLE and not library.broken.isdisjoint(library.names(spans))
 
 
-def _claim_explained(state: State, op: Claim, code: Code) -> bool:
+def _claim_explained(state: State, op: ClaimJobs, code: Code) -> bool:
     if code == Code.PAUSED:
         return state.settings.paused
     if code == Code.IN_FLIGHT_LIMIT:
@@ -211,7 +211,7 @@ def _claim_explained(state: State, op: Claim, code: Code) -> bool:
     return True
 
 
-def _cancel_explained(state: State, found: dict[bytes, Place], op: Cancel, code: Code) -> bool:
+def _cancel_explained(state: State, found: dict[bytes, JobPlace], op: CancelJob, code: Code) -> bool:
     place = found.get(op.key)
     match code:
         case Code.PROCESSING:
@@ -220,7 +220,7 @@ def _cancel_explained(state: State, found: dict[bytes, Place], op: Cancel, code:
             waits = place is not None and place.state in (QUEUED, SCHEDULED, FAILING)
             return not waits or op.job is None
         case Code.CANCELLED | Code.COMPLETED:
-            back = any(row.key == op.key and row.mark == RECALLED for row in state.finished)
+            back = any(row.key == op.key and row.mark == UPDATED for row in state.finished)
             return back or (place is not None and place.state.startswith("finished"))
         case _:
             return code == Code.RETRY or (place is not None and place.state == FAILED)
@@ -238,8 +238,8 @@ def _holds(state: State, key: bytes, token: str) -> bool:
     return lease is not None and lease.token == token
 
 
-def _collectable(state: State, content: Content) -> bool:
-    return isinstance(content, Body) and born_of(content.name) < state.gc_floor
+def _collectable(state: State, content: StoredContent) -> bool:
+    return isinstance(content, BodyRef) and born_of(content.name) < state.gc_floor
 
 
 def _short(outcomes: Iterable[Outcome]) -> str:

@@ -12,11 +12,11 @@ from osqueue import limits
 from osqueue.bulk import receipts
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import Claim, Configure, Enqueue, Sweep
+from osqueue.core.ops import ChangeSettings, ClaimJobs, EnqueueJobs, RunTimers
 from osqueue.core.turns import SLICES
 from osqueue.errors import Unavailable
 from osqueue.objects.layout import root_of
-from osqueue.objects.staging import Bulk, Stage
+from osqueue.objects.staging import SegmentBuilder, StagingArea
 from osqueue.stores.base import Delete, Failed, Get
 
 from .clients import Client
@@ -45,7 +45,7 @@ def second_shard(stage: Play) -> Actor:
     there = Actor(stage, Client(stage.world, watch.ledger, watch, stage.book, "second", writer, 1))
     here = stage.actor("first")
     for each in (there, here):
-        each.run(each.commit(Configure(shards=2)))
+        each.run(each.commit(ChangeSettings(shards=2)))
     return there
 
 
@@ -78,7 +78,7 @@ def refused_in_part(stage: Play) -> Any:
 def refused_and_loaded(stage: Play) -> Any:
     """Two hear that a batch is refused; one removes it, a third loads another one under its id, then the other does."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_after(slow.load("b", "x", "y"), batch_written)
     other.fill(*"abcde")
     slow.go_on(batch_changed)
@@ -93,19 +93,19 @@ def refused_and_loaded(stage: Play) -> Any:
 def silent_for_too_long(stage: Play) -> Any:
     """A run dies before it attaches its batch; another comes when its request can be told from no forgotten one."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_after(slow.load("b", "x"), batch_written)
     for at in range(WRITERS):
         stage.later(IDLE_SECONDS)
         writer = stage.actor(f"writer {at}")
-        writer.run(writer.commit(Configure(backoff_base_ms=10 + at)))
+        writer.run(writer.commit(ChangeSettings(backoff_base_ms=10 + at)))
     return other.run(other.resume("b"))
 
 
 def known_for_a_while(stage: Play) -> Any:
     """A batch is loaded again, when passes have come and it is not to be forgotten yet, and when it is."""
     other = stage.actor("other")
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     for _ in range(3):
         other.run(other.load("b", "x"))
         stage.later(KEPT_SECONDS * 2 / 3)
@@ -116,7 +116,7 @@ def known_for_a_while(stage: Play) -> Any:
 def finished_as_it_is_forgotten(stage: Play) -> Any:
     """A batch is about to be forgotten whose run died before it said that it is done, when somebody does."""
     slow, reaper, other = map(stage.actor, ("slow", "reaper", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.load("b", "x"), batch_changed)
     stage.later(2 * KEPT_SECONDS)
     reaper.stop_at(forget(reaper), batch_changed)
@@ -134,7 +134,7 @@ def batch_read(effect: Effect) -> bool:
 def payloads_left_unwritten(stage: Play) -> Any:
     """The store takes none of the payloads of a bulk."""
     slow = stage.actor("slow")
-    slow.run(slow.commit(Configure(backoff_base_ms=7)))
+    slow.run(slow.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.load("b", "x", payload=LARGE), body_written)
     while slow.pending is not None:
         slow.heard = ((Failed(Unavailable("nobody knows")),),)
@@ -145,7 +145,7 @@ def payloads_left_unwritten(stage: Play) -> Any:
 def staged_at_the_same_time(stage: Play) -> Any:
     """Two stage their bulks, and have seen the same head."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.load("b", "x"), batch_read)
     quick.run(quick.load("c", "x"))
     return slow.go_on()
@@ -154,7 +154,7 @@ def staged_at_the_same_time(stage: Play) -> Any:
 def merged_and_collected(stage: Play) -> Any:
     """Segments of delayed jobs are merged long after they were staged; before they join, the collector comes."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_LOOSE": 1}):
         slow.stop_at(slow.load("b", "x", tasks=2, delays_ms=(3_600_000,), payload=LARGE), batch_read)
         age(stage, other)
@@ -176,7 +176,7 @@ def _by_call(actor: Actor) -> Flow[Any]:
 def planned_for_long(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     """It takes long until the store tells the time by which the jobs of a bulk are due."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_after(by(slow), clock_written)
     stage.later(PLANNING_SECONDS)
     slow.go_on(head_swap)
@@ -186,7 +186,7 @@ def planned_for_long(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
 def planned_in_silence(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     """The queue has been idle for long, and the store fails when the one who stages asks it for the time."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     stage.later(10 * DELAY_MS / 1000)
     slow.stop_at(by(slow), clock_written)
     slow.heard = (Failed(Unavailable("nobody knows")),)
@@ -198,7 +198,7 @@ def _due(stage: Play, slow: Actor, other: Actor) -> float:
     """Let a staged job join, and wait until it can be claimed; for how long it was delayed."""
     began = stage.world.now
     slow.go_on()
-    while not other.run(other.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases:
+    while not other.run(other.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases:
         stage.later(0.5)
     waited_ms = (stage.world.now - began) * 1000
     if waited_ms < DELAY_MS:
@@ -209,13 +209,13 @@ def _due(stage: Play, slow: Actor, other: Actor) -> float:
 def delayed_the_other_way_round(stage: Play, *, tasks: int) -> Any:
     """The first of two delayed jobs is due long after the second."""
     other = stage.actor("other")
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     kinds = "xy"[: 2 // tasks]
     with limited({"DELAYED_SPANS_LOOSE": 1}):
         other.run(other.load("b", *kinds, tasks=tasks, delays_ms=(20 * DELAY_MS, DELAY_MS)))
     stage.later(2 * DELAY_MS / 1000)
-    other.run(other.commit(Sweep()))
-    leases = other.run(other.commit(Claim(2, "worker", 60_000))).answer.outcomes[0].leases
+    other.run(other.commit(RunTimers()))
+    leases = other.run(other.commit(ClaimJobs(2, "worker", 60_000))).answer.outcomes[0].leases
     if len(leases) != 1:
         raise Violation(f"one job is due, and {len(leases)} can be claimed")
     return len(leases)
@@ -234,7 +234,7 @@ def attached_behind_others(stage: Play) -> Any:
 def delayed_beyond_measure(stage: Play) -> Any:
     """A bulk of delayed jobs finds no room for them, when its run had found some."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_MAX": 2}):
         slow.stop_after(slow.load("b", "x", tasks=2, delays_ms=(3_600_000,)), batch_written)
         other.run(other.load("c", "x", delays_ms=(3_600_000,)))
@@ -244,18 +244,18 @@ def delayed_beyond_measure(stage: Play) -> Any:
 def delayed_without_end(stage: Play, *, staged: bool) -> Any:
     """Delayed jobs come and come, in bulks or one by one."""
     other = stage.actor("other")
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_MAX": 2, "DELAYED_SPANS_SOFT": 100}):
         for _ in range(4 if staged else 40):
             (job,) = other.client.jobs(1, delayed=False)
             late = replace(job, delay_ms=60 * DELAY_MS)
             if staged:
                 head = other.run(other.client.head())
-                bulk = Bulk(Stage(ROOT, head.seq, other.client.writer.machine), head.now_ms)
+                bulk = SegmentBuilder(StagingArea(ROOT, head.seq, other.client.writer.machine), head.now_ms)
                 other.run(bulk.add([late]))
                 other.run(other.commit(*other.run(bulk.attachments())))
             else:
-                other.run(other.commit(Enqueue((late,))))
+                other.run(other.commit(EnqueueJobs((late,))))
     spans = stage.invariants.state.delayed.spans  # type: ignore[union-attr]
     if len(spans) > 2:
         raise Violation(f"the head points to {len(spans)} segments of delayed jobs, and has room for 2")
@@ -265,7 +265,7 @@ def delayed_without_end(stage: Play, *, staged: bool) -> Any:
 def decided_by_another(stage: Play) -> Any:
     """Two runs load a batch, each with jobs of its own, and the slow one comes to hear whose it is."""
     slow, quick = map(stage.actor, ("slow", "quick"))
-    quick.run(quick.commit(Configure(backoff_base_ms=7)))
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.load("b", "x"), batch_written)
     quick.run(quick.load("b", "x", "y"))
     return slow.go_on()
@@ -279,7 +279,7 @@ def refused_and_unknown(stage: Play) -> Any:
     for at in range(WRITERS):
         stage.later(IDLE_SECONDS)
         writer = stage.actor(f"writer {at}")
-        writer.run(writer.commit(Configure(backoff_base_ms=10 + at)))
+        writer.run(writer.commit(ChangeSettings(backoff_base_ms=10 + at)))
     second.fill(*"abcde")
     other.run(other.resume("b"))
     second.work()
@@ -289,7 +289,7 @@ def refused_and_unknown(stage: Play) -> Any:
 def abandoned_for_a_month(stage: Play) -> Any:
     """A run that decided a batch stands still until it is forgotten and another one has its id; then it goes on."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_after(slow.load("b", "x"), batch_written)
     stage.later(2 * KEPT_SECONDS)
     other.run(forget(other))
@@ -300,7 +300,7 @@ def abandoned_for_a_month(stage: Play) -> Any:
 def attached_without_a_head(stage: Play) -> Any:
     """The head is gone when a bulk is about to be attached."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_after(slow.load("b", "x"), batch_written)
     stage.truth.perform(Delete((ROOT + HEAD,)))
     told = slow.go_on()

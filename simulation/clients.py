@@ -12,27 +12,27 @@ from msgspec import json
 
 from osqueue import limits
 from osqueue.commit import protocol
-from osqueue.commit.effects import Await, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.commit.effects import AwaitJob, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
 from osqueue.core.ops import (
-    Abort,
-    Cancel,
-    Claim,
+    AbortJobs,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    New,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    LeaseRef,
     Op,
-    Redrive,
-    Release,
-    Sweep,
+    RedriveJobs,
+    ReleaseJobs,
+    RunTimers,
 )
-from osqueue.core.state import Body, Content, Lease, State
+from osqueue.core.state import BodyRef, LeaseRecord, State, StoredContent
 from osqueue.errors import (
     Damaged,
     NewerFormat,
@@ -44,18 +44,18 @@ from osqueue.errors import (
     Unknown,
 )
 from osqueue.maintenance.reaper import Reaper
-from osqueue.maintenance.reaper import Report as Reaped
+from osqueue.maintenance.reaper import ReapReport as Reaped
 from osqueue.model.codecs import JSON, Codec
 from osqueue.objects import segment_rewrite, segments
-from osqueue.objects.staging import Bulk, Stage
-from osqueue.operations.admin import Steering
+from osqueue.objects.staging import SegmentBuilder, StagingArea
+from osqueue.operations.admin import AdminFlows
 from osqueue.operations.context import Writers
-from osqueue.operations.flows import Embedded
+from osqueue.operations.flows import EmbeddedFlows
 from osqueue.operations.waiters import board_of
 
 from . import answers
 from .invariants import Invariants
-from .ledger import Call, Ledger, Violation, WatchedWriter
+from .ledger import ClientCall, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
 from .secrecy import secret_of
 from .world import World
@@ -67,7 +67,7 @@ TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
 STALLS_SECONDS = (0.0, 1.0, 8.0, 20.0)  # of a worker between staging its results and completing
 
 
-class Library(Embedded, Steering):
+class AllFlows(EmbeddedFlows, AdminFlows):
     """All flows of one queue."""
 
 
@@ -75,7 +75,7 @@ class Outdated(Exception):
     """The queue speaks a newer format; this client stops, as it should."""
 
 
-class Book:
+class SharedKeys:
     """What the clients of a run know of each other's jobs: the keys, so that somebody can cancel them."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Client:
         world: World,
         ledger: Ledger,
         invariants: Invariants,
-        book: Book,
+        book: SharedKeys,
         name: str,
         writer: WatchedWriter,
         shard: int = 0,
@@ -116,12 +116,12 @@ class Client:
         self.copies = 0
         self.flows = self.library()
 
-    def library(self) -> Library:
+    def library(self) -> AllFlows:
         """The library's own flows, in a process of their own."""
         place = object()
         self.writer.on_head = board_of(place, self.writer.root).see
         writers = Writers(lambda shard: self.writer)
-        return Library(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
+        return AllFlows(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
 
     def clone(self) -> Client:
         """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
@@ -135,9 +135,9 @@ class Client:
         return Client(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
 
     # ── Calls ────────────────────────────────────────────────────────────────
-    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[Call]:
+    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[ClientCall]:
         """Commit operations; whatever comes of it is judged at once and noted."""
-        call = Call(self.name, ops, self.world.now, identities=[])
+        call = ClientCall(self.name, ops, self.world.now, identities=[])
         self.ledger.calls.append(call)
         self.writer.call = call
         wait = timeout if timeout is not None else self.dice.choice(TIMEOUTS_SECONDS)
@@ -167,7 +167,7 @@ class Client:
         return None if head is None or head.version is None else head.state
 
     # ── Producers ────────────────────────────────────────────────────────────
-    def jobs(self, count: int, *, delayed: bool) -> list[New]:
+    def jobs(self, count: int, *, delayed: bool) -> list[JobSpec]:
         """New jobs, small and large."""
         made = []
         for _ in range(count):
@@ -177,7 +177,7 @@ class Client:
             delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
             payload = (secret_of(key) * 4)[: self.dice.choice((3, 20, 60))]
             made.append(
-                New(
+                JobSpec(
                     key,
                     payload,
                     kind=self.dice.choice(KINDS),
@@ -197,19 +197,19 @@ class Client:
             jobs = self.jobs(self.dice.choice((1, 1, 2, 8)), delayed=True)
             if self.dice.random() < 0.15:
                 jobs = yield from self.staged(jobs)
-            ops: list[Op] = [Enqueue(tuple(jobs))]
+            ops: list[Op] = [EnqueueJobs(tuple(jobs))]
             if self.dice.random() < 0.1:
-                ops.append(Sweep())
+                ops.append(RunTimers())
             call = yield from self.call(*ops)
             if call.answer and Code.STALE in call.answer.outcomes[0].codes:
-                yield from self.call(Enqueue(tuple((yield from self.staged(jobs)))))
+                yield from self.call(EnqueueJobs(tuple((yield from self.staged(jobs)))))
 
-    def staged(self, jobs: Sequence[New]) -> Flow[list[New]]:
+    def staged(self, jobs: Sequence[JobSpec]) -> Flow[list[JobSpec]]:
         """The same jobs with their payloads in a body object."""
         state = yield from self.head()
         if state is None:
             return [_small(job) for job in jobs]
-        stage = Stage(self.writer.root, state.seq, self.writer.machine)
+        stage = StagingArea(self.writer.root, state.seq, self.writer.machine)
         try:
             large = [(secret_of(job.key) * 99)[: limits.INLINE_BYTES_MAX + 30] for job in jobs]
             placed = yield from stage.bodies(large)
@@ -228,8 +228,8 @@ class Client:
                 state = yield from self.head()
                 if state is None:
                     continue
-                stage = Stage(self.writer.root, state.seq, self.writer.machine)
-                bulk = Bulk(stage, state.now_ms)
+                stage = StagingArea(self.writer.root, state.seq, self.writer.machine)
+                bulk = SegmentBuilder(stage, state.now_ms)
                 try:
                     yield from bulk.add(jobs)
                     attachments = yield from bulk.attachments()
@@ -249,9 +249,9 @@ class Client:
 
         ``large``: how often all is completed with results that lie beside the head.
         """
-        claim = Claim(1, self.name, 10_000)
+        claim = ClaimJobs(1, self.name, 10_000)
         while True:
-            claim = Claim(
+            claim = ClaimJobs(
                 self.dice.choice((1, 1, 3, 8)),
                 self.name,
                 self.dice.choice((2_000, 10_000, 30_000)),
@@ -266,15 +266,15 @@ class Client:
                 continue  # vanished: the leases run out
             yield from self.pause(self.dice.choice((0.1, 1.0, 15.0)))
             if self.dice.random() < 0.3:
-                held = tuple(Held(lease.job.key, lease.token) for lease in leases)
-                yield from self.call(Heartbeat(held))
+                held = tuple(LeaseRef(lease.job.key, lease.token) for lease in leases)
+                yield from self.call(ExtendLeases(held))
                 yield from self.pause(1.0)
             if large and self.dice.random() < large:
                 yield from self.complete_large(leases)
             else:
                 yield from self.finish(leases)
 
-    def complete_large(self, leases: Sequence[Lease]) -> Flow[None]:
+    def complete_large(self, leases: Sequence[LeaseRecord]) -> Flow[None]:
         """Complete through the library's own flow, which stages the results; stand still before it commits."""
         items = [
             (lease.job.key, lease.token, json.encode(lease.token + "x" * self.dice.choice((0, 150, 400))))
@@ -287,13 +287,13 @@ class Client:
             if not isinstance(error, Timeout | Unavailable | Throttled):
                 raise Violation(f"{self.name} was told {type(error).__name__}: {error}") from error
 
-    def finish(self, leases: Sequence[Lease]) -> Flow[None]:
+    def finish(self, leases: Sequence[LeaseRecord]) -> Flow[None]:
         """End each lease somehow, in one request; repeat once where nothing was heard."""
         ops: list[Op] = []
         done = []
         for lease in leases:
             roll = self.dice.random()
-            held = (Held(lease.job.key, lease.token),)
+            held = (LeaseRef(lease.job.key, lease.token),)
             if roll < 0.7:
                 secret = secret_of(lease.job.key).decode() if self.secrets else ""
                 result = json.encode(lease.token + secret + "x" * self.dice.choice((0, 150)))
@@ -301,7 +301,7 @@ class Client:
                     Completion(lease.job.key, lease.token, result if self.dice.random() < 0.7 else b"")
                 )
             elif roll < 0.85:
-                failure = Failure(
+                failure = FailedAttempt(
                     lease.job.key,
                     lease.token,
                     f"no luck {secret_of(lease.job.key).decode()}" if self.secrets else "no luck",
@@ -309,13 +309,13 @@ class Client:
                     self.dice.random(),
                     self.dice.random() < 0.1,
                 )
-                ops.append(Fail((failure,)))
+                ops.append(FailJobs((failure,)))
             elif roll < 0.95:
-                ops.append(Release(held, self.dice.choice((0, 0, 4_000))))
+                ops.append(ReleaseJobs(held, self.dice.choice((0, 0, 4_000))))
             else:
-                ops.append(Abort(held, "why not"))
+                ops.append(AbortJobs(held, "why not"))
         if done:
-            ops.append(Complete(tuple(done)))
+            ops.append(CompleteJobs(tuple(done)))
         call = yield from self.call(*ops)
         if call.answer is None and self.dice.random() < 0.7:
             yield from self.call(*ops)
@@ -327,7 +327,7 @@ class Client:
             yield from self.pause(pause_seconds * 1.5)
             if self.book.keys:
                 key = self.dice.choice(self.book.keys[-60:])
-                call = yield from self.call(Cancel(key))
+                call = yield from self.call(CancelJob(key))
                 if call.answer and call.answer.outcomes[0].code == Code.NOT_FOUND:
                     yield from self.cancel_in_segment(key)
 
@@ -343,7 +343,7 @@ class Client:
             return
         if place is not None:
             where = (place.top.name, place.offset, place.index, place.vector)
-            yield from self.call(Cancel(key, place.job, *where))
+            yield from self.call(CancelJob(key, place.job, *where))
 
     def operate(self, pause_seconds: float) -> Flow[None]:
         """Pause, resume, configure, redrive, sweep, and rewrite segments that hold cancelled jobs."""
@@ -351,17 +351,17 @@ class Client:
             yield from self.pause(pause_seconds * 3)
             roll = self.dice.random()
             if roll < 0.1:
-                yield from self.call(Configure(paused=True))
+                yield from self.call(ChangeSettings(paused=True))
                 yield from self.pause(2.0)
-                while (yield from self.call(Configure(paused=False))).answer is None:
+                while (yield from self.call(ChangeSettings(paused=False))).answer is None:
                     yield from self.pause(2.0)
             elif roll < 0.2:
-                yield from self.call(Configure(backoff_base_ms=self.dice.choice((100, 1_000))))
+                yield from self.call(ChangeSettings(backoff_base_ms=self.dice.choice((100, 1_000))))
             elif roll < 0.4:
-                yield from self.call(Redrive(self.dice.choice((1, 10)), self.dice.choice((1, 20))))
+                yield from self.call(RedriveJobs(self.dice.choice((1, 10)), self.dice.choice((1, 20))))
             elif roll < 0.7:
                 # Two in one request, as the flights of one process may carry.
-                yield from self.call(*[Sweep(flush=self.dice.random() < 0.5) for _ in range(2)])
+                yield from self.call(*[RunTimers(flush=self.dice.random() < 0.5) for _ in range(2)])
             else:
                 yield from self.rewrite()
 
@@ -371,8 +371,8 @@ class Client:
         if state is None or not state.tombstones:
             return
         try:
-            stage = Stage(self.writer.root, state.seq, self.writer.machine)
-            ops = yield from segment_rewrite.settle(self.writer.root, state, stage)
+            stage = StagingArea(self.writer.root, state.seq, self.writer.machine)
+            ops = yield from segment_rewrite.settle_tombstones(self.writer.root, state, stage)
         except OsqueueError:
             return
         if ops:
@@ -414,7 +414,7 @@ class Client:
             except NewerFormat as error:
                 raise Outdated from error
             go_on = flow.send
-            if isinstance(effect, Await):
+            if isinstance(effect, AwaitJob):
                 reply = yield Sleep(effect.seconds)
             elif isinstance(effect, Submit):
                 if stall_seconds:
@@ -430,7 +430,7 @@ class Client:
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
-        while (yield from self.call(Configure(paused=False, dead_ttl_ms=0))).answer is None:
+        while (yield from self.call(ChangeSettings(paused=False, dead_ttl_ms=0))).answer is None:
             yield Sleep(5.0)
         while not empty():
             if not (yield from self.work_once()):
@@ -439,10 +439,10 @@ class Client:
 
     def work_once(self) -> Flow[bool]:
         """Claim and complete some jobs; were there any?"""
-        call = yield from self.call(Claim(50, self.name, 30_000))
+        call = yield from self.call(ClaimJobs(50, self.name, 30_000))
         leases = call.answer.outcomes[0].leases if call.answer else ()
         if leases:
-            yield from self.call(Complete(tuple(Completion(each.job.key, each.token) for each in leases)))
+            yield from self.call(CompleteJobs(tuple(Completion(each.job.key, each.token) for each in leases)))
         return bool(leases)
 
     def tick(self, done: Callable[[], bool]) -> Flow[None]:
@@ -450,7 +450,7 @@ class Client:
         for turn in count():
             if done():
                 return
-            yield from self.call(Configure(backoff_base_ms=500 + turn % 2))
+            yield from self.call(ChangeSettings(backoff_base_ms=500 + turn % 2))
             yield from self.passes(1)
             yield Sleep(10.0)
 
@@ -463,8 +463,8 @@ def _one_shard(reaper: Reaper, shard: int) -> QueueFlow[Reaped]:
     return report
 
 
-def _with(job: New, payload: Content) -> New:
-    return New(
+def _with(job: JobSpec, payload: StoredContent) -> JobSpec:
+    return JobSpec(
         job.key,
         payload,
         job.codec,
@@ -477,5 +477,5 @@ def _with(job: New, payload: Content) -> New:
     )
 
 
-def _small(job: New) -> New:
-    return _with(job, b"x") if isinstance(job.payload, Body) else job
+def _small(job: JobSpec) -> JobSpec:
+    return _with(job, b"x") if isinstance(job.payload, BodyRef) else job

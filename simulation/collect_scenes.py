@@ -9,11 +9,19 @@ from typing import Any
 
 from osqueue.commit.effects import Effect
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import Claim, Configure, Enqueue, Fail, Failure, New, Sweep
-from osqueue.core.state import Body, Span, Table
+from osqueue.core.ops import (
+    ChangeSettings,
+    ClaimJobs,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    RunTimers,
+)
+from osqueue.core.state import BodyRef, Span, TableRef
 from osqueue.errors import Damaged, OsqueueError, Unavailable
 from osqueue.objects.backups import FOLDER as BACKUPS
-from osqueue.objects.staging import Stage
+from osqueue.objects.staging import StagingArea
 from osqueue.stores.base import Delete, Failed, Get, Put
 
 from .ledger import Violation
@@ -38,25 +46,25 @@ def enqueue_large(actor: Actor, count: int, kind: str = "", delay_ms: int = 0) -
     machine = actor.client.writer.machine
     for _ in range(count):
         head = actor.client.writer.head
-        stage = Stage(ROOT, head.state.seq if head is not None else 0, machine)
+        stage = StagingArea(ROOT, head.state.seq if head is not None else 0, machine)
         (payload,) = actor.run(stage.bodies([b"x" * 200]))
         key = machine.bits(128).to_bytes(16, "big")
-        new = New(key, payload, kind=kind, delay_ms=delay_ms, max_attempts=1)
-        actor.run(actor.commit(Enqueue((new,))))
+        new = JobSpec(key, payload, kind=kind, delay_ms=delay_ms, max_attempts=1)
+        actor.run(actor.commit(EnqueueJobs((new,))))
 
 
 def bury(actor: Actor) -> None:
     """The next job of its kind fails for good."""
-    (lease,) = actor.run(actor.commit(Claim(1, "worker", 60_000, ("dead",)))).answer.outcomes[0].leases
-    failure = Failure(lease.job.key, lease.token, "no luck", final=True)
-    actor.run(actor.commit(Fail((failure,))))
+    (lease,) = actor.run(actor.commit(ClaimJobs(1, "worker", 60_000, ("dead",)))).answer.outcomes[0].leases
+    failure = FailedAttempt(lease.job.key, lease.token, "no luck", final=True)
+    actor.run(actor.commit(FailJobs((failure,))))
 
 
 def furnish(stage: Play, actor: Actor) -> None:
     """Let every part of the head lead to objects, some of them by an index."""
     for _ in range(6):
         finish_large(actor)
-        actor.run(actor.commit(Sweep(flush=True)))
+        actor.run(actor.commit(RunTimers(flush=True)))
     enqueue_large(actor, 12, "dead")
     for _ in range(12):
         bury(actor)
@@ -71,8 +79,8 @@ def furnish(stage: Play, actor: Actor) -> None:
         assert any(each.bodies and not each.level for each in pointers), [each.level for each in pointers]
     assert any(each.bodies for each in state.delayed.spans)
     assert any(each.bodies for each in state.dead.spans)
-    assert any(isinstance(row.result, Body) for row in state.finished)
-    assert any(isinstance(job.payload, Body) for lane in state.lanes for job in lane.backlog.ready)
+    assert any(isinstance(row.result, BodyRef) for row in state.finished)
+    assert any(isinstance(job.payload, BodyRef) for lane in state.lanes for job in lane.backlog.ready)
 
 
 def collected_as_all_is_needed(stage: Play) -> Any:
@@ -91,7 +99,7 @@ def collected_in_the_dark(stage: Play) -> Any:
     age(stage, other)
     state = stage.invariants.state
     assert state is not None
-    pointers: Sequence[Span | Table] = [
+    pointers: Sequence[Span | TableRef] = [
         *(span for lane in state.lanes for span in lane.backlog.spans),
         *state.tables,
     ]
@@ -117,7 +125,7 @@ def collected_beside_a_stranger(stage: Play) -> Any:
     """Somebody has put an object among the segments whose name does not tell when it was born."""
     other = stage.actor("other")
     stage.truth.perform(Put(STRANGER, b"mine"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     age(stage, other)
     other.run(collect(other))
     if stage.truth.read(STRANGER) is None:
@@ -160,7 +168,7 @@ def restored_beside_another_vector(stage: Play) -> Any:
         cancelled(other, keys[0])
         other.run(other.client.rewrite())
         for _ in range(3):
-            other.run(other.commit(Sweep(flush=True)))
+            other.run(other.commit(RunTimers(flush=True)))
         surgeon.copy()
         state = stage.invariants.state
         assert state is not None
@@ -177,12 +185,12 @@ def restored_beside_another_vector(stage: Play) -> Any:
 def staged_as_the_collector_comes(stage: Play) -> Any:
     """A bulk has been staged just now, and does not know that the collector is there."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     age(stage, other)
     slow.stop_at(attach(slow), head_swap)
     other.run(collect(other))
     slow.go_on()
-    return len(other.run(other.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases)
+    return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
 SCENES: dict[str, Callable[[Play], Any]] = {

@@ -18,10 +18,19 @@ from msgspec.structs import replace
 from osqueue.commit import async_group, group
 from osqueue.commit.async_group import AsyncGroup
 from osqueue.commit.effects import Effect, Flow, Submit
-from osqueue.commit.group import TORN, Flight, Rider
-from osqueue.commit.protocol import Answer
-from osqueue.commit.writer import Writer
-from osqueue.core.ops import Cancel, Claim, Configure, Heartbeat, Held, New, Op, Sweep
+from osqueue.commit.group import LEADER_INTERRUPTED, CommitBatch, CommitWaiter
+from osqueue.commit.protocol import CommitResult
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.ops import (
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
+    ExtendLeases,
+    JobSpec,
+    LeaseRef,
+    Op,
+    RunTimers,
+)
 from osqueue.errors import OsqueueError
 from osqueue.queue.asynchronous import AsyncQueue
 from osqueue.queue.blocking import Queue
@@ -29,7 +38,7 @@ from osqueue.queue.blocking import Queue
 from . import answers
 from .clients import Client
 from .fibers import POINTS_MAX, Fiber, Host, Interrupted, ThreadedMachine, VirtualStore, weak_point
-from .ledger import Call, Violation, WatchedWriter
+from .ledger import ClientCall, Violation, WatchedWriter
 from .loop import VirtualLoop
 from .machine import source
 
@@ -49,30 +58,30 @@ class SharedWriter(WatchedWriter):
     crew: Crew
 
 
-class WatchedFlight(Flight):
+class WatchedBatch(CommitBatch):
     """A flight whose riders are known, where they are a crew's."""
 
     crew: Crew | None
 
-    def __init__(self, writer: Writer, riders: list[Rider]) -> None:
-        super().__init__(writer, riders)
+    def __init__(self, writer: ShardWriter, waiters: list[CommitWaiter]) -> None:
+        super().__init__(writer, waiters)
         if not isinstance(writer, SharedWriter):
             self.crew = None
             return
         self.crew = writer.crew
-        self.ops = [op for rider in riders for op in rider.ops]
+        self.ops = [op for waiter in waiters for op in waiter.ops]
         # What it speaks under is what its riders spoke under, each with its share.
-        writer.call = self.call = Call(writer.crew.name, (), writer.crew.world.now, identities=[])
+        writer.call = self.call = ClientCall(writer.crew.name, (), writer.crew.world.now, identities=[])
         weak_point()
         self.crew.takes_off(self)
 
-    def run(self, perform: Callable[[Effect], Any]) -> Answer:
+    def run(self, perform: Callable[[Effect], Any]) -> CommitResult:
         if self.pending is not None and self.crew is not None:
             self.crew.world.injected["flown on"] += 1
         return super().run(perform)
 
-    def land(self, answer: Answer) -> list[Op]:
-        chores = super().land(answer)
+    def distribute(self, answer: CommitResult) -> list[Op]:
+        chores = super().distribute(answer)
         if self.crew is not None:
             self.crew.lands(self)
         return chores
@@ -84,7 +93,7 @@ def watched_flights() -> Iterator[None]:
     name = "Flight"
     before = [(home, getattr(home, name)) for home in (group, async_group)]
     for home, _ in before:
-        setattr(home, name, WatchedFlight)
+        setattr(home, name, WatchedBatch)
     try:
         yield
     finally:
@@ -92,19 +101,21 @@ def watched_flights() -> Iterator[None]:
             setattr(home, name, real)
 
 
-class Passenger(Client):
+class CrewMember(Client):
     """One caller of a crew."""
 
     def __init__(self, crew: Crew, name: str) -> None:
         run = crew.run
         super().__init__(run.world, run.ledger, run.invariants, run.book, name, crew.writer)
         self.crew = crew
-        self.now: Call | None = None  # the call that is under way
+        self.now: ClientCall | None = None  # the call that is under way
         self.leaves = Leaving(self)
 
-    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Generator[Any, Any, Call]:
+    def call(
+        self, *ops: Op, timeout: float | None = None, look: bool = False
+    ) -> Generator[Any, Any, ClientCall]:
         """Commit operations together with the others of the process."""
-        call = Call(self.name, ops, self.world.now, identities=[], shared=True)
+        call = ClientCall(self.name, ops, self.world.now, identities=[], shared=True)
         self.ledger.calls.append(call)
         self.now = self.crew.aboard[id(ops)] = call
         self.leaves.plan()
@@ -131,11 +142,11 @@ class Passenger(Client):
         elif roll < 0.9:
             yield from self.labour()
         elif roll < 0.95 and self.book.keys:
-            yield from self.call(Cancel(self.dice.choice(self.book.keys[-40:])))
+            yield from self.call(CancelJob(self.dice.choice(self.book.keys[-40:])))
         else:
-            yield from self.call(Sweep(), Configure(backoff_base_ms=self.dice.choice((100, 1_000))))
+            yield from self.call(RunTimers(), ChangeSettings(backoff_base_ms=self.dice.choice((100, 1_000))))
 
-    def staged(self, jobs: Any) -> Flow[list[New]]:
+    def staged(self, jobs: Any) -> Flow[list[JobSpec]]:
         """Nothing is staged: that is what other clients do."""
         yield from ()
         return list(jobs)
@@ -143,26 +154,26 @@ class Passenger(Client):
     def labour(self) -> Flow[None]:
         """Claim, as all of the process do, beat and finish."""
         yield from self.pause(self.crew.pause_seconds)
-        call = yield from self.call(Claim(self.dice.choice((1, 2, 5)), self.crew.name, LEASE_MS))
+        call = yield from self.call(ClaimJobs(self.dice.choice((1, 2, 5)), self.crew.name, LEASE_MS))
         leases = call.answer.outcomes[0].leases if call.answer else ()
         if not leases:
             return
         if self.dice.random() < 0.3:
-            yield from self.call(Heartbeat(tuple(Held(each.job.key, each.token) for each in leases)))
+            yield from self.call(ExtendLeases(tuple(LeaseRef(each.job.key, each.token) for each in leases)))
         yield from self.finish(leases)
 
 
 class Leaving:
     """When a caller leaves, and how."""
 
-    def __init__(self, passenger: Passenger) -> None:
-        self.passenger = passenger
+    def __init__(self, member: CrewMember) -> None:
+        self.member = member
         self.fiber: Fiber | None = None
         self.task: asyncio.Task[None] | None = None
 
     def plan(self) -> None:
         """A call begins."""
-        me = self.passenger
+        me = self.member
         if not me.world.happens("leave", me.world.faults.leave):
             return
         roll = me.dice.random()
@@ -176,8 +187,8 @@ class Leaving:
         seconds = LEAVING_SECONDS_MAX * me.dice.random() ** 3
         me.crew.host.later(seconds, lambda: self._leave(call))
 
-    def _leave(self, call: Call | None) -> None:
-        if self.passenger.now is not call:
+    def _leave(self, call: ClientCall | None) -> None:
+        if self.member.now is not call:
             return
         if self.fiber is not None:
             self.fiber.interrupt()
@@ -203,8 +214,8 @@ class Crew:
         self.writer = writer
         self.writer.crew = self
         self.host = host
-        self.aboard: dict[int, Call] = {}  # by the operations they brought
-        self.landed: list[tuple[Rider, Call]] = []  # riders that were granted leases
+        self.aboard: dict[int, ClientCall] = {}  # by the operations they brought
+        self.landed: list[tuple[CommitWaiter, ClientCall]] = []  # riders that were granted leases
         self.told: set[str] = set()  # tokens that some caller of it was told
         self.left = run.profile.clients.threads  # callers that have not finished
         self.queue = self.opened()
@@ -217,7 +228,7 @@ class Crew:
         """The Queue object."""
         raise NotImplementedError
 
-    def start(self, passenger: Passenger) -> None:
+    def start(self, member: CrewMember) -> None:
         """Let a caller begin."""
         raise NotImplementedError
 
@@ -225,7 +236,7 @@ class Crew:
     def begin(self) -> None:
         """All callers begin."""
         for at in range(self.run.profile.clients.threads):
-            self.start(Passenger(self, f"{self.name}.{at}"))
+            self.start(CrewMember(self, f"{self.name}.{at}"))
 
     def patience(self) -> float:
         """How long a call may take."""
@@ -271,48 +282,48 @@ class Crew:
 
     # ── What is checked ──────────────────────────────────────────────────────
     @contextmanager
-    def told_only(self, passenger: Passenger) -> Iterator[None]:
+    def told_only(self, member: CrewMember) -> Iterator[None]:
         """A caller hears answers and the library's errors, and nothing else."""
         try:
             yield
         except Violation:
             raise
         except Exception as error:
-            raise Violation(f"{passenger.name} was told {type(error).__name__}: {error}") from error
+            raise Violation(f"{member.name} was told {type(error).__name__}: {error}") from error
 
-    def takes_off(self, flight: WatchedFlight) -> None:
+    def takes_off(self, batch: WatchedBatch) -> None:
         """What earlier callers were granted and did not hear of has to be given back by this one at the latest."""
-        for rider in flight.riders:
-            call = self.aboard.get(id(rider.ops))
+        for waiter in batch.waiters:
+            call = self.aboard.get(id(waiter.ops))
             if call is not None:
-                call.identities = flight.call.identities
-        given = {held.token for op in flight.ops for held in getattr(op, "held", ())}
-        for rider, call in list(self.landed):
+                call.identities = batch.call.identities
+        given = {held.token for op in batch.ops for held in getattr(op, "held", ())}
+        for waiter, call in list(self.landed):
             if not call.ended:
                 continue  # it is about to hear
-            self.landed.remove((rider, call))
-            if call.answer is None and (tokens := _tokens(rider.answer) - given):
+            self.landed.remove((waiter, call))
+            if call.answer is None and (tokens := _tokens(waiter.answer) - given):
                 raise Violation(
                     f"{call.client} left, and {len(tokens)} leases that nobody heard of are not given back"
                 )
 
-    def lands(self, flight: WatchedFlight) -> None:
+    def lands(self, batch: WatchedBatch) -> None:
         """Note who was granted something."""
-        for rider in flight.riders:
-            call = self.aboard.get(id(rider.ops))
-            known = any(each is rider for each, _ in self.landed)
-            if call is not None and call.answer is None and _tokens(rider.answer) and not known:
-                self.landed.append((rider, call))
+        for waiter in batch.waiters:
+            call = self.aboard.get(id(waiter.ops))
+            known = any(each is waiter for each, _ in self.landed)
+            if call is not None and call.answer is None and _tokens(waiter.answer) and not known:
+                self.landed.append((waiter, call))
 
-    def misses(self, call: Call) -> None:
+    def misses(self, call: ClientCall) -> None:
         """Long after its deadline, a caller must not wait any more."""
         if self.run.profile.ordered and not call.ended:
             raise Violation(f"{call.client} was never answered")
 
-    def heard(self, call: Call) -> None:
+    def heard(self, call: ClientCall) -> None:
         """A caller has its answer: is it true, and its alone?"""
         answers.judge(self.run.ledger, self.run.invariants.library, call)
-        if torn := TORN in str(call.error):
+        if torn := LEADER_INTERRUPTED in str(call.error):
             self.world.injected["torn"] += 1
         if call.error is not None and self.run.profile.ordered and not torn:
             raise Violation(f"{call.client} was told {call.error}, although nothing fails")
@@ -322,35 +333,35 @@ class Crew:
         self.told |= tokens
 
 
-class Threads(Crew):
+class ThreadCrew(Crew):
     """Callers are threads."""
 
     def opened(self) -> Any:
-        return Shared(self)
+        return SharedQueue(self)
 
-    def start(self, passenger: Passenger) -> None:
+    def start(self, member: CrewMember) -> None:
         def body() -> None:
             while self.takes_turn():
-                with suppress(Interrupted), self.told_only(passenger):
-                    self.queue._run(passenger.turn())
+                with suppress(Interrupted), self.told_only(member):
+                    self.queue._run(member.turn())
             self.finished()
 
-        passenger.leaves.fiber = self.host.run(body, self.world.chance.random() * 2)
+        member.leaves.fiber = self.host.run(body, self.world.chance.random() * 2)
 
 
-class Tasks(Crew):
+class TaskCrew(Crew):
     """Callers are tasks of one event loop."""
 
     def opened(self) -> Any:
         self.loop = VirtualLoop(self.host)
-        return SharedAsync(self)
+        return SharedAsyncQueue(self)
 
-    def start(self, passenger: Passenger) -> None:
+    def start(self, member: CrewMember) -> None:
         async def body() -> None:
             while self.takes_turn():
-                task = passenger.leaves.task = self.loop.create_task(self.queue._run(passenger.turn()))
+                task = member.leaves.task = self.loop.create_task(self.queue._run(member.turn()))
                 await asyncio.wait({task})
-                with suppress(asyncio.CancelledError), self.told_only(passenger):
+                with suppress(asyncio.CancelledError), self.told_only(member):
                     task.result()
             self.finished()
 
@@ -369,25 +380,25 @@ class Tasks(Crew):
             self.loop.failure = error
 
 
-class Shared(Queue[Any]):
+class SharedQueue(Queue[Any]):
     """The queue of a process with threads."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         super().__init__(VirtualStore(crew.host), crew.writer.queue, machine=crew.writer.machine)
 
-    def _writer(self, shard: int) -> Writer:
+    def _writer(self, shard: int) -> ShardWriter:
         return self.crew.writer
 
 
-class SharedAsync(AsyncQueue[Any]):
+class SharedAsyncQueue(AsyncQueue[Any]):
     """The queue of a process with an event loop."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         super().__init__(VirtualStore(crew.host), crew.writer.queue, machine=crew.writer.machine)
 
-    def _writer(self, shard: int) -> Writer:
+    def _writer(self, shard: int) -> ShardWriter:
         return self.crew.writer
 
 
@@ -401,10 +412,10 @@ def _forked(group: Any, queue: Any) -> Any:
             child._task = queue.crew.loop.create_future()  # what the parent's loop would end
     else:
         child._lock = group._lock.forked()
-        for rider in child._waiting:
-            rider.wake = rider.wake and rider.wake.forked()
+        for waiter in child._waiting:
+            waiter.wake = waiter.wake and waiter.wake.forked()
     return child
 
 
-def _tokens(answer: Answer | None) -> set[str]:
+def _tokens(answer: CommitResult | None) -> set[str]:
     return {lease.token for each in answer.outcomes for lease in each.leases} if answer else set()

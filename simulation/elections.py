@@ -12,7 +12,7 @@ from typing import Any
 
 from osqueue.commit.effects import Sleep
 from osqueue.election.base import PREFIX, ElectionBase, unseal
-from osqueue.stores.base import Put, Reply, Request
+from osqueue.stores.base import Put, StoreReply, StoreRequest
 from osqueue.stores.wrapped import PerformingStore
 
 from .ledger import Violation
@@ -41,10 +41,10 @@ class Clocked(PerformingStore):
     def clock_ms(self) -> int | None:
         return None if self._clock_ms is None else self._clock_ms()
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         raise AssertionError("flows are run by the world")
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         raise AssertionError("flows are run by the world")
 
 
@@ -153,7 +153,7 @@ class Elections:
         process.start(candidate.dice.random() * 0.1)
 
     # ── What is checked ──────────────────────────────────────────────────────
-    def watch(self, request: Request, key: str, body: bytes) -> None:
+    def watch(self, request: StoreRequest, key: str, body: bytes) -> None:
         """A write took effect."""
         if key != KEY:
             return

@@ -20,19 +20,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.bulk.writer import Plan, Staged, Staging
+from osqueue.bulk.writer import BulkPlan, StagedJobs, StagerFlows
 from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.core.ops import Claim, Enqueue, New, Op
+from osqueue.core.ops import ClaimJobs, EnqueueJobs, JobSpec, Op
 from osqueue.errors import OsqueueError, Timeout
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 
 from . import answers
 from .invariants import Invariants
-from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import WatchedBulks
-from .loads import ATTACHING, Load, Loads
+from .loads import ATTACHING, BulkLoad, BulkLoads
 from .machine import EPOCH_MS, VirtualMachine
 from .tight import limited
 from .truth import Truth
@@ -105,10 +105,10 @@ class _Path:
         self.clock = _Clock()
         self.truth = Truth(self.clock)
         self.ledger = Ledger()
-        self.loads = Loads(self.truth)
+        self.loads = BulkLoads(self.truth)
         self.invariants = Invariants(ROOT, self.truth, self.ledger, on_bulk=self.loads.join)
         self.left = {name: getattr(scenario, name) for name in ("lose", "drop", "repeat", "crash")}
-        self.sent: list[Request] = []  # writes the adversary may repeat
+        self.sent: list[StoreRequest] = []  # writes the adversary may repeat
         self.scenario = scenario
         self.players: list[_Player] = []
 
@@ -137,13 +137,13 @@ class _Path:
 
     def _alone(self, writer: WatchedWriter) -> None:
         key = writer.machine.bits(64).to_bytes(16, "big")
-        player = _Player(self._program("start", writer, ((Enqueue((New(key, b""),)),),)))
+        player = _Player(self._program("start", writer, ((EnqueueJobs((JobSpec(key, b""),)),),)))
         while player.wish is not None:
             player.hear(self._perform(player.wish))
 
     def _program(self, name: str, writer: WatchedWriter, calls: Sequence[tuple[Op, ...]]) -> Flow[None]:
         for ops in calls:
-            call = Call(name, ops, self.clock.now, identities=[])
+            call = ClientCall(name, ops, self.clock.now, identities=[])
             self.ledger.calls.append(call)
             writer.call = call
             try:
@@ -158,15 +158,15 @@ class _Path:
         machine = self._machine(name)
         load = self.loads.begin(name, BATCH)
         state = self.invariants.state
-        staging = Staging(machine, Plan(QUEUE, self._time(), (state.seq if state else 0,)), 0)
+        staging = StagerFlows(machine, BulkPlan(QUEUE, self._time(), (state.seq if state else 0,)), 0)
         keys = staging.keys(2)
-        self._whole(staging.add([New(key, b"") for key in keys]))
+        self._whole(staging.add([JobSpec(key, b"") for key in keys]))
         self.loads.count(load, 0, keys)
         load.fate = ATTACHING
-        staged: Staged = self._whole(staging.finish())
+        staged: StagedJobs = self._whole(staging.finish())
         return self._attach(WatchedBulks(QUEUE, machine, self._time), load, staged)
 
-    def _attach(self, bulks: WatchedBulks, load: Load, staged: Staged) -> QueueFlow[None]:
+    def _attach(self, bulks: WatchedBulks, load: BulkLoad, staged: StagedJobs) -> QueueFlow[None]:
         try:
             self.loads.attached(load, (yield from bulks.attach([staged], BATCH)))
         except OsqueueError as error:
@@ -230,7 +230,7 @@ class _Path:
         assert not isinstance(effect, Sleep)
         return self.truth.perform(effect)
 
-    def _failed(self, effect: Effect) -> Reply | tuple[Reply, ...]:
+    def _failed(self, effect: Effect) -> StoreReply | tuple[StoreReply, ...]:
         return tuple(_LOST for _ in effect.requests) if isinstance(effect, All) else _LOST
 
     def _remember(self, effect: Effect) -> None:
@@ -303,13 +303,13 @@ def _follow(path: _Path, choices: list[int], widths: list[int], moves: list[str]
 
 # ── Scenarios ────────────────────────────────────────────────────────────────
 def _job(number: int) -> tuple[Op, ...]:
-    return (Enqueue((New(number.to_bytes(16, "big"), b""),)),)
+    return (EnqueueJobs((JobSpec(number.to_bytes(16, "big"), b""),)),)
 
 
 # Room for one session row, and none is too young to be dropped: every other writer's commit drops one.
 FORGETFUL = {"SESSIONS_BYTES_MAX": 100, "SESSION_IDLE_MS_MIN": 0}
 CROWDED = {"SESSIONS_BYTES_MAX": 150}  # the same, but each row is kept for as long as its writer may ask
-_CLAIM: tuple[Op, ...] = (Claim(1, "w", 1_000_000),)
+_CLAIM: tuple[Op, ...] = (ClaimJobs(1, "w", 1_000_000),)
 
 SCENARIOS = {
     scenario.name: scenario

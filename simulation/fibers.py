@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit import group
-from osqueue.stores.base import PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.wrapped import PerformingStore
 
 from .machine import VirtualMachine
@@ -34,7 +34,7 @@ class _Dead(BaseException):
 class Host:
     """A process: what runs in it dies with it."""
 
-    def __init__(self, world: World, send: Callable[[Request, Deliver], None]) -> None:
+    def __init__(self, world: World, send: Callable[[StoreRequest, Deliver], None]) -> None:
         self.world = world
         self.alive = True
         self.fibers: list[Fiber] = []
@@ -51,7 +51,7 @@ class Host:
         self.world.after(after, fiber.go_on)
         return fiber
 
-    def send(self, request: Request, deliver: Deliver) -> None:
+    def send(self, request: StoreRequest, deliver: Deliver) -> None:
         """One request to the store; the process may stand still before it or after it, or die."""
         world, faults = self.world, self.world.faults
         if not self.alive:
@@ -65,7 +65,7 @@ class Host:
             world.after(0.0, self._crash)
             return
 
-        def arrived(reply: Reply) -> None:
+        def arrived(reply: StoreReply) -> None:
             pause = world.freeze_while() if world.happens("freeze", faults.freeze) else 0.0
             self.later(pause, partial(deliver, reply)) if pause else self._alive(partial(deliver, reply))
 
@@ -344,7 +344,7 @@ class VirtualStore(PerformingStore):
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         fiber = running()
         assert fiber is not None, "only threads block"
         fiber.point()
@@ -356,15 +356,15 @@ class VirtualStore(PerformingStore):
         if where > 0.3:
             self.host.send(request, lambda reply: None)
             raise Interrupted
-        reply: Reply = fiber.wait(partial(self.host.send, request))
+        reply: StoreReply = fiber.wait(partial(self.host.send, request))
         if where:
             raise Interrupted
         fiber.point()
         return reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         import asyncio
 
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[StoreReply] = asyncio.get_running_loop().create_future()
         self.host.send(request, lambda reply: None if future.done() else future.set_result(reply))
         return await future

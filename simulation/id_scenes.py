@@ -9,7 +9,7 @@ from typing import Any
 from osqueue import limits
 from osqueue.commit.effects import Effect
 from osqueue.commit.writer import CLOCK, HEAD
-from osqueue.core.ops import Configure, Enqueue, New, Sweep
+from osqueue.core.ops import ChangeSettings, EnqueueJobs, JobSpec, RunTimers
 from osqueue.errors import Unavailable
 from osqueue.objects import id_index
 from osqueue.stores.base import Delete, Failed, Get, Put
@@ -38,12 +38,12 @@ def fill(actor: Actor, count: int) -> None:
     """Let nameless jobs wait."""
     for _ in range(count):
         key = actor.client.writer.machine.bits(128).to_bytes(16, "big")
-        actor.run(actor.commit(Enqueue((New(key, b"x" * 40),))))
+        actor.run(actor.commit(EnqueueJobs((JobSpec(key, b"x" * 40),))))
 
 
 def entry_of(stage: Play, name: str) -> bytes:
     """The key that an id stands for."""
-    _, key = stage.invariants.stories.entries[id_index.place_of(QUEUE, name)][-1]
+    _, key = stage.invariants.stories.entries[id_index.entry_key(QUEUE, name)][-1]
     assert key is not None
     return key
 
@@ -85,7 +85,7 @@ def swept_where_nobody_can_tell(stage: Play) -> Any:
 def helped_before_it_is_closed(stage: Play, *, closed: bool) -> Any:
     """A sweep has closed an entry without a job, when it gets one: from a caller who saw it open, or a new one."""
     dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(SWEPT_SECONDS)
     if closed:
@@ -102,7 +102,7 @@ def helped_before_it_is_closed(stage: Play, *, closed: bool) -> Any:
 def not_closed(stage: Play) -> Any:
     """The store fails whenever a sweep closes an entry without a job; a caller helps meanwhile."""
     dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(SWEPT_SECONDS)
     reaper.stop_at(reaper.sweep(), id_changed)
@@ -125,7 +125,7 @@ def freed_where_nobody_can_tell(stage: Play) -> Any:
     other.run(other.reap())
     stage.later(3.0)
     caller.run(caller.enqueue("a", "second"))
-    stage.truth.damaged.add(id_index.place_of(QUEUE, "a"))
+    stage.truth.damaged.add(id_index.entry_key(QUEUE, "a"))
     stage.later(FORGOTTEN_SECONDS)
     reaper.run(endured(reaper.reap()))
     stage.truth.damaged.clear()
@@ -142,7 +142,7 @@ def prolonged_as_it_is_forgotten(stage: Play, *, shelved: bool) -> Any:
     reaper.stop_at(reaper.reap(), time_asked)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
     if shelved:
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
     stage.later(FORGOTTEN_SECONDS)
     reaper.go_on()
     return caller.run(caller.enqueue("a", "second"))
@@ -200,7 +200,7 @@ def swept_without_a_head(stage: Play) -> Any:
 def taken_by_two(stage: Play, *, over: bool) -> Any:
     """Two take an id at the same time: a free one, or one whose job is over."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     if over:
         other.run(other.enqueue("a", "first"))
         other.work()
@@ -213,7 +213,7 @@ def taken_by_two(stage: Play, *, over: bool) -> Any:
 def perhaps_taken(stage: Play, *, over: bool) -> Any:
     """An id is taken, and the store fails without telling whether it did that; it did not."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     if over:
         other.run(other.enqueue("a", "first"))
         other.work()
@@ -228,7 +228,7 @@ def perhaps_taken(stage: Play, *, over: bool) -> Any:
 def accepted_where_nobody_can_tell(stage: Play) -> Any:
     """A caller looks, and stands still; meanwhile its job comes, into a segment that cannot be read."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.enqueue("a", "slow"), head_swap)
     bury_in_segment(stage, quick, "a")
     damage_segments(stage)
@@ -238,9 +238,9 @@ def accepted_where_nobody_can_tell(stage: Play) -> Any:
 def repeated_once_forgotten(stage: Play) -> Any:
     """A caller repeats a call, and stands still; its job, which has no id, is forgotten with all of its table."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
-    job = Enqueue(
-        (New(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", result_ttl_ms=1_000, seen=1),)
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
+    job = EnqueueJobs(
+        (JobSpec(slow.client.writer.machine.bits(128).to_bytes(16, "big"), b"", result_ttl_ms=1_000, seen=1),)
     )
     slow.stop_at(slow.client.call(job, timeout=PATIENCE_SECONDS), head_swap)
     other.run(other.commit(job))

@@ -10,20 +10,20 @@ from osqueue import limits
 from osqueue.core.archive_record import decode_part
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
 from osqueue.core.ops import (
-    Abort,
-    Amend,
-    Attach,
-    AttachAll,
-    Claim,
+    AbortJobs,
+    AttachBulk,
+    AttachSpans,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    Release,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
+    ReleaseJobs,
     Request,
+    SetResultTtl,
 )
 from osqueue.core.state import (
     CANCELLED,
@@ -34,26 +34,25 @@ from osqueue.core.state import (
     PROCESSING,
     QUEUED,
     SCHEDULED,
-    Event,
-    Finished,
+    FinishedJob,
     State,
+    Transition,
     finished_weight,
+    job_weight,
     lease_weight,
     session_weight,
-    weight,
 )
 from osqueue.maintenance.reaper import STEPS_MAX
 from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
-from osqueue.stores.base import PutIfAbsent, PutIfMatch
-from osqueue.stores.base import Request as StoreRequest
+from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
 from . import lives, order, releases, shelves
-from .leases import Leases
-from .ledger import Applied, Batch, Commit, Ledger, Violation
-from .places import FINISHED, Library, Place, bodies_of, keysum_of, places
+from .leases import LeaseWatch
+from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
+from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
-from .shelves import Leaf, Record, Shelves, record_of
+from .shelves import Record, Shelves, TableLeaf, record_of
 from .stories import LIVE, Stories
 from .truth import Truth
 
@@ -102,21 +101,21 @@ class Invariants:
         self.root = root
         self.queue = queue
         self.shard = shard
-        self.on_bulk = on_bulk  # told of the jobs of every ``AttachAll`` that joined
+        self.on_bulk = on_bulk  # told of the jobs of every ``AttachBulk`` that joined
         self.truth = truth
         ledger.clock = truth.seconds
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
-        self.leases = Leases(ledger.machines, truth.clock_ms)
-        self.library = Library(lambda name: truth.read(root + name))
+        self.leases = LeaseWatch(ledger.machines, truth.clock_ms)
+        self.library = SegmentCache(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
-        self.leaves: list[Leaf] = []  # the tables of the newest head
+        self.leaves: list[TableLeaf] = []  # the tables of the newest head
         self.stories = Stories(root, queue, truth)
         self.names: set[str] = set()  # all that the newest head refers to
-        self.found: dict[bytes, Place] = {}
+        self.found: dict[bytes, JobPlace] = {}
         self.missing = False  # was the head deleted?
-        self.finished: dict[Record, Finished] = {}  # whatever any committed head had finished
+        self.finished: dict[Record, FinishedJob] = {}  # whatever any committed head had finished
         self.ended: Counter[Record] = Counter()  # whatever ended, by the events of commits
         self.over: Counter[bytes] = Counter()  # how often each job ended for good
         self.accepted: set[bytes] = set()  # the keys of all jobs that ever came in
@@ -216,7 +215,7 @@ class Invariants:
             raise Violation("invariant 1: a commit was made on another head than the current one")
         if not body.endswith(encode(batch.reduction.state)):
             raise Violation("invariant 1: a head is not what was made under its commit's id")
-        ledger.commits.append(Commit(self.truth_now(), state))
+        ledger.commits.append(RecordedCommit(self.truth_now(), state))
         self._requests(batch)
         self.progress.commit(state, batch)
         self.leases.commit(before, state, batch, self.truth_now())
@@ -245,7 +244,7 @@ class Invariants:
     def truth_now(self) -> float:
         return self.truth.seconds()
 
-    def _requests(self, batch: Batch) -> None:
+    def _requests(self, batch: RecordedReduction) -> None:
         """Invariant 2, and that nothing given up is applied after all."""
         ledger = self.ledger
         index = len(ledger.commits) - 1
@@ -260,7 +259,7 @@ class Invariants:
                 raise Violation(f"{describe(request)} was applied, although {ledger.never[who]}")
             ledger.applied[who] = Applied(request, outcomes, index)
             for op, answer in zip(request.ops, outcomes, strict=True):
-                if isinstance(op, AttachAll) and answer.code == Code.QUEUED:
+                if isinstance(op, AttachBulk) and answer.code == Code.QUEUED:
                     names = [span.name for part in op.parts for span in part.spans]
                     self.on_bulk(self.shard, {key for name in names for key in self.attached[name]})
 
@@ -296,10 +295,10 @@ class Invariants:
     def _sums(self, state: State) -> None:
         """The sums kept in the head are those of what it holds."""
         for lane in [*(lane.backlog for lane in state.lanes), state.dead]:
-            same("ready_bytes", lane.ready_bytes, sum(map(weight, lane.ready)))
-            same("tail_bytes", lane.tail_bytes, sum(map(weight, lane.tail)))
+            same("ready_bytes", lane.ready_bytes, sum(map(job_weight, lane.ready)))
+            same("tail_bytes", lane.tail_bytes, sum(map(job_weight, lane.tail)))
         same("leases_bytes", state.leases_bytes, sum(map(lease_weight, state.leases.values())))
-        same("delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(weight, state.delayed.jobs)))
+        same("delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(job_weight, state.delayed.jobs)))
         same("finished_bytes", state.finished_bytes, sum(map(finished_weight, state.finished)))
         rows = sum(session_weight(env, row) for env, row in state.sessions.items())
         same("sessions_bytes", state.sessions_bytes, rows)
@@ -337,7 +336,7 @@ class Invariants:
         if len(body) > bound:
             raise Violation(f"the head takes {len(body)} bytes, {bound} are the bound")
 
-    def _conservation(self, state: State, found: dict[bytes, Place]) -> None:
+    def _conservation(self, state: State, found: dict[bytes, JobPlace]) -> None:
         """Invariant 6, the running sums: what came in is live or went out."""
         total = (keysum_of(found) + state.counters.keysum_out) & KEYSUM_MASK
         if total != state.counters.keysum_in:
@@ -351,7 +350,7 @@ class Invariants:
         if state.delayed_tombstones.keys() - set(state.tombstones):
             raise Violation("the head says of which state jobs were that are not cancelled")
 
-    def _references(self, state: State, found: dict[bytes, Place]) -> None:
+    def _references(self, state: State, found: dict[bytes, JobPlace]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
         rows = [row for leaf in self.leaves for row in leaf.rows]
         bodies = bodies_of((*state.finished, *rows), found, self.purged)
@@ -362,13 +361,15 @@ class Invariants:
         self.names = bodies | set(self.shelves.names(state.tables))
         self.names |= set(self.library.names((*spans, *state.delayed.spans, *state.dead.spans)))
 
-    def _erased(self, state: State, found: dict[bytes, Place]) -> None:
+    def _erased(self, state: State, found: dict[bytes, JobPlace]) -> None:
         """What a purge said that it erased stays away."""
         rows = [*state.finished, *(row for leaf in self.leaves for row in leaf.rows)] if self.erased else []
         if back := self.erased & (found.keys() | {row.key for row in rows}):
             raise Violation(f"{len(back)} purged jobs came back")
 
-    def _tables(self, before: State | None, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
+    def _tables(
+        self, before: State | None, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]
+    ) -> None:
         """A row leaves the head into a table as it is, and not before the commit after its job's end."""
         had = {tag(row): row for row in (before.finished if before else ())}
         fresh = {item.name for item in batch.reduction.objects}
@@ -392,7 +393,7 @@ class Invariants:
             shelves.check(self.leaves, leaves, moved, latest_ms, self.written, self.purged)
         self.leaves = leaves
 
-    def _transitions(self, state: State, batch: Batch, found: dict[bytes, Place]) -> None:
+    def _transitions(self, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
         """Invariant 10, second half: the events of a commit are exactly what it changed, by allowed arrows."""
         current = {key: place.state for key, place in self.found.items()}
         for key, start in self._bulks(batch):  # a bulk's jobs come without events
@@ -420,7 +421,7 @@ class Invariants:
             if self.truth.read(self.root + item.name) is None:
                 raise Violation(f"invariant 8: {item.name} was to be written before this commit")
 
-    def _note(self, event: Event) -> bool:
+    def _note(self, event: Transition) -> bool:
         """Keep account of what came in and what ended; is the job over for good?"""
         if event.origin == "":
             self._accept(event.key)
@@ -436,19 +437,22 @@ class Invariants:
             raise Violation(f"{key.hex()} was accepted a second time")
         self.accepted.add(key)
 
-    def _bulks(self, batch: Batch) -> Iterator[tuple[bytes, str]]:
+    def _bulks(self, batch: RecordedReduction) -> Iterator[tuple[bytes, str]]:
         """The jobs attached by a commit, and their first states."""
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, answer in zip(request.ops, outcomes, strict=False):
-                if not isinstance(op, Attach | AttachAll) or answer.code not in (Code.QUEUED, Code.SCHEDULED):
+                if not isinstance(op, AttachSpans | AttachBulk) or answer.code not in (
+                    Code.QUEUED,
+                    Code.SCHEDULED,
+                ):
                     continue
-                for part in op.parts if isinstance(op, AttachAll) else (op,):
+                for part in op.parts if isinstance(op, AttachBulk) else (op,):
                     for span in part.spans:
                         for key in self.attached[span.name]:
                             yield key, SCHEDULED if part.delayed else QUEUED
 
-    def _tokens(self, before: State | None, state: State, batch: Batch) -> None:
+    def _tokens(self, before: State | None, state: State, batch: RecordedReduction) -> None:
         """Invariant 7: only the newest token acts; no token is granted twice."""
         held = {key: lease.token for key, lease in before.leases.items()} if before else {}
         done = {(row.job.key, row.token) for row in state.finished}
@@ -456,7 +460,7 @@ class Invariants:
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity)
             for op, answer in zip(request.ops, outcomes or (), strict=False):
-                if isinstance(op, Claim):
+                if isinstance(op, ClaimJobs):
                     for lease in answer.leases:
                         if lease.token in self.tokens:
                             raise Violation(
@@ -468,15 +472,15 @@ class Invariants:
                                 f"run {lease.job.run} of {lease.job.key.hex()} was granted before"
                             )
                         self.runs.add((lease.job.key, lease.job.run))
-                items: tuple[Held | Completion | Failure, ...] = ()
-                if isinstance(op, Complete | Fail):
+                items: tuple[LeaseRef | Completion | FailedAttempt, ...] = ()
+                if isinstance(op, CompleteJobs | FailJobs):
                     items = op.items
-                elif isinstance(op, Heartbeat | Release | Abort):
+                elif isinstance(op, ExtendLeases | ReleaseJobs | AbortJobs):
                     items = op.held
                 for item, code in zip(items, answer.codes, strict=False):
                     if code in (Code.LEASE_LOST, Code.STALE):
                         continue
-                    again = isinstance(op, Complete) and (item.key, item.token) in done
+                    again = isinstance(op, CompleteJobs) and (item.key, item.token) in done
                     if held.get(item.key) != item.token and not again:
                         raise Violation(f"invariant 7: {type(op).__name__} acted with an old token")
         live = [lease.token for lease in state.leases.values()]
@@ -484,16 +488,16 @@ class Invariants:
             raise Violation("invariant 7: two leases share a token")
 
 
-def tag(row: Finished) -> tuple[bytes, int, str, int]:
+def tag(row: FinishedJob) -> tuple[bytes, int, str, int]:
     """What tells a row from all others of one head."""
     return (*record_of(row), row.mark)
 
 
-def _amended(batch: Batch) -> Iterator[bytes]:
+def _amended(batch: RecordedReduction) -> Iterator[bytes]:
     for request in batch.requests:
         outcomes = batch.reduction.outcomes.get(request.identity, ())
         for op, answer in zip(request.ops, outcomes, strict=False):
-            if isinstance(op, Amend) and answer.code == Code.OK:
+            if isinstance(op, SetResultTtl) and answer.code == Code.OK:
                 yield op.key
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from osqueue.commit.writer import MEASURING_SECONDS_MAX
 from osqueue.core.state import State
 
-from .ledger import Batch, Violation
+from .ledger import RecordedReduction, Violation
 from .machine import VirtualMachine
 
 EARLY_MS_MAX = 250  # two clocks, each 200 ppm wrong, over the ten minutes that a measurement is used
 LONG_MS_MAX = int(MEASURING_SECONDS_MAX * 1000) + 5_000  # and a second's width, and drift
 
 
-class Leases:
+class LeaseWatch:
     """When each lease was granted or renewed, in true time."""
 
     def __init__(self, machines: Mapping[str, VirtualMachine], clock_ms: Callable[[], int]) -> None:
@@ -27,7 +27,7 @@ class Leases:
         """A head became current that no reduction made. A mended one has the right time, and leases count as before."""
         self._ahead = kind == "poison"
 
-    def commit(self, before: State | None, state: State, batch: Batch, now: float) -> None:
+    def commit(self, before: State | None, state: State, batch: RecordedReduction, now: float) -> None:
         """A commit was made. By a time that is too late leases end early, and others are granted for too long."""
         held = before.leases if before is not None else {}
         self._ahead = self._ahead and state.now_ms > self._clock_ms()
@@ -48,7 +48,7 @@ class Leases:
             if lease.job.key not in state.leases:
                 self._since.pop(lease.token, None)
 
-    def _begin(self, token: str, batch: Batch) -> None:
+    def _begin(self, token: str, batch: RecordedReduction) -> None:
         """A writer that cannot know that time has passed grants what is over sooner: that is not judged."""
         machine = self._machines.get(batch.requests[-1].env)
         if machine is not None and machine.blind:

@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct
 
 from osqueue.commit import protocol
-from osqueue.commit.writer import Writer
-from osqueue.core.draft import Context
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.draft import ReductionContext
 from osqueue.core.ops import Identity, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
-from osqueue.core.restore import Loss
+from osqueue.core.restore import RestoreLoss
 from osqueue.core.state import State
 
 from .machine import VirtualMachine
@@ -24,7 +24,7 @@ class Violation(Exception):
     """Something happened that must never happen."""
 
 
-class Batch(Struct, frozen=True):
+class RecordedReduction(Struct, frozen=True):
     """One reduction somebody made, whether or not it was committed."""
 
     base: State
@@ -34,7 +34,7 @@ class Batch(Struct, frozen=True):
     at: float = 0.0  # seconds of virtual time when it was made
 
 
-class Commit(Struct, frozen=True):
+class RecordedCommit(Struct, frozen=True):
     """One head that was current, from ``at`` until the next commit."""
 
     at: float  # seconds of virtual time
@@ -49,7 +49,7 @@ class Applied(Struct, frozen=True):
     index: int  # of its commit in ``Ledger.commits``
 
 
-class Call(Struct):
+class ClientCall(Struct):
     """One call of a client, from its first step to its answer."""
 
     client: str
@@ -57,7 +57,7 @@ class Call(Struct):
     began: float
     ended: float = 0.0
     identities: list[Identity] = []  # every identity the call spoke under; the last one is the answer's
-    answer: protocol.Answer | None = None
+    answer: protocol.CommitResult | None = None
     error: Exception | None = None
     shared: bool = False  # its operations were committed together with those of others
 
@@ -68,18 +68,18 @@ class Repair(Struct, frozen=True):
     kind: str  # "restore", "reclock" or "poison"
     base: State  # the backup, or the head before
     state: State
-    loss: Loss = Loss()  # what the operator of a restore was told
+    loss: RestoreLoss = RestoreLoss()  # what the operator of a restore was told
 
 
 class Ledger:
     """The history of one run."""
 
     def __init__(self) -> None:
-        self.commits: list[Commit] = []
-        self.batches: dict[bytes, Batch] = {}  # by commit id
+        self.commits: list[RecordedCommit] = []
+        self.batches: dict[bytes, RecordedReduction] = {}  # by commit id
         self.applied: dict[Identity, Applied] = {}
         self.never: dict[Identity, str] = {}  # identities that were given up as never applied, and why
-        self.calls: list[Call] = []
+        self.calls: list[ClientCall] = []
         self.clock: Callable[[], float] = lambda: 0.0  # seconds of virtual time
         self.machines: dict[str, VirtualMachine] = {}  # of each writer that spoke
         self.copied: set[str] = set()  # writers of whom there is a clone
@@ -95,7 +95,7 @@ class Ledger:
             if commit.at < since:
                 return
 
-    def committed(self) -> Iterator[Batch]:
+    def committed(self) -> Iterator[RecordedReduction]:
         """What led to each commit, repairs excepted."""
         found = (self.batches.get(commit.state.commit) for commit in self.commits)
         return (batch for batch in found if batch is not None)
@@ -129,10 +129,10 @@ class Ledger:
         return count
 
 
-class WatchedWriter(Writer):
+class WatchedWriter(ShardWriter):
     """A writer that notes every identity it takes, call by call."""
 
-    call: Call | None = None
+    call: ClientCall | None = None
     spoken: dict[str, VirtualMachine] | None = None  # of all writers
 
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
@@ -148,9 +148,11 @@ class WatchedWriter(Writer):
 def watched_reductions(ledger: Ledger) -> Iterator[None]:
     """Note every reduction of the commit protocol, so that a commit can be told from what led to it."""
 
-    def watched(state: State, requests: Sequence[Request], context: Context, **options: Any) -> Reduction:
+    def watched(
+        state: State, requests: Sequence[Request], context: ReductionContext, **options: Any
+    ) -> Reduction:
         reduction = reduce(state, requests, context, **options)
-        ledger.batches[context.commit] = Batch(
+        ledger.batches[context.commit] = RecordedReduction(
             state, tuple(requests), reduction, options.get("listed", False), ledger.clock()
         )
         return reduction

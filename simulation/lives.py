@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from osqueue.core.archive_record import decode_part, wants_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import PURGED
-from osqueue.core.restore import Restored
+from osqueue.core.restore import RestoredHead
 from osqueue.core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
 from osqueue.core.tables import known_until_ms
 from osqueue.maintenance import doctor, head_restore
-from osqueue.maintenance.head_restore import live
+from osqueue.maintenance.head_restore import live_count
 from osqueue.model.keys import key_of
 from osqueue.objects.archive import ROOT as ARCHIVE
 
 from . import order
-from .ledger import Commit, Ledger, Repair, Violation
+from .ledger import Ledger, RecordedCommit, Repair, Violation
 from .machine import EPOCH_MS
-from .places import FINISHED, Place, places
+from .places import FINISHED, JobPlace, places
 from .shelves import Record, record_of, unwritten
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ CLOCK_SLACK_MS = 1_500  # whole seconds of the store's clock, and some drift
 @contextmanager
 def watched_repairs(ledger: Ledger) -> Iterator[None]:
     """Note every head that a repair makes, so that it can be told from what led to it."""
-    homes: tuple[tuple[Any, str], ...] = ((head_restore, "restore"), (doctor, "reclock"))
+    homes: tuple[tuple[Any, str], ...] = ((head_restore, "restore"), (doctor, "reset_clock"))
     real_restore, real_reclock = real = [getattr(home, name) for home, name in homes]
 
-    def restored(backup: State, *rest: Any) -> Restored:
-        made: Restored = real_restore(backup, *rest)
+    def restored(backup: State, *rest: Any) -> RestoredHead:
+        made: RestoredHead = real_restore(backup, *rest)
         ledger.repairs[made.state.commit] = Repair("restore", backup, made.state, made.loss)
         return made
 
@@ -100,7 +100,7 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
             _reclocked(inv, before, state)
     inv.stories.repaired = inv.truth.seconds()
     ledger.lives.append(inv.truth.seconds())
-    ledger.commits.append(Commit(inv.truth.seconds(), state))
+    ledger.commits.append(RecordedCommit(inv.truth.seconds(), state))
     inv._sums(state)
     inv._size(state, body)
     inv._conservation(state, found)
@@ -192,7 +192,7 @@ def _archived(inv: Invariants) -> set[Record]:
 
 
 def _account(
-    inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, Place], ended: set[Record]
+    inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, JobPlace], ended: set[Record]
 ) -> None:
     """Every job of the backup is accounted for, and the operator was told the truth."""
     loss = repair.loss
@@ -228,5 +228,7 @@ def _account(
     stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:
         raise Violation(f"a restore says that {loss.stalled} jobs stalled; it was {stalled}")
-    if live(state) != len(kept) + len(revived):
-        raise Violation(f"a restore says that {live(state)} jobs live; it is {len(kept) + len(revived)}")
+    if live_count(state) != len(kept) + len(revived):
+        raise Violation(
+            f"a restore says that {live_count(state)} jobs live; it is {len(kept) + len(revived)}"
+        )

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 
-from osqueue.bulk.writer import Bulks, Plan, Staged, Staging
+from osqueue.bulk.writer import BulkFlows, BulkPlan, StagedJobs, StagerFlows
 from osqueue.commit.effects import Flow, Sleep
-from osqueue.commit.writer import Writer
-from osqueue.core.ops import Configure, New
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.ops import ChangeSettings, JobSpec
 from osqueue.errors import OsqueueError
 
 from .clients import Client
-from .loads import ATTACHING, Load, Loads
+from .loads import ATTACHING, BulkLoad, BulkLoads
 
 KINDS = ("", "mail", "mail", "a", "b")  # with the priorities more lanes than there is room for, at times
 STALLS_SECONDS = (1.0, 20.0, 90.0, 400.0)
 TASKS = (1, 2, 4, 9)
 
 
-class WatchedBulks(Bulks):
+class WatchedBulks(BulkFlows):
     """Whoever checks commits wants to know their transitions."""
 
-    def _writer(self, kind: type[Writer], shard: int) -> Writer:
+    def _writer(self, kind: type[ShardWriter], shard: int) -> ShardWriter:
         made = super()._writer(kind, shard)
         made.observed = True
         return made
@@ -35,7 +35,7 @@ class WatchedBulks(Bulks):
 class Loader:
     """One driver after the other, of one process."""
 
-    def __init__(self, client: Client, loads: Loads) -> None:
+    def __init__(self, client: Client, loads: BulkLoads) -> None:
         self.client = client
         self.dice = client.dice
         self.loads = loads
@@ -91,11 +91,11 @@ class Loader:
         staged = []
         try:
             for shard in sorted([*range(len(plan.born))] * tasks):
-                staging = Staging(self.machine, plan, shard)
+                staging = StagerFlows(self.machine, plan, shard)
                 keys = staging.keys(len(kinds))
                 yield from staging.add(
                     [
-                        New(key, payload, kind=kind, delay_ms=next(delays))
+                        JobSpec(key, payload, kind=kind, delay_ms=next(delays))
                         for key, kind in zip(keys, kinds, strict=True)
                     ]
                 )
@@ -115,7 +115,7 @@ class Loader:
             self.loads.failed(load, error)
 
     # ── Tasks ────────────────────────────────────────────────────────────────
-    def stage(self, load: Load) -> Flow[list[Staged]]:
+    def stage(self, load: BulkLoad) -> Flow[list[StagedJobs]]:
         """Let every task stage its rows; some do so twice, and some stall."""
         plan = yield from self.bulks.plan()
         staged = []
@@ -130,15 +130,15 @@ class Loader:
                 yield Sleep(self.dice.choice(STALLS_SECONDS))
         return staged
 
-    def task(self, plan: Plan, shard: int) -> Flow[tuple[Staged, Sequence[bytes]]]:
+    def task(self, plan: BulkPlan, shard: int) -> Flow[tuple[StagedJobs, Sequence[bytes]]]:
         """One task's rows, some delayed, some with a payload that is staged by itself."""
-        staging = Staging(self.machine, plan, shard)
+        staging = StagerFlows(self.machine, plan, shard)
         keys: list[bytes] = []
         kinds = self.dice.sample(KINDS, 2)
         for _ in range(self.dice.choice((1, 2))):
             new = staging.keys(self.dice.choice((1, 5, 15)))
             jobs = [
-                New(
+                JobSpec(
                     key,
                     bytes(self.dice.choice((3, 20, 60, 60, 200))),
                     kind=self.dice.choice(kinds),
@@ -159,5 +159,5 @@ def grow(clients: Sequence[Client], pause_seconds: float) -> Flow[None]:
     for count in range(2, len(clients) + 1):
         yield from clients[0].pause(pause_seconds)
         for client in reversed(clients[:count]):
-            while (yield from client.call(Configure(shards=count))).answer is None:
+            while (yield from client.call(ChangeSettings(shards=count))).answer is None:
                 yield from client.pause(1.0)

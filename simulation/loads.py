@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from osqueue.bulk.receipts import FOLDER, KEPT_MS, MAGIC, Batch
-from osqueue.bulk.writer import Attached
+from osqueue.bulk.receipts import FOLDER, KEPT_MS, MAGIC, BulkReceipt
+from osqueue.bulk.writer import BulkResult
 from osqueue.core.encoding import unframe
-from osqueue.core.ops import AttachAll
+from osqueue.core.ops import AttachBulk
 from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
-from osqueue.stores.base import Request as StoreRequest
+from osqueue.stores.base import StoreRequest
 
 from .ledger import Violation
 from .truth import Truth
@@ -28,7 +28,7 @@ _PERHAPS = ("may or may not be in the queue", "did not take their part")
 _LOST = "is gone"  # what was staged for some shards, when the others have their parts
 
 
-class Load(Struct, eq=False):
+class BulkLoad(Struct, eq=False):
     """What one run of a batch staged."""
 
     run: str  # who
@@ -49,32 +49,32 @@ class Load(Struct, eq=False):
         return self.joined == self.keys.keys()
 
 
-class Loads:
+class BulkLoads:
     """Every load of a run, and what became of it."""
 
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
-        self.all: list[Load] = []
+        self.all: list[BulkLoad] = []
         self.names: list[str] = []  # every batch's id
         self.told: Counter[str] = Counter()  # how runs ended
         self.excused: set[str | None] = {
             None
         }  # batches that nobody can finish any more, by what their runs were told
-        self._of: dict[bytes, Load] = {}  # by the key of a job
+        self._of: dict[bytes, BulkLoad] = {}  # by the key of a job
         self._decided: dict[
-            str, Load | None
+            str, BulkLoad | None
         ] = {}  # by place: what a batch is; None: it is written down no more
         self._written: dict[str, float] = {}  # by place: when it was, in seconds of virtual time
         truth.watchers.append(self._watch)
         truth.mourners.append(self._mourn)
 
     # ── What happened ────────────────────────────────────────────────────────
-    def begin(self, run: str, batch_id: str | None) -> Load:
+    def begin(self, run: str, batch_id: str | None) -> BulkLoad:
         """A run is about to stage."""
-        self.all.append(Load(run, batch_id, {}, set()))
+        self.all.append(BulkLoad(run, batch_id, {}, set()))
         return self.all[-1]
 
-    def count(self, load: Load, shard: int, keys: Sequence[bytes]) -> None:
+    def count(self, load: BulkLoad, shard: int, keys: Sequence[bytes]) -> None:
         """A task is done, and what it staged counts."""
         load.keys.setdefault(shard, set()).update(keys)
         self._of.update((key, load) for key in keys)
@@ -93,7 +93,7 @@ class Loads:
             raise Violation(f"batch {load.batch_id} joined shard {shard} a second time")
         load.joined.add(shard)
 
-    def _in(self, batch_id: str | None) -> list[Load]:
+    def _in(self, batch_id: str | None) -> list[BulkLoad]:
         """The loads of a batch that have joined, somewhere."""
         known = [each for each in self.all if each.joined and not each.forgotten]
         return [each for each in known if None is not each.batch_id == batch_id]
@@ -110,7 +110,7 @@ class Loads:
                 raise Violation(f"{key} says that a batch is done, and it is not")
             return
         (op,) = requests[0][1].ops
-        assert isinstance(op, AttachAll)
+        assert isinstance(op, AttachBulk)
         self._decided[key] = self._of[op.parts[0].spans[0].first]
 
     def _mourn(self, key: str) -> None:
@@ -127,7 +127,7 @@ class Loads:
             self.out(load)
 
     # ── What was told ────────────────────────────────────────────────────────
-    def attached(self, load: Load, done: Attached) -> None:
+    def attached(self, load: BulkLoad, done: BulkResult) -> None:
         """A run was told that the batch is in."""
         self.told["repeated" if done.repeated else "attached"] += 1
         (found,) = self._in(load.batch_id) or [load] if done.repeated else [load]
@@ -135,7 +135,7 @@ class Loads:
             raise Violation(f"{load.run} was told that {done.jobs} jobs are in; it is not so")
         found.fate = IN
 
-    def failed(self, load: Load, error: OsqueueError) -> None:
+    def failed(self, load: BulkLoad, error: OsqueueError) -> None:
         """A run was told of an error."""
         self.told[type(error).__name__] += 1
         if isinstance(error, Unknown) or _LOST in error.message:
@@ -147,12 +147,12 @@ class Loads:
         if load.batch_id is None and not any(each in error.message for each in _PERHAPS):
             self.out(load)
 
-    def give_up(self, load: Load) -> None:
+    def give_up(self, load: BulkLoad) -> None:
         """A driver gives up before it attaches anything."""
         self.told["given up"] += 1
         self.out(load)
 
-    def out(self, load: Load) -> None:
+    def out(self, load: BulkLoad) -> None:
         """Nothing of a load is visible, and nothing ever will be."""
         if load.joined:
             raise Violation(
@@ -184,5 +184,5 @@ class Loads:
         return sums
 
 
-def _decoded(body: bytes, key: str) -> Batch:
-    return msgspec.msgpack.decode(unframe(MAGIC, body, key), type=Batch)
+def _decoded(body: bytes, key: str) -> BulkReceipt:
+    return msgspec.msgpack.decode(unframe(MAGIC, body, key), type=BulkReceipt)

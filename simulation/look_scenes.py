@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.effects import Effect, Flow
-from osqueue.core.ops import Claim, Fail, Failure, Redrive, Sweep
+from osqueue.core.ops import ClaimJobs, FailedAttempt, FailJobs, RedriveJobs, RunTimers
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
 from osqueue.objects import archive, listing, snapshot
@@ -16,7 +16,7 @@ from osqueue.stores.base import Get, List
 
 from .id_scenes import NO_ANSWER, bury_in_segment, damage_segments, entry_of, fill
 from .ledger import Violation
-from .places import FINISHED, Place
+from .places import FINISHED, JobPlace
 from .promises import Ask
 from .scenes import QUEUE, Actor, Play, cancelled, head_swap, part_written, segmented
 from .shelf_scenes import finish
@@ -32,8 +32,8 @@ def status(actor: Actor) -> Flow[Any]:
 
 def failed(actor: Actor) -> None:
     """The next job fails for good."""
-    (lease,) = actor.run(actor.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases
-    actor.run(actor.commit(Fail((Failure(lease.job.key, lease.token, "no", final=True),))))
+    (lease,) = actor.run(actor.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+    actor.run(actor.commit(FailJobs((FailedAttempt(lease.job.key, lease.token, "no", final=True),))))
 
 
 # ── Jobs ─────────────────────────────────────────────────────────────────────
@@ -43,7 +43,7 @@ def redriven_into_a_segment(stage: Play) -> Any:
     caller.run(caller.enqueue("a", "first"))
     failed(other)
     fill(other, 8)
-    other.run(other.commit(Redrive(1, 1)))
+    other.run(other.commit(RedriveJobs(1, 1)))
     fill(other, 8)
     assert entry_of(stage, "a") in segmented(other)
     check_pages(other)
@@ -55,7 +55,7 @@ def cancelled_in_a_segment(stage: Play) -> Any:
     caller, other = map(stage.actor, ("caller", "other"))
     bury_in_segment(stage, caller, "a")
     cancelled(other, entry_of(stage, "a"))
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     assert stage.invariants.state.tombstones  # type: ignore[union-attr]
     check_pages(other)
     check_numbers(other)
@@ -68,7 +68,7 @@ def prolonged_in_a_younger_table(stage: Play) -> Any:
     caller = stage.actor("caller")
     finish(caller, "a", 30.0)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
-    caller.run(caller.commit(Sweep(flush=True)))
+    caller.run(caller.commit(RunTimers(flush=True)))
     stage.later(100.0)
     return caller.run(caller.result("a"))
 
@@ -120,7 +120,7 @@ def pieces(actor: Actor) -> Flow[Any]:
     return found, dict(actor.play.invariants.found)
 
 
-def check_snapshot(actor: Actor, taken: tuple[Any, dict[bytes, Place]]) -> None:
+def check_snapshot(actor: Actor, taken: tuple[Any, dict[bytes, JobPlace]]) -> None:
     """A snapshot tells of the jobs there were when it was taken, each once."""
     found, there = taken
     told: Counter[tuple[bytes, str]] = Counter()
@@ -133,7 +133,7 @@ def check_snapshot(actor: Actor, taken: tuple[Any, dict[bytes, Place]]) -> None:
     compare("a snapshot", told, live)
 
 
-def compare(what: str, told: Counter[tuple[bytes, str]], there: dict[bytes, Place]) -> None:
+def compare(what: str, told: Counter[tuple[bytes, str]], there: dict[bytes, JobPlace]) -> None:
     """Is what was told what is there?"""
     wanted = Counter((key, place.state.removeprefix(FINISHED)) for key, place in there.items())
     if told != wanted:
@@ -168,7 +168,7 @@ def part_read(effect: Effect) -> bool:
 
 def history(actor: Actor) -> Flow[Any]:
     """All records of the archive; what is told is judged."""
-    reader = archive.History(QUEUE)
+    reader = archive.RecordPager(QUEUE)
     told: Counter[tuple[str, int]] = Counter()
     try:
         while (page := (yield from reader.page())) is not None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import Claim, Complete, Completion, Configure, Fail, Failure, Sweep
+from osqueue.core.ops import (
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    FailedAttempt,
+    FailJobs,
+    RunTimers,
+)
 from osqueue.maintenance import orphan_ids
 from osqueue.objects import id_index
 from osqueue.stores.base import Delete
@@ -30,14 +38,14 @@ from .upkeep_scenes import id_changed
 EXPIRED_SECONDS = 3.0
 
 
-def mend(actor: Actor) -> Flow[orphan_ids.Fixed]:
+def mend(actor: Actor) -> Flow[orphan_ids.FixReport]:
     """Repair the entries of one queue."""
     return actor.client.run(orphan_ids.fix(QUEUE, (0,)))
 
 
 def damage_entry(stage: Play) -> None:
     """Nobody can read what the id stands for, until its entry is written again."""
-    stage.truth.damaged.add(id_index.place_of(QUEUE, "a"))
+    stage.truth.damaged.add(id_index.entry_key(QUEUE, "a"))
 
 
 def mended(stage: Play) -> Any:
@@ -80,8 +88,8 @@ def one_was_cancelled(stage: Play) -> Any:
     cancelled(other, entry_of(stage, "a"))
     quick = other.flows.enqueue("second", {"id": "a", "kind": "quick", "result_ttl": 600.0})
     other.run(other.client.run(quick))
-    (lease,) = other.run(other.commit(Claim(1, "worker", 60_000, ("quick",)))).answer.outcomes[0].leases
-    other.run(other.commit(Complete((Completion(lease.job.key, lease.token, b'"done"'),))))
+    (lease,) = other.run(other.commit(ClaimJobs(1, "worker", 60_000, ("quick",)))).answer.outcomes[0].leases
+    other.run(other.commit(CompleteJobs((Completion(lease.job.key, lease.token, b'"done"'),))))
     return mended(stage)
 
 
@@ -89,8 +97,8 @@ def one_failed(stage: Play) -> Any:
     """The first job of the id is a dead letter, and the result of the second lives."""
     other = stage.actor("other")
     other.run(other.enqueue("a", "first"))
-    (lease,) = other.run(other.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases
-    other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no", final=True),))))
+    (lease,) = other.run(other.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+    other.run(other.commit(FailJobs((FailedAttempt(lease.job.key, lease.token, "no", final=True),))))
     complete(other, 600.0)
     return mended(stage)
 
@@ -122,7 +130,7 @@ def freed_as_it_is_mended(stage: Play) -> Any:
     """As an entry is written anew, a reaper frees it with its job, and the id is used again."""
     caller, doctor, other = map(stage.actor, ("caller", "doctor", "other"))
     complete(other, 1.0)
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     other.run(other.reap())
     damage_entry(stage)
     doctor.stop_at(mend(doctor), id_changed)
@@ -136,7 +144,7 @@ def freed_as_it_is_mended(stage: Play) -> Any:
 def removed_by_two(stage: Play) -> Any:
     """Two remove an entry whose job never came; between them, the id is used again."""
     dying, slow, quick, caller = map(stage.actor, ("dying", "slow", "quick", "caller"))
-    caller.run(caller.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    caller.run(caller.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     damage_entry(stage)
     slow.stop_at(mend(slow), id_freed)
@@ -149,7 +157,7 @@ def removed_by_two(stage: Play) -> Any:
 def mended_before_its_job_comes(stage: Play, *, over: bool) -> Any:
     """Somebody stands still before a job of the id is enqueued, while its entry is damaged, mended and used."""
     slow, doctor, other = map(stage.actor, ("slow", "doctor", "other"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     if over:  # the entry is to be written for this one
         complete(other, 1.0)
         stage.later(EXPIRED_SECONDS)

@@ -22,8 +22,8 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 
@@ -47,7 +47,7 @@ class Network:
         self._busy: set[str] = set()
         self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
 
-    def send(self, request: Request, deliver: Deliver) -> None:
+    def send(self, request: StoreRequest, deliver: Deliver) -> None:
         """One request of a client, with whatever befalls it."""
         world, faults = self.world, self.world.faults
         self.requests[type(request).__name__] += 1
@@ -56,11 +56,11 @@ class Network:
         if isinstance(request, Get | List | Put) and world.happens("slow", faults.slow):
             back += world.chance.uniform(0.0, faults.slow_seconds_max)
 
-        def answer(reply: Reply) -> None:
+        def answer(reply: StoreReply) -> None:
             size = self._seconds(reply.body) if isinstance(reply, Found) else 0.0
             world.after(back + size, lambda: deliver(reply))
 
-        def lose(reply: Reply) -> None:
+        def lose(reply: StoreReply) -> None:
             world.after(faults.timeout_seconds, lambda: deliver(_LOST))
 
         if world.happens("error", faults.error):
@@ -84,7 +84,7 @@ class Network:
         rate = self.latency.bytes_per_second
         return len(body) / rate if rate else 0.0
 
-    def _ways(self, request: Request) -> tuple[float, float]:
+    def _ways(self, request: StoreRequest) -> tuple[float, float]:
         """Seconds to the effect, and from there to the reply."""
         latency = self.latency
         match request:
@@ -102,7 +102,7 @@ class Network:
         share = self.world.chance.uniform(0.4, 0.8)
         return total * share, total * (1 - share)
 
-    def _arrive(self, request: Request, answer: Callable[[Reply], None]) -> None:
+    def _arrive(self, request: StoreRequest, answer: Callable[[StoreReply], None]) -> None:
         if isinstance(request, PutIfMatch | PutIfAbsent):
             self._swap(request, answer)
         else:
@@ -147,5 +147,5 @@ class Network:
         return self.truth.read(request.key) is None
 
 
-def _ignore(reply: Reply) -> None:
+def _ignore(reply: StoreReply) -> None:
     """Nobody waits for this answer."""

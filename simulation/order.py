@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from osqueue.core.state import Event, State
+from osqueue.core.state import State, Transition
 
 from .ledger import Violation
-from .places import Library
+from .places import SegmentCache
 
 Lane = tuple[int, str]
 
 
-def orders(state: State, library: Library) -> dict[Lane, list[bytes]]:
+def orders(state: State, library: SegmentCache) -> dict[Lane, list[bytes]]:
     """The keys of every lane, from the front."""
     gone = set(state.tombstones)
     return {
@@ -25,7 +25,9 @@ def orders(state: State, library: Library) -> dict[Lane, list[bytes]]:
     }
 
 
-def check(before: dict[Lane, list[bytes]], after: dict[Lane, list[bytes]], events: Sequence[Event]) -> None:
+def check(
+    before: dict[Lane, list[bytes]], after: dict[Lane, list[bytes]], events: Sequence[Transition]
+) -> None:
     """Who stays keeps the order; who comes joins the back, unless it comes back; who is claimed was first."""
     touched = {event.key: event.cause for event in events}
     claimed = {event.key for event in events if event.cause == "claim"}

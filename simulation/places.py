@@ -7,25 +7,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from osqueue.core.deletion_vectors import NONE, decode_vector
+from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
 from osqueue.core.encoding import decode_index
 from osqueue.core.state import (
     ENDED,
+    EXPIRED_DEAD,
     FAILED,
     FAILING,
     KEYSUM_MASK,
-    LET_GO,
     PROCESSING,
     QUEUED,
     Backlog,
-    Body,
-    Finished,
-    Job,
+    BodyRef,
+    FinishedJob,
+    JobRecord,
     Span,
     State,
-    beside,
     delayed_state,
     keysums,
+    referenced_objects,
 )
 from osqueue.objects.segments import remaining
 
@@ -35,31 +35,31 @@ Read = Callable[[str], bytes | None]
 FINISHED = "finished:"
 
 
-class Place(Struct, frozen=True):
+class JobPlace(Struct, frozen=True):
     """One job's place: its state, and its record."""
 
     state: str  # one of the seven, or "finished:" and the state it finished in
-    job: Job
+    job: JobRecord
 
 
-class Library:
+class SegmentCache:
     """Reads segments and indexes once: they never change."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._segments: dict[tuple[str, int, int, str], tuple[Job, ...]] = {}
+        self._segments: dict[tuple[str, int, int, str], tuple[JobRecord, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
         self.broken: set[str] = set()  # what nobody else can read
 
-    def past(self) -> Library:
+    def past(self) -> SegmentCache:
         """For a head of the past, all of whose segments were read when it was new: some may be collected."""
-        old = Library(lambda name: b"")
+        old = SegmentCache(lambda name: b"")
         old._segments, old._indexes = self._segments, self._indexes
         return old
 
-    def jobs(self, span: Span) -> tuple[Job, ...]:
+    def jobs(self, span: Span) -> tuple[JobRecord, ...]:
         """Every job still to come in a span."""
-        for name in (span.name, *beside(span)):
+        for name in (span.name, *referenced_objects(span)):
             if self._read(name) is None:
                 raise Violation(f"invariant 8: {name} is referenced and does not exist")
         found = self._whole(span) if span.level == 0 else self._children(span)
@@ -69,11 +69,11 @@ class Library:
             raise Violation(f"{span.name} says that {span.failing} jobs wait for a retry; {failing} do")
         return found
 
-    def _whole(self, span: Span) -> tuple[Job, ...]:
+    def _whole(self, span: Span) -> tuple[JobRecord, ...]:
         vector = "" if span.vector is None else span.vector.name
         place = (span.name, span.offset, span.skip, vector)
         if place not in self._segments:
-            deleted = decode_vector(self._bytes(vector), vector) if vector else NONE
+            deleted = decode_vector(self._bytes(vector), vector) if vector else EMPTY_VECTOR
             self._segments[place] = tuple(remaining(span, self._bytes(span.name)[span.offset :], deleted))
         return self._segments[place]
 
@@ -82,7 +82,7 @@ class Library:
         left = {job.key for job in self.jobs(span)}
         return {job.key for job in self._whole(replace(span, vector=None))} - left
 
-    def _children(self, span: Span) -> tuple[Job, ...]:
+    def _children(self, span: Span) -> tuple[JobRecord, ...]:
         if span.name not in self._indexes:
             self._indexes[span.name] = decode_index(self._bytes(span.name), span.name)
         return tuple(job for child in self._indexes[span.name] for job in self.jobs(child))
@@ -91,7 +91,7 @@ class Library:
         """Everything below these pointers that was read when they were new, indexes and vectors included."""
         for span in spans:
             yield span.name
-            yield from beside(span)
+            yield from referenced_objects(span)
             yield from self.names(self._indexes.get(span.name, ()))
 
     def _bytes(self, name: str) -> bytes:
@@ -99,7 +99,7 @@ class Library:
         assert data is not None
         return data
 
-    def backlog(self, backlog: Backlog) -> Iterator[Job]:
+    def backlog(self, backlog: Backlog) -> Iterator[JobRecord]:
         """Every job of a FIFO, in order."""
         yield from backlog.ready
         for span in backlog.spans:
@@ -107,13 +107,13 @@ class Library:
         yield from backlog.tail
 
 
-def places(state: State, library: Library) -> dict[bytes, Place]:
+def places(state: State, library: SegmentCache) -> dict[bytes, JobPlace]:
     """Every job of a head that has not left it for a table. A job in two places is a violation."""
-    found: dict[bytes, Place] = {}
+    found: dict[bytes, JobPlace] = {}
     tombstones = set(state.tombstones)
     met: set[bytes] = set()
 
-    def put(jobs: Iterable[Job], name: str | Callable[[Job], str], *, segments: bool) -> None:
+    def put(jobs: Iterable[JobRecord], name: str | Callable[[JobRecord], str], *, segments: bool) -> None:
         for job in jobs:
             if segments and job.key in tombstones:
                 met.add(job.key)
@@ -123,7 +123,7 @@ def places(state: State, library: Library) -> dict[bytes, Place]:
                 raise Violation(
                     f"invariant 6: {job.key.hex()} is in two places: {found[job.key].state} and {here}"
                 )
-            found[job.key] = Place(here, job)
+            found[job.key] = JobPlace(here, job)
 
     for lane in state.lanes:
         put(lane.backlog.ready, QUEUED, segments=False)
@@ -136,20 +136,27 @@ def places(state: State, library: Library) -> dict[bytes, Place]:
         put(library.jobs(span), delayed_state, segments=True)
     put(library.backlog(state.dead), FAILED, segments=False)
     for row in state.finished:
-        if row.mark in (ENDED, LET_GO):  # the others are a copy for the archive, and a row that came back
+        if row.mark in (
+            ENDED,
+            EXPIRED_DEAD,
+        ):  # the others are a copy for the archive, and a row that came back
             put((row.job,), FINISHED + row.state, segments=False)
     if met != tombstones:
         raise Violation(f"{len(tombstones - met)} tombstones name jobs that lie in no segment")
     return found
 
 
-def keysum_of(found: Mapping[bytes, Place]) -> int:
+def keysum_of(found: Mapping[bytes, JobPlace]) -> int:
     """The sum over every job of a head."""
     return keysums(place.job for place in found.values()) & KEYSUM_MASK
 
 
-def bodies_of(rows: Iterable[Finished], found: Mapping[bytes, Place], purged: Collection[bytes]) -> set[str]:
+def bodies_of(
+    rows: Iterable[FinishedJob], found: Mapping[bytes, JobPlace], purged: Collection[bytes]
+) -> set[str]:
     """The body objects that a head needs: a purge removes contents before their rows."""
     jobs = [place.job for place in found.values() if place.job.key not in purged]
-    names = {job.payload.name for job in jobs if isinstance(job.payload, Body)}
-    return names | {row.result.name for row in rows if isinstance(row.result, Body) and row.key not in purged}
+    names = {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
+    return names | {
+        row.result.name for row in rows if isinstance(row.result, BodyRef) and row.key not in purged
+    }

@@ -34,7 +34,7 @@ class Stat(Struct, frozen=True):
     st_mtime_ns: int
 
 
-class Entry(Struct, frozen=True):
+class DirEntry(Struct, frozen=True):
     """A name in a folder, as ``scandir`` gives it."""
 
     name: str
@@ -92,13 +92,13 @@ class Posix:
         return self.stat(descriptor)
 
     @contextmanager
-    def scandir(self, path: str) -> Iterator[list[Entry]]:
+    def scandir(self, path: str) -> Iterator[list[DirEntry]]:
         """What is in a folder."""
         self.turn("scandir")
         folder = self.disk.find(path)
         if not isinstance(folder, Folder):
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        yield [Entry(name, posixpath.join(path, name), node) for name, node in folder.names.items()]
+        yield [DirEntry(name, posixpath.join(path, name), node) for name, node in folder.names.items()]
 
     # ── Files ────────────────────────────────────────────────────────────────
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:

@@ -42,8 +42,8 @@ from osqueue.stores.base import (
     Get,
     Missing,
     PutIfAbsent,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 from osqueue.stores.file import FileStore
@@ -54,7 +54,7 @@ from .ledger import Violation
 from .machine import EPOCH_MS, VirtualMachine, source
 from .posix import Posix, running
 from .profile import TIGHT
-from .relied import NOTHING, History, Told, Value
+from .relied import NOTHING, KeyHistory, PromiseStore, Value
 from .tight import limited
 
 QUEUE = "power"
@@ -139,7 +139,7 @@ class PowerRun:
     def _boot(self, now: float) -> None:
         self.boots += 1
         self.turns = Turns(self.chance, now)
-        self.history = History(ROOT + HEAD)
+        self.history = KeyHistory(ROOT + HEAD)
         self.posix = Posix(self.disk, lambda: _tick(self.turns.now) * 1_000_000)
         for path, file in self.disk.files():
             if not _is_own(path):
@@ -155,7 +155,7 @@ class PowerRun:
         """Processes at work, as often as the machine is started; then what is left of the work."""
         while True:
             for at in range(PROCESSES):
-                self.turns.start(Process(self, f"{self.boots}.{at}").program)
+                self.turns.start(PowerProcess(self, f"{self.boots}.{at}").program)
             with running(self.posix):
                 self.turns.run()
             if self.violation is not None:
@@ -166,7 +166,7 @@ class PowerRun:
             self._boot(self.turns.now + 60.0)
         self.posix.before_flush = lambda node: None
         with running(self.posix), suppress(PowerCut):  # with which a violation ends whatever runs
-            Process(self, "end").account()
+            PowerProcess(self, "end").account()
         if self.violation is not None:
             raise self.violation
 
@@ -209,7 +209,7 @@ class PowerRun:
             else:
                 reply = self._read(effect)
 
-    def _read(self, request: Request) -> Reply:
+    def _read(self, request: StoreRequest) -> StoreReply:
         assert isinstance(request, Get)
         if not self.posix.exists(f"{FOLDER}/{request.key}"):
             return Missing()
@@ -276,7 +276,7 @@ def _mixed(chance: random.Random, share: float) -> Callable[[Slot, int], int]:
     return lambda slot, count: count - 1 if chance.random() < share else chance.randrange(count)
 
 
-class Process:
+class PowerProcess:
     """A process that uses the queue, in calls that block."""
 
     def __init__(self, run: PowerRun, name: str) -> None:
@@ -284,7 +284,7 @@ class Process:
         self.dice = source("power", run.seed, name)
         machine = _Machine(run.turns, name, f"power/{run.seed}")
         store = FileStore(FOLDER, machine=machine, network=True)
-        self.store = Told(store, run.history)
+        self.store = PromiseStore(store, run.history)
         self.queue: Queue[Any] = Queue(self.store, QUEUE, machine=machine)
         self.machine = machine
 

@@ -14,14 +14,14 @@ from osqueue.objects.id_index import FOLDER as IDS
 from .disk import File, Folder
 from .ledger import Violation
 from .posix import running
-from .power import FOLDER, QUEUE, ROOT, PowerRun, Process
+from .power import FOLDER, QUEUE, ROOT, PowerProcess, PowerRun
 from .profile import TIGHT
 from .tight import limited
 
 FROZEN_SECONDS = 30.0
 BEGUN_SECONDS = 5.0  # by then the first stands still
 
-Act = Callable[[Process], None]
+Act = Callable[[PowerProcess], None]
 
 
 class PowerScene(Struct, frozen=True):
@@ -42,7 +42,7 @@ class _Frozen(PowerRun):
 
     def play(self) -> None:
         """The queue is there already; then the two."""
-        first, second = (Process(self, name) for name in ("first", "second"))
+        first, second = (PowerProcess(self, name) for name in ("first", "second"))
         with running(self.posix):
             for process in (first, second):
                 process.under("known")
@@ -53,7 +53,7 @@ class _Frozen(PowerRun):
         if self.violation is not None:
             raise self.violation
 
-    def _second(self, process: Process) -> None:
+    def _second(self, process: PowerProcess) -> None:
         process.machine.sleep(BEGUN_SECONDS)
         if self.waits:
             raise AssertionError("nobody stands still")
@@ -77,12 +77,12 @@ def play(scene: PowerScene) -> str:
     return ""
 
 
-_ENQUEUE = partial(Process.under, name="wanted")
+_ENQUEUE = partial(PowerProcess.under, name="wanted")
 _HEAD = ROOT.rstrip("/")
 
 SCENES: dict[str, PowerScene] = {
-    "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look_for_nothing),
-    "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, Process.look),
+    "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, PowerProcess.look_for_nothing),
+    "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, PowerProcess.look),
     "enqueues meanwhile": PowerScene(f"{IDS}{QUEUE}", _ENQUEUE, _ENQUEUE),
-    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), Process.stand, Process.stand),
+    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), PowerProcess.stand, PowerProcess.stand),
 }

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from osqueue import limits
-from osqueue.commit.protocol import BARGE_MS
-from osqueue.core.intents import announced, intent_body, parse_intent_key, read_intent
+from osqueue.commit.protocol import DIRECT_MS_MAX
+from osqueue.core.intents import intent_body, intents_prefix, parse_intent_key, read_intent
 from osqueue.core.ops import Request
 from osqueue.core.reduce import applicable
 from osqueue.core.state import State
 
-from .ledger import Batch, Violation
+from .ledger import RecordedReduction, Violation
 
 COMBINED_COMMITS_MAX = 2  # that may leave out an announced request: a listing may be older than its head
 
 
-class Waiting:
+class PendingRequest:
     """An announced request that is not part of any commit yet."""
 
     def __init__(self, since_ms: int, size: int) -> None:
@@ -27,18 +27,18 @@ class Progress:
     """Watches what is announced, and what combined commits take along."""
 
     def __init__(self, root: str, ordered: bool) -> None:
-        self.place = announced(root)
+        self.place = intents_prefix(root)
         self.ordered = ordered  # nothing fails in this run: every combiner finds what is announced
-        self.waiting: dict[Request, Waiting] = {}
+        self.waiting: dict[Request, PendingRequest] = {}
 
     def landed(self, key: str, body: bytes, state: State | None) -> None:
         """A request was announced under this key, or announced again."""
         name = parse_intent_key(key.removeprefix(self.place))
         request = read_intent(name, body) if name is not None else None
         if request is not None and state is not None and applicable(state, request):
-            self.waiting.setdefault(request, Waiting(state.now_ms, len(body)))
+            self.waiting.setdefault(request, PendingRequest(state.now_ms, len(body)))
 
-    def commit(self, state: State, batch: Batch) -> None:
+    def commit(self, state: State, batch: RecordedReduction) -> None:
         """A commit was made."""
         for request in [each for each in self.waiting if not applicable(state, each)]:
             del self.waiting[request]  # it is in, or it never will be
@@ -47,7 +47,7 @@ class Progress:
         else:
             self._shut_out(state)
 
-    def _left_out(self, batch: Batch) -> None:
+    def _left_out(self, batch: RecordedReduction) -> None:
         """A combined commit goes without a request only for as many, or as large, older ones as it may take.
 
         What was listed may have been judged by a head that was replaced meanwhile: then others fill its place in vain.
@@ -69,10 +69,10 @@ class Progress:
 
     def _shut_out(self, state: State) -> None:
         """Direct commits in a row do not go on for long past a request that is there."""
-        if state.direct <= limits.HOT_COMMITS or state.now_ms - state.direct_ms < BARGE_MS:
+        if state.direct <= limits.HOT_COMMITS or state.now_ms - state.direct_ms < DIRECT_MS_MAX:
             return
         for request, waiting in self.waiting.items():
-            if state.now_ms - waiting.since_ms >= BARGE_MS:
+            if state.now_ms - waiting.since_ms >= DIRECT_MS_MAX:
                 raise Violation(f"invariant 9: {state.direct} direct commits in a row passed {told(request)}")
 
 

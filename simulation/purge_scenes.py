@@ -8,17 +8,17 @@ from typing import Any
 
 from osqueue.commit.effects import Effect
 from osqueue.core.ops import (
-    Amend,
-    Claim,
-    Complete,
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    New,
-    Redrive,
-    Sweep,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    RedriveJobs,
+    RunTimers,
+    SetResultTtl,
 )
 from osqueue.objects.backups import FOLDER as BACKUPS
 from osqueue.objects.backups import is_purge, save
@@ -53,27 +53,29 @@ def rewritten(prefix: str) -> Wish:
 
 def bury(actor: Actor, count: int, *, large: bool = False) -> list[bytes]:
     """Jobs that failed for good, oldest first; their keys."""
-    jobs = [New(each.key, each.payload, max_attempts=1) for each in actor.client.jobs(count, delayed=False)]
+    jobs = [
+        JobSpec(each.key, each.payload, max_attempts=1) for each in actor.client.jobs(count, delayed=False)
+    ]
     if large:
         jobs = actor.run(actor.client.staged(jobs))
     for job in jobs:
-        actor.run(actor.commit(Enqueue((job,))))
-        (lease,) = actor.run(actor.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases
-        failure = Failure(job.key, lease.token, secrecy.secret_of(job.key).decode())
-        actor.run(actor.commit(Fail((failure,))))
+        actor.run(actor.commit(EnqueueJobs((job,))))
+        (lease,) = actor.run(actor.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+        failure = FailedAttempt(job.key, lease.token, secrecy.secret_of(job.key).decode())
+        actor.run(actor.commit(FailJobs((failure,))))
     return [job.key for job in jobs]
 
 
 def finish(actor: Actor, count: int) -> list[bytes]:
     """Jobs that are completed, in one commit; their keys."""
     jobs = actor.client.jobs(count, delayed=False)
-    same = tuple(New(each.key, each.payload, result_ttl_ms=3_600_000) for each in jobs)
-    actor.run(actor.commit(Enqueue(same)))
-    leases = actor.run(actor.commit(Claim(count, "worker", 60_000))).answer.outcomes[0].leases
+    same = tuple(JobSpec(each.key, each.payload, result_ttl_ms=3_600_000) for each in jobs)
+    actor.run(actor.commit(EnqueueJobs(same)))
+    leases = actor.run(actor.commit(ClaimJobs(count, "worker", 60_000))).answer.outcomes[0].leases
     done = [
         Completion(each.job.key, each.token, b'"' + secrecy.secret_of(each.job.key) + b'"') for each in leases
     ]
-    actor.run(actor.commit(Complete(tuple(done))))
+    actor.run(actor.commit(CompleteJobs(tuple(done))))
     return [each.key for each in same]
 
 
@@ -93,7 +95,7 @@ def prolonged_once_purged(stage: Play) -> Any:
 def shortened_beside_a_purged_one(stage: Play) -> Any:
     """A result is about to live longer, when another makes it expire; a purge then rewrites that younger row."""
     slow, purger, other = map(stage.actor, ("slow", "purger", "other"))
-    purger.run(purger.commit(Configure(backoff_base_ms=7)))
+    purger.run(purger.commit(ChangeSettings(backoff_base_ms=7)))
     other.run(other.enqueue("a", "first", LONG_SECONDS))
     other.work()
     flush(other)
@@ -109,7 +111,7 @@ def shortened_beside_a_purged_one(stage: Play) -> Any:
 def enqueued_once_purged(stage: Play, *, shelved: bool) -> Any:
     """A caller stands still between its two writes until its job, which another enqueued, is purged."""
     slow, quick, purger, other = map(stage.actor, ("slow", "quick", "purger", "other"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     slow.stop_after(slow.enqueue("a", "slow"), id_taken)
     quick.run(quick.enqueue("a", "quick"))
     other.work()
@@ -126,7 +128,7 @@ def redriven_while_it_is_purged(stage: Play, *, limit: int) -> Any:
     with limited({"DEAD_BYTES_MAX": 2_000}):
         keys = bury(worker, 20)
         purger.stop_at(_surgeon(stage, purger).erase(_in_segment(stage)[-1]), head_swap)
-        worker.run(worker.commit(Redrive(limit, len(keys))))
+        worker.run(worker.commit(RedriveJobs(limit, len(keys))))
         for _ in keys:
             worker.work()
         return purger.go_on()
@@ -145,7 +147,7 @@ def spared(stage: Play) -> Any:
     (key,) = bury(other, 1)
     surgeon = _surgeon(stage, other)
     purger.stop_at(_surgeon(stage, purger).erase(key), head_swap)
-    other.run(other.commit(Redrive(1, 1)))
+    other.run(other.commit(RedriveJobs(1, 1)))
     done = purger.go_on()
     stage.later(5.0)
     surgeon.copy()
@@ -160,8 +162,8 @@ def given_up(stage: Play, *, claimed: bool) -> Any:
     purger, other = map(stage.actor, ("purger", "other"))
     (key,) = bury(other, 1)
     purger.stop_at(_surgeon(stage, purger).erase(key), head_swap)
-    other.run(other.commit(Redrive(1, 1), *([Claim(1, "worker", 60_000)] if claimed else [])))
-    other.run(other.commit(Amend(key, 90_000)))
+    other.run(other.commit(RedriveJobs(1, 1), *([ClaimJobs(1, "worker", 60_000)] if claimed else [])))
+    other.run(other.commit(SetResultTtl(key, 90_000)))
     done = purger.go_on()
     state = stage.invariants.state
     if state is None or key not in state.result_ttls:
@@ -178,17 +180,17 @@ def blank_in_its_copy(stage: Play) -> Any:
     purger, other = map(stage.actor, ("purger", "other"))
     surgeon = _surgeon(stage, other)
     (new,) = other.client.jobs(1, delayed=False)
-    other.run(other.commit(Enqueue((New(new.key, new.payload, max_attempts=1),))))
+    other.run(other.commit(EnqueueJobs((JobSpec(new.key, new.payload, max_attempts=1),))))
     surgeon.copy()
     stage.later(5.0)
-    (lease,) = other.run(other.commit(Claim(1, "worker", 60_000))).answer.outcomes[0].leases
-    other.run(other.commit(Fail((Failure(new.key, lease.token, "no luck"),))))
+    (lease,) = other.run(other.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+    other.run(other.commit(FailJobs((FailedAttempt(new.key, lease.token, "no luck"),))))
     purger.stop_at(_surgeon(stage, purger).erase(new.key), head_swap)
-    other.run(other.commit(Redrive(1, 1)))
+    other.run(other.commit(RedriveJobs(1, 1)))
     purger.go_on()
     other.run(surgeon.restore(force=True, wished=surgeon.copies()[0]))
     worker = stage.actor("worker")
-    return len(worker.run(worker.commit(Claim(9, "worker", 60_000))).answer.outcomes[0].leases)
+    return len(worker.run(worker.commit(ClaimJobs(9, "worker", 60_000))).answer.outcomes[0].leases)
 
 
 # ── Others at the same objects ───────────────────────────────────────────────
@@ -205,23 +207,23 @@ def purged_by_two(stage: Play, *, prefix: str, make: Callable[[Play, Actor], lis
 
 
 def _large_payloads(stage: Play, other: Actor) -> list[bytes]:
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     jobs = other.run(other.client.staged(other.client.jobs(3, delayed=False)))
-    other.run(other.commit(Enqueue(tuple(jobs))))
+    other.run(other.commit(EnqueueJobs(tuple(jobs))))
     return [job.key for job in jobs]
 
 
 def _waiting_in_a_copy(stage: Play, other: Actor) -> list[bytes]:
     jobs = other.client.jobs(3, delayed=False)
-    other.run(other.commit(Enqueue(tuple(jobs))))
+    other.run(other.commit(EnqueueJobs(tuple(jobs))))
     _surgeon(stage, other).copy()
     return [job.key for job in jobs]
 
 
 def _attached(stage: Play, other: Actor) -> list[bytes]:
-    jobs = [New(each.key, each.payload) for each in other.client.jobs(20, delayed=False)]
+    jobs = [JobSpec(each.key, each.payload) for each in other.client.jobs(20, delayed=False)]
     for job in jobs:
-        other.run(other.commit(Enqueue((job,))))
+        other.run(other.commit(EnqueueJobs((job,))))
     _surgeon(stage, other).copy()
     (lane,) = stage.invariants.state.lanes  # type: ignore[union-attr]
     return [job.key for job in stage.invariants.library.jobs(lane.backlog.spans[0])]
@@ -248,7 +250,7 @@ def shelved_while_it_is_purged(stage: Play) -> Any:
     first, _ = finish(other, 2)
     purger.stop_at(_surgeon(stage, purger).erase(first), purge_noted)
     with limited({"INLINE_LEASED_BYTES_MAX": 20}):
-        other.run(other.commit(Configure(backoff_base_ms=9)))
+        other.run(other.commit(ChangeSettings(backoff_base_ms=9)))
     flush(other)
     return purger.go_on()
 
@@ -268,7 +270,7 @@ def copied_too_late(stage: Play) -> Any:
     """A reaper stands still when it copies a head, until a job is purged; then the head is put back to that copy."""
     reaper, other = map(stage.actor, ("reaper", "other"))
     (job,) = other.client.jobs(1, delayed=False)
-    other.run(other.commit(Enqueue((job,))))
+    other.run(other.commit(EnqueueJobs((job,))))
     reaper.stop_at(reaper.client.run(save(QUEUE, 0, stage.truth.clock_ms())), copy_written)
     surgeon = _surgeon(stage, other)
     other.run(surgeon.erase(job.key))

@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 
 from osqueue.core import draft, encoding, intents
 from osqueue.core.draft import Draft
-from osqueue.core.state import Lease, State
+from osqueue.core.state import LeaseRecord, State
 
 from .ledger import Violation
 
@@ -25,7 +25,7 @@ OLDER, NEWER = (1,), (1, 2)  # the formats that each reads
 USED_FROM = 2  # the format from which on the newer release writes what it keeps
 
 
-class StampedLease(Lease, frozen=True):
+class StampedLease(LeaseRecord, frozen=True):
     """A lease, as the newer release keeps it."""
 
     stamp: str = ""  # the token again
@@ -43,8 +43,8 @@ _newer = msgspec.msgpack.Decoder(StampedState).decode
 _freeze = Draft.freeze
 
 
-def _stamped_lease(*fields: Any) -> Lease:
-    lease = Lease(*fields)
+def _stamped_lease(*fields: Any) -> LeaseRecord:
+    lease = LeaseRecord(*fields)
     if encoding.FORMAT < USED_FROM:
         return lease
     every: tuple[Any, ...] = (*astuple(lease), lease.token)
@@ -62,7 +62,7 @@ def _speak(newer: bool, writes: int) -> None:
     """Let the code be of one of the releases, and write this format."""
     reads = NEWER if newer else OLDER
     values: tuple[Any, ...] = (reads, reads, writes, writes, _newer if newer else _older)
-    values += (_stamped_lease, _stamped_freeze) if newer else (Lease, _freeze)
+    values += (_stamped_lease, _stamped_freeze) if newer else (LeaseRecord, _freeze)
     for (home, name), value in zip(_DIFFER, values, strict=True):
         setattr(home, name, value)
 
@@ -73,7 +73,7 @@ _DIFFER: tuple[tuple[Any, str], ...] = (
     (encoding, "FORMAT"),
     (intents, "FORMAT"),
     (encoding, "_decode_state"),
-    (draft, "Lease"),
+    (draft, "LeaseRecord"),
     (Draft, "freeze"),
 )
 
@@ -90,7 +90,7 @@ def both_read() -> Iterator[None]:
             setattr(home, name, value)
 
 
-class Release:
+class ReleaseInUse:
     """While a client steps, the release it runs: what it can read, and what it writes."""
 
     def __init__(self, newer: bool, switched: bool) -> None:

@@ -14,8 +14,8 @@ from osqueue.stores.base import (
     Put,
     PutIfAbsent,
     PutIfMatch,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -35,7 +35,7 @@ class Value(Struct, frozen=True):
 NOTHING = Value(None, True)
 
 
-class History:
+class KeyHistory:
     """What every key has stood for since the machine was started, and the earliest of it that may be left."""
 
     def __init__(self, head: str) -> None:
@@ -76,10 +76,10 @@ class History:
                 )
 
 
-class Told(WrappedStore):
+class PromiseStore(WrappedStore):
     """A process's store: notes what it promises, and what its process relies on."""
 
-    def __init__(self, inner: FileStore, history: History) -> None:
+    def __init__(self, inner: FileStore, history: KeyHistory) -> None:
         super().__init__(inner)
         self.history = history
         self.relied: list[tuple[str, str]] = []  # objects and versions that were read for the call under way
@@ -88,7 +88,7 @@ class Told(WrappedStore):
     def place(self) -> object:
         return self  # each process has one of its own
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         reply = self.inner.perform(request)
         promise = self.history.promise
         match request, reply:
@@ -102,7 +102,7 @@ class Told(WrappedStore):
                     promise(get.key, version, "a read of what is flushed")
         return reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         raise AssertionError("these processes have no event loop")
 
     def answered(self, call: str) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from osqueue.client.transports.base import Answer, Call, Lost, Reply, Transport, path_of
+from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, Transport, path_of
 from osqueue.core.state import COMPLETED
 from osqueue.errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from osqueue.events import CallbackSink, Event
 from osqueue.model.keys import key_of
 from osqueue.queue.blocking import Queue
 from osqueue.queue.lease import Lease
-from osqueue.server.app import Api, Request, Response
+from osqueue.server.app import Api, ApiRequest, ApiResponse
 
 from .fibers import Host, ThreadedMachine, VirtualStore, running
 from .ledger import Violation
@@ -55,13 +55,13 @@ class Servers:
         host.died = died
         return host, Api(VirtualStore(host), machine=machine, sinks=(CallbackSink(_heard),))
 
-    def deliver(self, request: Request, answer: Callable[[Response], None]) -> None:
+    def deliver(self, request: ApiRequest, answer: Callable[[ApiResponse], None]) -> None:
         """A call arrives at one of them."""
         host, api = self.apis[int(self.world.chance.random() * len(self.apis))]
         if host.alive:
             host.run(lambda: self._serve(api, request, answer))
 
-    def _serve(self, api: Api, request: Request, answer: Callable[[Response], None]) -> None:
+    def _serve(self, api: Api, request: ApiRequest, answer: Callable[[ApiResponse], None]) -> None:
         response = api.answer(request)
         if response.code == "internal":
             raise Violation(f"the server failed: {request.method} {request.path}")
@@ -80,19 +80,19 @@ class VirtualTransport(Transport):
     def place(self) -> object:
         return self.servers
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         fiber = running()
         assert fiber is not None, "only threads block"
-        request = Request(call.route.method, path_of(call), call.query, call.body)
-        reply: Reply = fiber.wait(partial(self._send, call, request))
+        request = ApiRequest(call.route.method, path_of(call), call.query, call.body)
+        reply: CallOutcome = fiber.wait(partial(self._send, call, request))
         return reply
 
-    def _send(self, call: Call, request: Request, wake: Callable[[Any], None]) -> None:
+    def _send(self, call: ApiCall, request: ApiRequest, wake: Callable[[Any], None]) -> None:
         world, chance = self.world, self.world.chance
         faults = world.faults
-        world.after(call.timeout or 30.0, partial(wake, Lost(Timeout("no answer came in time"))))
+        world.after(call.timeout or 30.0, partial(wake, LostCall(Timeout("no answer came in time"))))
 
-        broken = Lost(Unavailable("the connection broke"))
+        broken = LostCall(Unavailable("the connection broke"))
 
         def breaks(kind: str) -> bool:
             """Nothing comes back; half of the time that is heard at once."""
@@ -102,11 +102,11 @@ class VirtualTransport(Transport):
                 world.after(WAY_SECONDS, partial(wake, broken))
             return True
 
-        def answered(response: Response) -> None:
+        def answered(response: ApiResponse) -> None:
             if not breaks("answer lost"):
-                world.after(WAY_SECONDS, partial(wake, Answer(response.status, response.body)))
+                world.after(WAY_SECONDS, partial(wake, ApiAnswer(response.status, response.body)))
 
-        def ignored(response: Response) -> None:
+        def ignored(response: ApiResponse) -> None:
             """Nobody waits for it."""
 
         arrive = partial(self.servers.deliver, request)

@@ -8,26 +8,26 @@ from typing import Any
 
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.writer import HEAD
-from osqueue.core.intents import announced
+from osqueue.core.intents import intents_prefix
 from osqueue.core.ops import (
-    Amend,
-    Claim,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    New,
-    Redrive,
-    Sweep,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    RedriveJobs,
+    RunTimers,
+    SetResultTtl,
 )
 from osqueue.core.state import QUEUED, waiting
 from osqueue.maintenance.garbage_collection import FINISHED
 from osqueue.objects.archive import HOURS_REMEMBERED
 from osqueue.objects.archive import ROOT as ARCHIVE
-from osqueue.objects.staging import Bulk, Stage, wipe_refused
+from osqueue.objects.staging import SegmentBuilder, StagingArea, wipe_refused
 from osqueue.stores.base import Delete, Put, PutIfMatch
 
 from . import secrecy
@@ -49,7 +49,7 @@ def segment_staged(effect: Effect) -> bool:
 
 def request_announced(effect: Effect) -> bool:
     """A request is about to be announced."""
-    return isinstance(effect, Put) and effect.key.startswith(announced(ROOT))
+    return isinstance(effect, Put) and effect.key.startswith(intents_prefix(ROOT))
 
 
 def body_written_again(effect: Effect) -> bool:
@@ -71,7 +71,7 @@ def _attach(actor: Actor) -> Flow[Code]:
     client = actor.client
     state = yield from client.head()
     assert state is not None
-    bulk = Bulk(Stage(ROOT, state.seq, client.writer.machine), state.now_ms)
+    bulk = SegmentBuilder(StagingArea(ROOT, state.seq, client.writer.machine), state.now_ms)
     yield from bulk.add(client.jobs(2, delayed=False))
     call = yield from client.call(*(yield from bulk.attachments()))
     return call.answer.outcomes[0].code if call.answer else Code.RETRY
@@ -80,14 +80,14 @@ def _attach(actor: Actor) -> Flow[Code]:
 def collected_in_a_former_life(stage: Play) -> Any:
     """A segment is collected before its jobs join, and then the head is put back to when it was there."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     slow.stop_after(_attach(slow), segment_staged)
     surgeon = _surgeon(stage, other)
     surgeon.copy()
     (copy,) = surgeon.copies()
     for wait in range(6):
         stage.later(3.0)
-        other.run(other.commit(Configure(backoff_base_ms=10 + wait)))
+        other.run(other.commit(ChangeSettings(backoff_base_ms=10 + wait)))
         other.run(other.reap())
     assert not stage.truth.keys(f"{ROOT}segments/")
     other.run(surgeon.restore(force=True, wished=copy))
@@ -98,16 +98,16 @@ def collected_in_a_former_life(stage: Play) -> Any:
 def announced_in_a_former_life(stage: Play) -> Any:
     """A head is lost, and somebody begins an empty one, while a request that the old one took still lies there."""
     slow, other, fresh = map(stage.actor, ("slow", "other", "fresh"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
-    slow.stop_at(slow.commit(Enqueue((New(bytes(15) + b"\1", b"1"),))), head_swap)
-    other.run(other.commit(Configure(backoff_base_ms=8)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
+    slow.stop_at(slow.commit(EnqueueJobs((JobSpec(bytes(15) + b"\1", b"1"),))), head_swap)
+    other.run(other.commit(ChangeSettings(backoff_base_ms=8)))
     slow.go_on(request_announced)
     assert slow.pending is not None
     slow.heard = (stage.perform(slow.pending),)
-    other.run(other.client.call(Configure(backoff_base_ms=9), look=True))
+    other.run(other.client.call(ChangeSettings(backoff_base_ms=9), look=True))
     stage.truth.perform(Delete((ROOT + HEAD,)))
     for wait in range(3):
-        fresh.run(fresh.client.call(Configure(backoff_base_ms=10 + wait), look=True))
+        fresh.run(fresh.client.call(ChangeSettings(backoff_base_ms=10 + wait), look=True))
     state = stage.invariants.state
     return None if state is None else state.counters.enqueued
 
@@ -115,14 +115,14 @@ def announced_in_a_former_life(stage: Play) -> Any:
 def failed_in_a_lost_swap(stage: Play) -> Any:
     """Many jobs fail in a commit that another wins, and whose writer dies; then the head is restored."""
     doomed, other = map(stage.actor, ("doomed", "other"))
-    jobs = tuple(New(each.key, b"1", max_attempts=1) for each in other.client.jobs(10, delayed=False))
-    other.run(other.commit(Enqueue(jobs)))
+    jobs = tuple(JobSpec(each.key, b"1", max_attempts=1) for each in other.client.jobs(10, delayed=False))
+    other.run(other.commit(EnqueueJobs(jobs)))
     surgeon = _surgeon(stage, other)
     surgeon.copy()
-    leases = doomed.run(doomed.commit(Claim(10, "w", 60_000))).answer.outcomes[0].leases
-    failures = tuple(Failure(each.job.key, each.token, "no" * 50) for each in leases)
-    doomed.stop_at(doomed.commit(Fail(failures)), head_swap)
-    other.run(other.commit(Configure(backoff_base_ms=8)))
+    leases = doomed.run(doomed.commit(ClaimJobs(10, "w", 60_000))).answer.outcomes[0].leases
+    failures = tuple(FailedAttempt(each.job.key, each.token, "no" * 50) for each in leases)
+    doomed.stop_at(doomed.commit(FailJobs(failures)), head_swap)
+    other.run(other.commit(ChangeSettings(backoff_base_ms=8)))
     surgeon.damage()
     other.run(surgeon.mend())
     state = stage.invariants.state
@@ -133,9 +133,9 @@ def changed_as_it_leaves(stage: Play) -> Any:
     """A result's life is prolonged in the commit that would move its row out of the head."""
     (worker,) = map(stage.actor, ("worker",))
     (job,) = worker.client.jobs(1, delayed=False)
-    worker.run(worker.commit(Enqueue((New(job.key, b"1", result_ttl_ms=60_000),))))
+    worker.run(worker.commit(EnqueueJobs((JobSpec(job.key, b"1", result_ttl_ms=60_000),))))
     worker.work()
-    worker.run(worker.commit(Amend(job.key, 90_000), Sweep(flush=True)))
+    worker.run(worker.commit(SetResultTtl(job.key, 90_000), RunTimers(flush=True)))
     state = stage.invariants.state
     return None if state is None else len(state.finished)
 
@@ -143,18 +143,18 @@ def changed_as_it_leaves(stage: Play) -> Any:
 def purged_beside_another(stage: Play) -> Any:
     """Two large payloads lie in one object; one of the jobs is purged."""
     caller, other = map(stage.actor, ("caller", "other"))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     jobs = caller.run(caller.client.staged(caller.client.jobs(2, delayed=False)))
-    caller.run(caller.commit(Enqueue(tuple(jobs))))
+    caller.run(caller.commit(EnqueueJobs(tuple(jobs))))
     return other.run(_surgeon(stage, other).erase(jobs[0].key))
 
 
 def purged_beside_a_refused_one(stage: Play) -> Any:
     """Of two payloads in one object one was refused, and is about to be wiped when the other one's job is purged."""
     caller, other = map(stage.actor, ("caller", "other"))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     taken, refused = caller.run(caller.client.staged(caller.client.jobs(2, delayed=False)))
-    caller.run(caller.commit(Enqueue((taken,))))
+    caller.run(caller.commit(EnqueueJobs((taken,))))
     caller.stop_at(wipe_refused(ROOT, [(taken.payload, True), (refused.payload, False)]), body_written_again)
     other.run(_surgeon(stage, other).erase(taken.key))
     caller.go_on()
@@ -171,17 +171,17 @@ def moved_while_it_is_purged(stage: Play) -> Any:
     """A result moves out of the head, beside another one, between a purge's look and its commit."""
     worker, purger = map(stage.actor, ("worker", "purger"))
     jobs = worker.client.jobs(3, delayed=False)
-    same = tuple(New(each.key, b"1", result_ttl_ms=60_000) for each in jobs)
-    worker.run(worker.commit(Enqueue(same)))
-    leases = worker.run(worker.commit(Claim(3, "w", 60_000))).answer.outcomes[0].leases
+    same = tuple(JobSpec(each.key, b"1", result_ttl_ms=60_000) for each in jobs)
+    worker.run(worker.commit(EnqueueJobs(same)))
+    leases = worker.run(worker.commit(ClaimJobs(3, "w", 60_000))).answer.outcomes[0].leases
     results = [secret_of(each.job.key) * 10 for each in leases]
     done = [
         Completion(each.job.key, each.token, result[:size])
         for each, result, size in zip(leases, results, (150, 145, 120), strict=True)
     ]
-    worker.run(worker.commit(Complete(tuple(done[:2]))))
+    worker.run(worker.commit(CompleteJobs(tuple(done[:2]))))
     purger.stop_at(_surgeon(stage, purger).erase(leases[0].job.key), head_swap)
-    worker.run(worker.commit(Complete(tuple(done[2:]))))
+    worker.run(worker.commit(CompleteJobs(tuple(done[2:]))))
     return purger.go_on()
 
 
@@ -189,9 +189,9 @@ def purged_after_it_was_archived(stage: Play) -> Any:
     """A job has failed for good, and the archive tells what it died of; then it is purged."""
     (worker,) = map(stage.actor, ("worker",))
     (job,) = worker.client.jobs(1, delayed=False)
-    worker.run(worker.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
-    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
-    worker.run(worker.commit(Fail((Failure(job.key, lease.token, secret_of(job.key).decode()),))))
+    worker.run(worker.commit(EnqueueJobs((JobSpec(job.key, b"1", max_attempts=1),))))
+    (lease,) = worker.run(worker.commit(ClaimJobs(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(FailJobs((FailedAttempt(job.key, lease.token, secret_of(job.key).decode()),))))
     worker.run(worker.reap())
     assert secrecy.found(stage.invariants, stage.truth.keys(ARCHIVE), job.key)
     return worker.run(_surgeon(stage, worker).erase(job.key))
@@ -201,7 +201,7 @@ def leased_in_its_copy(stage: Play) -> Any:
     """A job is being worked on in the copy that a head is restored from."""
     (worker,) = map(stage.actor, ("worker",))
     worker.fill("")
-    worker.run(worker.commit(Claim(1, "w", 600_000)))
+    worker.run(worker.commit(ClaimJobs(1, "w", 600_000)))
     surgeon = _surgeon(stage, worker)
     surgeon.copy()
     surgeon.damage()
@@ -226,11 +226,11 @@ def failed_before_its_copy(stage: Play, *, redriven: bool) -> Any:
     """A job failed for good before the copy, and perhaps waits again in it; the archive gets its failure later."""
     (worker,) = map(stage.actor, ("worker",))
     (job,) = worker.client.jobs(1, delayed=False)
-    worker.run(worker.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
-    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
-    worker.run(worker.commit(Fail((Failure(job.key, lease.token, "no luck"),))))
+    worker.run(worker.commit(EnqueueJobs((JobSpec(job.key, b"1", max_attempts=1),))))
+    (lease,) = worker.run(worker.commit(ClaimJobs(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(FailJobs((FailedAttempt(job.key, lease.token, "no luck"),))))
     if redriven:
-        worker.run(worker.commit(Redrive(1, 1)))
+        worker.run(worker.commit(RedriveJobs(1, 1)))
     surgeon = _surgeon(stage, worker)
     surgeon.copy()
     worker.run(worker.reap())
@@ -245,7 +245,7 @@ def merged_in_a_former_life(stage: Play) -> Any:
     for _ in range(3):
         other.fill("")
         other.work()
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
     surgeon = _surgeon(stage, other)
     surgeon.copy()
     reaper.stop_at(endured(reaper.reap()), tables_deleted)
@@ -260,7 +260,7 @@ def collected_by_the_former_life(stage: Play) -> Any:
     for _ in range(3):
         other.fill("")
         other.work()
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
     dying.stop_at(dying.reap(), tables_deleted)
     age(stage, other)
     collector.stop_at(endured(collect(collector)), tables_deleted)
@@ -295,9 +295,9 @@ def archived_since_its_copy(stage: Play) -> Any:
 def collected_since_its_copy(stage: Play) -> Any:
     """A head is put back to a copy that was kept elsewhere; a payload was collected since, and no archive is left."""
     (other,) = map(stage.actor, ("other",))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     jobs = other.run(other.client.staged(other.client.jobs(1, delayed=False)))
-    other.run(other.commit(Enqueue(tuple(jobs))))
+    other.run(other.commit(EnqueueJobs(tuple(jobs))))
     surgeon = _surgeon(stage, other)
     surgeon.copy()
     (copy,) = surgeon.copies()
@@ -306,7 +306,7 @@ def collected_since_its_copy(stage: Play) -> Any:
     other.work()
     for turn in range(20):
         stage.later(30.0)
-        other.run(other.commit(Configure(backoff_base_ms=10 + turn)))
+        other.run(other.commit(ChangeSettings(backoff_base_ms=10 + turn)))
         other.run(other.reap())
         stage.truth.perform(Delete(tuple(surgeon.copies())))
     assert not stage.truth.keys(f"{ROOT}bodies/")
@@ -327,7 +327,7 @@ def results_collected_since(stage: Play) -> Any:
     stage.truth.perform(Delete((copy,)))
     for turn in range(20):
         stage.later(600.0)
-        other.run(other.commit(Configure(backoff_base_ms=10 + turn)))
+        other.run(other.commit(ChangeSettings(backoff_base_ms=10 + turn)))
         other.run(other.reap())
         stage.truth.perform(Delete(tuple(surgeon.copies())))
     assert not stage.truth.keys(f"{ROOT}bodies/")
@@ -348,13 +348,13 @@ def vectors_lost(stage: Play, *, shelved: bool, copied: bool = False) -> Any:
         cancelled(other, *keys[:3])
         other.run(other.client.rewrite())
         if shelved:
-            other.run(other.commit(Sweep(flush=True)))
+            other.run(other.commit(RunTimers(flush=True)))
         state = stage.invariants.state
         if copied:
             surgeon.copy()
             cancelled(other, keys[3])
             other.run(other.client.rewrite())
-            other.run(other.commit(Sweep(flush=True)))
+            other.run(other.commit(RunTimers(flush=True)))
         assert surgeon.lose_vectors(state)
         other.run(surgeon.restore(force=True, wished=surgeon.copies()[0] if copied else HEAD))
     found = stage.invariants.found
@@ -369,8 +369,8 @@ def vectors_lost(stage: Play, *, shelved: bool, copied: bool = False) -> Any:
 def _amended(actor: Actor) -> bytes:
     """A waiting job whose result is to live for another time."""
     (job,) = actor.client.jobs(1, delayed=False)
-    actor.run(actor.commit(Enqueue((New(job.key, b"1", max_attempts=1),))))
-    actor.run(actor.commit(Amend(job.key, 90_000)))
+    actor.run(actor.commit(EnqueueJobs((JobSpec(job.key, b"1", max_attempts=1),))))
+    actor.run(actor.commit(SetResultTtl(job.key, 90_000)))
     return job.key
 
 
@@ -380,8 +380,8 @@ def failed_with_another_life(stage: Play) -> Any:
     key = _amended(worker)
     surgeon = _surgeon(stage, worker)
     surgeon.copy()
-    (lease,) = worker.run(worker.commit(Claim(1, "w", 60_000))).answer.outcomes[0].leases
-    worker.run(worker.commit(Fail((Failure(key, lease.token, "no luck"),))))
+    (lease,) = worker.run(worker.commit(ClaimJobs(1, "w", 60_000))).answer.outcomes[0].leases
+    worker.run(worker.commit(FailJobs((FailedAttempt(key, lease.token, "no luck"),))))
     worker.run(worker.reap())
     surgeon.damage()
     worker.run(surgeon.mend())

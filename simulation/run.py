@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
-from osqueue.core.ops import Attach, Code, Enqueue, Op
+from osqueue.core.ops import AttachSpans, Code, EnqueueJobs, Op
 from osqueue.election import base
 from osqueue.errors import OsqueueError
 from osqueue.objects import archive
@@ -20,20 +20,20 @@ from osqueue.objects.layout import root_of
 
 from . import answers
 from .callers import Caller
-from .clients import Book, Client, Outdated
-from .crews import Crew, SharedWriter, Tasks, Threads, watched_flights
+from .clients import Client, Outdated, SharedKeys
+from .crews import Crew, SharedWriter, TaskCrew, ThreadCrew, watched_flights
 from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
-from .ledger import Call, Ledger, Violation, WatchedWriter, watched_reductions
+from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reductions
 from .lives import watched_repairs
 from .loaders import Loader, grow
-from .loads import Loads
+from .loads import BulkLoads
 from .machine import VirtualMachine, source
 from .network import Network
 from .profile import Faults, Profile
 from .promises import Promises
-from .releases import Release, both_read
+from .releases import ReleaseInUse, both_read
 from .remotes import Remotes
 from .shelves import Record
 from .surgeon import Surgeon
@@ -47,7 +47,7 @@ DRAIN_SECONDS_MAX = 12 * 3600.0
 CLONES_MAX = 6
 
 
-class Report(Struct):
+class RunReport(Struct):
     """What a run came to."""
 
     profile: str
@@ -74,7 +74,7 @@ class Report(Struct):
     violation: str = ""
 
 
-def simulate(seed: int, profile: Profile) -> Report:
+def simulate(seed: int, profile: Profile) -> RunReport:
     """One run. A violation ends it and stands in the report."""
     if profile.clients.candidates:
         return _elect(seed, profile)
@@ -93,10 +93,10 @@ def simulate(seed: int, profile: Profile) -> Report:
         return run.finished()
 
 
-def _elect(seed: int, profile: Profile) -> Report:
+def _elect(seed: int, profile: Profile) -> RunReport:
     """A run of candidates in an election."""
     elections = Elections(seed, profile)
-    report = Report(profile.name, seed, faults=elections.world.injected, asked=elections.steps)
+    report = RunReport(profile.name, seed, faults=elections.world.injected, asked=elections.steps)
     base.log.disabled, before = True, base.log.disabled  # every lost beat would be told
     try:
         elections.work()
@@ -113,19 +113,19 @@ class Run:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.profile = profile
-        self.report = Report(profile.name, seed)
+        self.report = RunReport(profile.name, seed)
         self.world = World(f"{profile.name}/{seed}", profile.faults)
         self.truth = Truth(self.world, profile.clients.store_ahead_ms)
         self.network = Network(self.world, self.truth, profile.latency)
         self.world.now = profile.begin_seconds
-        self.loads = Loads(self.truth)
+        self.loads = BulkLoads(self.truth)
         self.shards = [self._watched(shard) for shard in range(profile.clients.shards)]
         self.invariants = self.shards[0]
         self.ledger = self.invariants.ledger
         for each in self.shards:
             each.ledger.batches = self.ledger.batches  # a commit's id tells its shard
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
-        self.book = Book()
+        self.book = SharedKeys()
         self.processes: list[Process] = []
         self.hosts: list[Host] = []
         self.clones = self.forks = 0
@@ -208,7 +208,7 @@ class Run:
     def _release(self, newer: bool) -> AbstractContextManager[None]:
         if not self.profile.clients.upgrade:
             return nullcontext()
-        return Release(newer, newer and self.world.now > self.switch_seconds)
+        return ReleaseInUse(newer, newer and self.world.now > self.switch_seconds)
 
     # ── The course of a run ──────────────────────────────────────────────────
     def work(self) -> None:
@@ -244,7 +244,7 @@ class Run:
         for at in range(clients.crews):
             self.book.producing += 1
             turns = clients.rounds * clients.threads
-            self.crew(f"crew{at}", Tasks if at % 2 else Threads, turns).begin()
+            self.crew(f"crew{at}", TaskCrew if at % 2 else ThreadCrew, turns).begin()
         if self.remotes is not None:
             self.book.producing += clients.remotes
             self.remotes.begin()
@@ -355,7 +355,7 @@ class Run:
 
     def _records(self) -> Counter[Record]:
         """What a reader of the archive finds, part by part."""
-        seen, found = archive.Seen(), Counter[Record]()
+        seen, found = archive.RecordDeduplicator(), Counter[Record]()
         for name in self.truth.keys(archive.ROOT):
             data = self.truth.read(name)
             assert data is not None
@@ -378,23 +378,23 @@ class Run:
                     continue
                 codes = call.answer.outcomes[at].codes
                 for position, key in enumerate(keys):
-                    code = codes[position] if isinstance(op, Enqueue) else codes[0]
+                    code = codes[position] if isinstance(op, EnqueueJobs) else codes[0]
                     (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
         return promised, refused, possible
 
-    def _calls(self) -> list[Call]:
+    def _calls(self) -> list[ClientCall]:
         return [call for each in self.shards for call in each.ledger.calls]
 
     def _keys(self, op: Op) -> list[bytes]:
         match op:
-            case Enqueue():
+            case EnqueueJobs():
                 return [job.key for job in op.jobs]
-            case Attach():
+            case AttachSpans():
                 return [key for span in op.spans for key in self.invariants.attached.get(span.name, ())]
             case _:
                 return []
 
-    def finished(self) -> Report:
+    def finished(self) -> RunReport:
         """The report, with its sums."""
         report = self.report
         report.commits = sum(len(each.ledger.commits) for each in self.shards)

@@ -12,10 +12,19 @@ from typing import Any
 from osqueue import limits
 from osqueue.bulk.receipts import FOLDER as BATCHES
 from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
-from osqueue.commit.protocol import BARGE_MS
+from osqueue.commit.protocol import DIRECT_MS_MAX
 from osqueue.commit.writer import CLOCK
-from osqueue.core.intents import announced
-from osqueue.core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Op, Sweep
+from osqueue.core.intents import intents_prefix
+from osqueue.core.ops import (
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    JobSpec,
+    Op,
+    RunTimers,
+)
 from osqueue.core.turns import SLICES
 from osqueue.errors import OsqueueError
 from osqueue.maintenance import orphan_ids
@@ -25,11 +34,11 @@ from osqueue.objects.id_index import FOLDER as IDS
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
 
-from .clients import Book, Client
+from .clients import Client, SharedKeys
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import Loader
-from .loads import Loads
+from .loads import BulkLoads
 from .machine import VirtualMachine
 from .profile import TIGHT, Faults
 from .promises import Ask, Promises
@@ -54,10 +63,10 @@ class Play:
         self.world = World("scene", Faults())
         self.truth = Truth(self.world)
         self.ledger = Ledger()
-        self.loads = Loads(self.truth)
+        self.loads = BulkLoads(self.truth)
         self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE, on_bulk=self.loads.join)
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
-        self.book = Book()
+        self.book = SharedKeys()
 
     def actor(self, name: str) -> Actor:
         """Somebody with a process of their own."""
@@ -136,8 +145,8 @@ class Actor:
     def fill(self, *kinds: str) -> None:
         """Let a job of each kind wait."""
         bits = self.client.writer.machine.bits
-        jobs = tuple(New(bits(128).to_bytes(16, "big"), b"", kind=kind) for kind in kinds)
-        self.run(self.commit(Enqueue(jobs)))
+        jobs = tuple(JobSpec(bits(128).to_bytes(16, "big"), b"", kind=kind) for kind in kinds)
+        self.run(self.commit(EnqueueJobs(jobs)))
 
     def commit(self, *ops: Op) -> Flow[Any]:
         """Operations."""
@@ -145,9 +154,9 @@ class Actor:
 
     def work(self) -> None:
         """Claim whatever waits, and complete it."""
-        leases = self.run(self.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases
+        leases = self.run(self.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases
         done = tuple(Completion(lease.job.key, lease.token, b'"done"') for lease in leases)
-        self.run(self.commit(Complete(done)))
+        self.run(self.commit(CompleteJobs(done)))
 
     # ── Steps ────────────────────────────────────────────────────────────────
     def run(self, call: Flow[Any]) -> Any:
@@ -202,7 +211,7 @@ def head_read(effect: Effect) -> bool:
 
 def intent_written(effect: Effect) -> bool:
     """A request is about to be announced."""
-    return isinstance(effect, Put) and effect.key.startswith(announced(ROOT))
+    return isinstance(effect, Put) and effect.key.startswith(intents_prefix(ROOT))
 
 
 def part_written(effect: Effect) -> bool:
@@ -238,7 +247,7 @@ def batch_changed(effect: Effect) -> bool:
 def forgotten_meanwhile(stage: Play) -> Any:
     """A caller stands still between its two writes until its job, which another enqueued, is forgotten."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     slow.stop_after(slow.enqueue("a", "slow"), id_taken)
     quick.run(quick.enqueue("a", "quick"))
     other.work()
@@ -274,16 +283,16 @@ def late_for_its_hour(stage: Play) -> Any:
 def merged_by_a_slow_reaper(stage: Play) -> Any:
     """A caller looks, and stands still; its job comes and goes into a table, which a slow reaper then rewrites."""
     slow, quick, reaper, other = map(stage.actor, ("slow", "quick", "reaper", "other"))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     reaper.run(reaper.reap())
     reaper.stop_at(reaper.reap(), head_read)  # before it sweeps
     reaper.go_on(head_read)  # and before it archives
     for wait in range(3):
-        slow.run(slow.commit(Configure(backoff_base_ms=10 + wait)))
+        slow.run(slow.commit(ChangeSettings(backoff_base_ms=10 + wait)))
     slow.stop_at(slow.enqueue("a", "slow", 600.0), head_swap)
     quick.run(quick.enqueue("a", "quick", 600.0))
     other.work()
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     reaper.go_on()
     return slow.go_on()
 
@@ -305,7 +314,7 @@ def lives_on(stage: Play) -> Any:
 def died_between_its_writes(stage: Play) -> Any:
     """A caller dies once its id is registered; the next one's job is accepted, and runs."""
     dying, caller, other = map(stage.actor, ("dying", "caller", "other"))
-    other.run(other.commit(Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(paused=False, backoff_base_ms=7)))
     dying.stop_at(dying.enqueue("a", "dying"), head_swap)
     found = caller.run(caller.enqueue("a", "second", 600.0))
     assert found.status == "queued"
@@ -316,7 +325,7 @@ def died_between_its_writes(stage: Play) -> Any:
 def swept_while_another_helps(stage: Play) -> Any:
     """A caller is about to enqueue under the key of one that died long ago, when the entry is swept."""
     dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(2 * limits.EXPIRED_KNOWN_MS / 1000)
     helper.stop_at(helper.enqueue("a", "helper", 600.0), head_swap)
@@ -328,7 +337,7 @@ def swept_while_another_helps(stage: Play) -> Any:
 def refused_and_resumed(stage: Play) -> Any:
     """A bulk is refused; before its run removes it, another has found it, and by now there is room."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Sweep(), Configure(paused=False, backoff_base_ms=7)))
+    other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
     slow.stop_after(slow.load("b", "x", "y"), batch_written)
     other.fill(*"abcde")  # room for one more
     slow.go_on(batch_changed)
@@ -342,13 +351,13 @@ def refused_and_resumed(stage: Play) -> Any:
 def announced_and_gone(stage: Play) -> Any:
     """A writer announces its request and is gone; another one commits without a pause, and nobody else is there."""
     slow, quick = map(stage.actor, ("slow", "quick"))
-    quick.run(quick.commit(Configure(backoff_base_ms=7)))
-    slow.stop_at(slow.commit(Configure(paused=True)), head_swap)
-    quick.run(quick.commit(Configure(backoff_base_ms=8)))
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=7)))
+    slow.stop_at(slow.commit(ChangeSettings(paused=True)), head_swap)
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=8)))
     slow.go_on(intent_written)
     slow.go_on(lambda effect: True)
-    for turn in range(3 * BARGE_MS // int(STEP_SECONDS * 1000)):
-        quick.run(quick.commit(Configure(backoff_base_ms=10 + turn)))
+    for turn in range(3 * DIRECT_MS_MAX // int(STEP_SECONDS * 1000)):
+        quick.run(quick.commit(ChangeSettings(backoff_base_ms=10 + turn)))
     state = stage.invariants.state
     return state is not None and state.settings.paused
 
@@ -361,17 +370,17 @@ def the_crowd_has_gone(stage: Play) -> Any:
 
 def _alone_after(stage: Play) -> Any:
     last = stage.actor("last")
-    last.run(last.commit(Configure(backoff_base_ms=7)))
+    last.run(last.commit(ChangeSettings(backoff_base_ms=7)))
     crowd = [stage.actor(f"one of {at}") for at in range(CROWD)]
     for one in crowd:
-        one.stop_at(one.commit(Sweep(flush=True), Configure(backoff_base_ms=9)), head_swap)
-    last.run(last.commit(Configure(backoff_base_ms=8)))
+        one.stop_at(one.commit(RunTimers(flush=True), ChangeSettings(backoff_base_ms=9)), head_swap)
+    last.run(last.commit(ChangeSettings(backoff_base_ms=8)))
     for one in crowd:
         one.go_on(intent_written)
         one.go_on(lambda effect: True)
-    last.run(last.client.call(Configure(backoff_base_ms=10), look=True))
+    last.run(last.client.call(ChangeSettings(backoff_base_ms=10), look=True))
     began = stage.world.now
-    last.run(last.commit(Configure(backoff_base_ms=11)))
+    last.run(last.commit(ChangeSettings(backoff_base_ms=11)))
     if (seconds := stage.world.now - began) > IN_LINE_SECONDS_MAX:
         raise Violation(f"invariant 9: a writer stood in line for {seconds:.1f} s, and nobody was before it")
     return seconds
@@ -383,8 +392,8 @@ def waiting(actor: Actor, count: int, delay_ms: int = 0) -> list[bytes]:
     bits = actor.client.writer.machine.bits
     for at in range(count):
         key = at.to_bytes(8, "big") + bits(64).to_bytes(8, "big")
-        new = New(key, b"x" * 40, delay_ms=delay_ms + at if delay_ms else 0)
-        actor.run(actor.commit(Enqueue((new,))))
+        new = JobSpec(key, b"x" * 40, delay_ms=delay_ms + at if delay_ms else 0)
+        actor.run(actor.commit(EnqueueJobs((new,))))
     return segmented(actor)
 
 
@@ -425,7 +434,7 @@ def settled_once_passed(stage: Play) -> Any:
         cancelled(other, keys[0])
         slow.stop_at(slow.client.rewrite(), head_swap)
         while keys[0] in segmented(other):
-            worker.run(worker.commit(Claim(1, "worker", 60_000)))
+            worker.run(worker.commit(ClaimJobs(1, "worker", 60_000)))
         slow.go_on()
     return slow.client.ledger.commits[-1].state.tombstones
 
@@ -439,7 +448,7 @@ def merged_with_cancelled_ones(stage: Play) -> Any:
         with limited({"SETTLED_AT_ONCE": 1}):
             other.run(other.client.rewrite())
     for _ in range(40):
-        other.run(other.commit(Sweep()))
+        other.run(other.commit(RunTimers()))
     return sorted(set(segmented(other)) ^ set(keys)) == [keys[0], keys[-1]]
 
 
@@ -452,7 +461,7 @@ def due_with_cancelled_ones(stage: Play) -> Any:
         other.run(other.client.rewrite())
         stage.later(700.0)
         for _ in range(30):
-            other.run(other.commit(Sweep()))
+            other.run(other.commit(RunTimers()))
     state = other.client.ledger.commits[-1].state
     return state.delayed.spans, sorted({keys[0], keys[-2]} & set(segmented(other)))
 
@@ -467,7 +476,7 @@ def asked_for_the_time(stage: Play) -> Any:
     """A worker stands still while it asks for the time, for longer than a lease lasts."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.fill("")
-    slow.stop_at(slow.client.call(Claim(1, "slow", 10_000), timeout=600.0), clock_written)
+    slow.stop_at(slow.client.call(ClaimJobs(1, "slow", 10_000), timeout=600.0), clock_written)
     stage.later(300.0)
     (lease,) = slow.go_on().answer.outcomes[0].leases
     left_ms = lease.expires_ms - stage.truth.clock_ms()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from osqueue.core.ops import Claim, Complete, Enqueue, Fail, Heartbeat, Op, Outcome
+from osqueue.core.ops import ClaimJobs, CompleteJobs, EnqueueJobs, ExtendLeases, FailJobs, Op, Outcome
 
-from .ledger import Applied, Call, Violation
+from .ledger import Applied, ClientCall, Violation
 
-_ITEMS = {Enqueue: "jobs", Complete: "items", Fail: "items", Heartbeat: "held"}
+_ITEMS = {EnqueueJobs: "jobs", CompleteJobs: "items", FailJobs: "items", ExtendLeases: "held"}
 
 
-def check(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
+def check(call: ClientCall, applied: Applied, outcomes: Sequence[Outcome]) -> None:
     """Everything that the caller was told, was committed for what it asked."""
     true = _told(applied.request.ops, applied.outcomes)
     asked: dict[Hashable, int] = {}
@@ -24,11 +24,11 @@ def check(call: Call, applied: Applied, outcomes: Sequence[Outcome]) -> None:
             raise Violation(f"{call.client} was told {codes} of {thing!r}; committed was {true[thing]}")
     granted = [(op, each) for op, each in zip(applied.request.ops, applied.outcomes, strict=True)]
     for op, told in zip(call.ops, outcomes, strict=True):
-        if isinstance(op, Claim):
-            _claim(call, op, told, [each for other, each in granted if isinstance(other, Claim)])
+        if isinstance(op, ClaimJobs):
+            _claim(call, op, told, [each for other, each in granted if isinstance(other, ClaimJobs)])
 
 
-def _claim(call: Call, op: Claim, told: Outcome, granted: Sequence[Outcome]) -> None:
+def _claim(call: ClientCall, op: ClaimJobs, told: Outcome, granted: Sequence[Outcome]) -> None:
     leases = {lease.token for each in granted for lease in each.leases if lease.worker == op.worker}
     mine = {lease.token for lease in told.leases}
     if not mine <= leases:
@@ -46,7 +46,7 @@ def _told(ops: Sequence[Op], outcomes: Sequence[Outcome]) -> dict[Hashable, set[
     """The codes of every single thing that was asked for."""
     found: dict[Hashable, set[Any]] = {}
     for op, outcome in zip(ops, outcomes, strict=True):
-        if not isinstance(op, Claim):
+        if not isinstance(op, ClaimJobs):
             for thing, code in _things(op, outcome):
                 found.setdefault(thing, set()).add(code)
     return found

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import Configure, Sweep
-from osqueue.core.state import Table
+from osqueue.core.ops import ChangeSettings, RunTimers
+from osqueue.core.state import TableRef
 from osqueue.errors import OsqueueError
 from osqueue.stores.base import Delete
 
@@ -29,7 +29,7 @@ from .tight import limited
 from .upkeep_scenes import endured, finish_large, table_read, table_written
 
 
-def tables_of(stage: Play) -> tuple[Table, ...]:
+def tables_of(stage: Play) -> tuple[TableRef, ...]:
     """The tables that the head points to."""
     state = stage.invariants.state
     assert state is not None
@@ -40,7 +40,7 @@ def finish(actor: Actor, name: str, ttl: float = 1.0) -> None:
     """A job under an id comes, is completed, and leaves the head into a table of its own."""
     actor.run(actor.enqueue(name, "first", ttl))
     actor.work()
-    actor.run(actor.commit(Sweep(flush=True)))
+    actor.run(actor.commit(RunTimers(flush=True)))
 
 
 def reap_without_parts(actor: Actor) -> None:
@@ -51,7 +51,7 @@ def reap_without_parts(actor: Actor) -> None:
         actor.go_on(part_written)
 
 
-def damage(stage: Play, *tables: Table) -> None:
+def damage(stage: Play, *tables: TableRef) -> None:
     """Tables cannot be read for a while."""
     stage.truth.damaged.update(ROOT + table.name for table in tables)
 
@@ -93,7 +93,7 @@ def trouble(actor: Actor) -> OsqueueError:
 def head_is_lost(stage: Play) -> Any:
     """The head is not there any more, and there is a backup of it."""
     other = stage.actor("other")
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     other.run(other.reap())
     stage.truth.perform(Delete((f"{ROOT}{HEAD}",)))
     return trouble(other)
@@ -119,9 +119,9 @@ def due_and_damaged(stage: Play) -> Any:
 def announced_and_reaped(stage: Play) -> Any:
     """A writer announces its request and is gone, and nobody comes but a reaper."""
     slow, quick = map(stage.actor, ("slow", "quick"))
-    quick.run(quick.commit(Configure(backoff_base_ms=7)))
-    slow.stop_at(slow.commit(Configure(paused=True)), head_swap)
-    quick.run(quick.commit(Configure(backoff_base_ms=8)))
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=7)))
+    slow.stop_at(slow.commit(ChangeSettings(paused=True)), head_swap)
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=8)))
     slow.go_on(intent_written)
     slow.go_on(lambda effect: True)
     quick.run(quick.reap())
@@ -151,7 +151,7 @@ def unreadable(stage: Play, *, index: bool, bytes_max: int) -> Any:
     other = stage.actor("other")
     for _ in range(6 if index else 2):
         finish_large(other)
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
     (oldest, *_) = tables_of(stage)
     assert bool(oldest.level) is index
     damage(stage, oldest)
@@ -183,7 +183,7 @@ def prolonged(stage: Play, *, merged: bool) -> Any:
     other.run(other.reap())
     reaper.stop_at(endured(reaper.reap()), time_asked)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     older, younger = tables_of(stage)
     stage.later(FORGOTTEN_SECONDS)
     reaper.go_on(lambda effect: getattr(effect, "key", "") == ROOT + older.name)
@@ -200,10 +200,10 @@ def prolonged(stage: Play, *, merged: bool) -> Any:
 def merged_with_an_older_row(stage: Play) -> Any:
     """A result is let live longer, and the table that says so is merged with the one that knows it no longer."""
     caller, other = map(stage.actor, ("caller", "other"))
-    other.run(other.commit(Configure(paused=False)))
+    other.run(other.commit(ChangeSettings(paused=False)))
     finish(caller, "a", 30.0)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     other.run(other.reap())
     stage.later(FORGOTTEN_SECONDS)
     return caller.run(caller.enqueue("a", "second"))

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from osqueue.core.archive_record import wants_record
 from osqueue.core.encoding import Footer, decode_footer
-from osqueue.core.state import ECHO, Body, Finished, Table
-from osqueue.core.tables import decode_index, decode_rows, known_until_ms
+from osqueue.core.state import ARCHIVE_ONLY, BodyRef, FinishedJob, TableRef
+from osqueue.core.tables import decode_rows, decode_table_index, known_until_ms
 
 from .ledger import Violation
 from .places import Read
@@ -23,16 +23,16 @@ Record = tuple[bytes, int, str]  # key, run, state
 CLOCK_SLACK_MS = 3_000  # between a reaper's clock and the head's
 
 
-def record_of(row: Finished) -> Record:
+def record_of(row: FinishedJob) -> Record:
     """What tells a record from all others."""
     return (row.key, row.job.run, row.state)
 
 
-class Leaf(Struct, frozen=True):
+class TableLeaf(Struct, frozen=True):
     """One table that a head refers to."""
 
-    table: Table
-    rows: tuple[Finished, ...]
+    table: TableRef
+    rows: tuple[FinishedJob, ...]
 
 
 class Shelves:
@@ -40,10 +40,10 @@ class Shelves:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._rows: dict[str, tuple[Finished, ...]] = {}
-        self._indexes: dict[str, tuple[Table, ...]] = {}
+        self._rows: dict[str, tuple[FinishedJob, ...]] = {}
+        self._indexes: dict[str, tuple[TableRef, ...]] = {}
 
-    def leaves(self, tables: Iterable[Table]) -> Iterator[Leaf]:
+    def leaves(self, tables: Iterable[TableRef]) -> Iterator[TableLeaf]:
         """Every table below these pointers, the oldest first. What is missing is a violation."""
         for table in tables:
             data = self._read(table.name)
@@ -51,27 +51,27 @@ class Shelves:
                 raise Violation(f"invariant 8: {table.name} is referenced and does not exist")
             if table.level:
                 if table.name not in self._indexes:
-                    self._indexes[table.name] = decode_index(data, table.name)
+                    self._indexes[table.name] = decode_table_index(data, table.name)
                 yield from self.leaves(self._indexes[table.name])
                 continue
             if table.name not in self._rows:
                 self._rows[table.name] = _rows(table, data)
-            yield Leaf(table, self._rows[table.name])
+            yield TableLeaf(table, self._rows[table.name])
 
-    def names(self, tables: Iterable[Table]) -> Iterator[str]:
+    def names(self, tables: Iterable[TableRef]) -> Iterator[str]:
         """Everything below these pointers that was read when they were new, indexes included."""
         for table in tables:
             yield table.name
             yield from self.names(self._indexes.get(table.name, ()))
 
 
-def _rows(table: Table, data: bytes) -> tuple[Finished, ...]:
+def _rows(table: TableRef, data: bytes) -> tuple[FinishedJob, ...]:
     footer = decode_footer(data, table.name)
     if not isinstance(footer, Footer):
         raise Violation(f"{table.name} has no footer")
     rows = tuple(decode_rows(data, footer.blocks[0].length, table.name))
     keys = [row.key for row in rows]
-    bodies = {row.result.name for row in rows if isinstance(row.result, Body)}
+    bodies = {row.result.name for row in rows if isinstance(row.result, BodyRef)}
     if keys != sorted(keys) or (table.count, table.first, table.last) != (len(keys), keys[0], keys[-1]):
         raise Violation(f"the pointer to {table.name} says other than what is there")
     if (table.size, table.bodies, set(footer.bodies)) != (len(data), bool(bodies), bodies):
@@ -79,12 +79,12 @@ def _rows(table: Table, data: bytes) -> tuple[Finished, ...]:
     return rows
 
 
-def newest(leaves: Sequence[Leaf]) -> dict[bytes, Finished]:
+def newest(leaves: Sequence[TableLeaf]) -> dict[bytes, FinishedJob]:
     """The row of each key that is right: the youngest."""
-    return {row.key: row for leaf in leaves for row in leaf.rows if row.mark != ECHO}
+    return {row.key: row for leaf in leaves for row in leaf.rows if row.mark != ARCHIVE_ONLY}
 
 
-def unwritten(leaves: Sequence[Leaf]) -> set[Record]:
+def unwritten(leaves: Sequence[TableLeaf]) -> set[Record]:
     """The records that the archive is still to get."""
     return {
         record_of(row) for leaf in leaves if not leaf.table.archived for row in leaf.rows if wants_record(row)
@@ -92,9 +92,9 @@ def unwritten(leaves: Sequence[Leaf]) -> set[Record]:
 
 
 def check(
-    before: Sequence[Leaf],
-    after: Sequence[Leaf],
-    shelved: Sequence[Finished],
+    before: Sequence[TableLeaf],
+    after: Sequence[TableLeaf],
+    shelved: Sequence[FinishedJob],
     now_ms: int,
     written: set[Record],
     purged: Collection[bytes] = (),
@@ -105,7 +105,7 @@ def check(
     ``purged``: jobs that may go from anywhere.
     """
     was, now = newest(before), newest(after)
-    was.update((row.key, row) for row in shelved if row.mark != ECHO)
+    was.update((row.key, row) for row in shelved if row.mark != ARCHIVE_ONLY)
     for key, row in was.items():
         if key in purged:
             continue
@@ -122,10 +122,10 @@ def check(
         raise Violation(f"invariant 10: {len(lost)} records count as archived and are in no part")
 
 
-def alike(row: Finished, other: Finished) -> bool:
+def alike(row: FinishedJob, other: FinishedJob) -> bool:
     """The same end of the same job, with the same time to live, wherever its result lies."""
     return _bare(row) == _bare(other)
 
 
-def _bare(row: Finished) -> Finished:
+def _bare(row: FinishedJob) -> FinishedJob:
     return replace(row, result=b"")

@@ -9,21 +9,21 @@ from typing import Any
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
 from osqueue.core.ops import (
-    Claim,
-    Complete,
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    New,
-    Redrive,
-    Sweep,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    RedriveJobs,
+    RunTimers,
 )
 from osqueue.core.state import FAILED, FAILING
 from osqueue.objects import archive, segment_rewrite
 from osqueue.objects.listing import count_states
-from osqueue.objects.staging import Stage
+from osqueue.objects.staging import StagingArea
 
 from .id_scenes import bury_in_segment, entry_of, fill
 from .ledger import Violation
@@ -49,19 +49,19 @@ def cancel(actor: Actor, name: str) -> Flow[Any]:
 
 def flush(actor: Actor) -> None:
     """What is over leaves the head."""
-    actor.run(actor.commit(Sweep(flush=True)))
+    actor.run(actor.commit(RunTimers(flush=True)))
 
 
 def claim(actor: Actor, count: int = 1) -> Any:
     """Leases."""
-    return actor.run(actor.commit(Claim(count, "worker", 60_000))).answer.outcomes[0].leases
+    return actor.run(actor.commit(ClaimJobs(count, "worker", 60_000))).answer.outcomes[0].leases
 
 
 def fail(actor: Actor) -> None:
     """Claim the next job, which fails for good."""
     (lease,) = claim(actor)
-    failure = Failure(lease.job.key, lease.token, "no luck", -1, 0.5, True)
-    actor.run(actor.commit(Fail((failure,))))
+    failure = FailedAttempt(lease.job.key, lease.token, "no luck", -1, 0.5, True)
+    actor.run(actor.commit(FailJobs((failure,))))
 
 
 def pass_by(actor: Actor, key: bytes) -> None:
@@ -69,7 +69,7 @@ def pass_by(actor: Actor, key: bytes) -> None:
     over = False
     while not over:
         (lease,) = claim(actor)
-        actor.run(actor.commit(Complete((Completion(lease.job.key, lease.token, b'"done"'),))))
+        actor.run(actor.commit(CompleteJobs((Completion(lease.job.key, lease.token, b'"done"'),))))
         over = lease.job.key == key
     flush(actor)
 
@@ -129,7 +129,7 @@ def settled_before_a_retry(stage: Play) -> Any:
     for _ in range(12):
         fill(other, 1)
         (lease,) = claim(other)
-        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 3_600_000),))))
+        other.run(other.commit(FailJobs((FailedAttempt(lease.job.key, lease.token, "no luck", 3_600_000),))))
     cancelled(other, segmented(other)[0])
     other.run(other.client.rewrite())
     return [(span.count, span.failing) for span in stage.invariants.state.delayed.spans if span.vector]  # type: ignore[union-attr]
@@ -138,8 +138,8 @@ def settled_before_a_retry(stage: Play) -> Any:
 def settled_by_a_slow_one(stage: Play) -> Any:
     """A caller looks; its job comes, and goes into an index, which is written anew by one who looked before it."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
-    born = Stage(ROOT, stage.invariants.state.seq, other.client.writer.machine)  # type: ignore[union-attr]
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
+    born = StagingArea(ROOT, stage.invariants.state.seq, other.client.writer.machine)  # type: ignore[union-attr]
     fill(other, 50)
     slow.stop_at(slow.enqueue("a", "slow", LONG_SECONDS), head_swap)
     quick.run(quick.enqueue("a", "quick", LONG_SECONDS))
@@ -153,7 +153,7 @@ def settled_by_a_slow_one(stage: Play) -> Any:
         if span.level and key in {job.key for job in stage.invariants.library.jobs(span)}
     ]
     cancelled(other, next(job.key for job in stage.invariants.library.jobs(index) if job.key != key))
-    ops = other.run(segment_rewrite.settle(ROOT, other.run(other.client.head()), born))
+    ops = other.run(segment_rewrite.settle_tombstones(ROOT, other.run(other.client.head()), born))
     other.run(other.commit(*ops))
     return slow.go_on()
 
@@ -175,7 +175,7 @@ def redriven_job(stage: Play, actor: Actor) -> None:
     actor.run(actor.enqueue("a", "first"))
     fail(actor)
     fill(actor, 8)
-    actor.run(actor.commit(Redrive(1, 1)))
+    actor.run(actor.commit(RedriveJobs(1, 1)))
     fill(actor, 8)
     assert entry_of(stage, "a") in segmented(actor)
 
@@ -198,9 +198,9 @@ def cancelled_as_it_fails(stage: Play) -> Any:
     """Jobs that failed wait for their next attempts in a segment; one of them is cancelled there, and settled."""
     other = stage.actor("other")
     for at in range(12):
-        other.run(other.commit(Enqueue((New(at.to_bytes(16, "big"), b"x" * 40),))))
+        other.run(other.commit(EnqueueJobs((JobSpec(at.to_bytes(16, "big"), b"x" * 40),))))
         (lease,) = claim(other)
-        other.run(other.commit(Fail((Failure(lease.job.key, lease.token, "no luck", 600_000),))))
+        other.run(other.commit(FailJobs((FailedAttempt(lease.job.key, lease.token, "no luck", 600_000),))))
     key = segmented(other)[0]
     cancelled(other, key)
     said = count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def prolonged_too_late(stage: Play, *, shelved: bool) -> Any:
         flush(other)
     slow.stop_at(lives(slow, "a", LONG_SECONDS), head_swap)
     stage.later(20 * SHORT_SECONDS)
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     return slow.go_on()
 
 
@@ -268,7 +268,7 @@ def cancelled_at_once(stage: Play) -> Any:
     other = stage.actor("other")
     other.run(other.enqueue("a", "first"))
     fail(other)
-    other.run(other.commit(Redrive(1, 1)))
+    other.run(other.commit(RedriveJobs(1, 1)))
     other.run(cancel(other, "a"))
     other.run(other.reap())
     return archive_tells_all(stage)
@@ -276,7 +276,7 @@ def cancelled_at_once(stage: Play) -> Any:
 
 def archive_tells_all(stage: Play) -> int:
     """How many ends the archive tells, whoever reads it; as many as there were."""
-    seen, found = archive.Seen(), 0
+    seen, found = archive.RecordDeduplicator(), 0
     for name in stage.truth.keys(archive.ROOT):
         found += len(list(seen.fresh(name, decode_part(stage.truth.read(name) or b"", name))))
     if found != stage.invariants.ended.total():
@@ -291,7 +291,7 @@ def redriven_by_two(stage: Play) -> Any:
         other.fill(kind)
         fail(other)
     slow.stop_at(slow.client.run(slow.flows.redrive(kinds=["mail"], rate=1.0)), head_swap)
-    other.run(other.commit(Redrive(4, 4, ("none",))))
+    other.run(other.commit(RedriveJobs(4, 4, ("none",))))
     moved = slow.go_on()
     left = [place.job for place in stage.invariants.found.values() if place.state == FAILED]
     if any(job.kind == "mail" for job in left):
@@ -302,9 +302,9 @@ def redriven_by_two(stage: Play) -> Any:
 def shards_by_two(stage: Play) -> Any:
     """Two give the queue more shards, and the one who wishes for fewer comes last."""
     slow, quick = map(stage.actor, ("slow", "quick"))
-    quick.run(quick.commit(Configure(backoff_base_ms=7)))
-    slow.stop_at(slow.commit(Configure(shards=2)), head_swap)
-    quick.run(quick.commit(Configure(shards=3)))
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=7)))
+    slow.stop_at(slow.commit(ChangeSettings(shards=2)), head_swap)
+    quick.run(quick.commit(ChangeSettings(shards=3)))
     slow.go_on()
     return stage.invariants.state.settings.shards  # type: ignore[union-attr]
 
@@ -312,7 +312,7 @@ def shards_by_two(stage: Play) -> Any:
 def collected_by_two(stage: Play) -> Any:
     """Two collectors, and the one with the lower floor comes last."""
     slow, quick = map(stage.actor, ("slow", "quick"))
-    quick.run(quick.commit(Configure(backoff_base_ms=7)))
+    quick.run(quick.commit(ChangeSettings(backoff_base_ms=7)))
     age(stage, quick)
     slow.stop_at(collect(slow), floor_raised)
     low = stage.invariants.state.gc_floor  # type: ignore[union-attr]

@@ -9,25 +9,24 @@ from typing import TypeVar
 from msgspec import Struct
 
 from osqueue.core.erase import PURGED
-from osqueue.core.ops import Claim, Code, Enqueue
+from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs
 from osqueue.core.state import (
+    ARCHIVE_ONLY,
     COMPLETED,
-    ECHO,
     FAILING,
     PROCESSING,
     QUEUED,
     SCHEDULED,
-    Content,
-    Finished,
+    FinishedJob,
     State,
+    StoredContent,
 )
 from osqueue.objects import id_index
-from osqueue.stores.base import Found
-from osqueue.stores.base import Request as StoreRequest
+from osqueue.stores.base import Found, StoreRequest
 
-from .ledger import Batch, Violation
+from .ledger import RecordedReduction, Violation
 from .machine import EPOCH_MS
-from .shelves import Leaf, newest
+from .shelves import TableLeaf, newest
 from .truth import Truth
 
 LIVE = (SCHEDULED, QUEUED, PROCESSING, FAILING)
@@ -39,7 +38,7 @@ SLACK_MS = 3_000  # by which two clocks that follow the store's may differ
 T = TypeVar("T")
 
 
-class Accepted(Struct, frozen=True):
+class JobArrival(Struct, frozen=True):
     """A job came in."""
 
     at: float  # seconds of virtual time
@@ -51,7 +50,7 @@ class Version(Struct, frozen=True):
     """The record of a finished job, from ``at`` until the next one."""
 
     at: float
-    row: Finished
+    row: FinishedJob
 
 
 class Stories:
@@ -61,7 +60,7 @@ class Stories:
         self.root = root
         self.folder = f"{id_index.FOLDER}{queue}/"
         self.truth = truth
-        self.accepted: dict[bytes, Accepted] = {}
+        self.accepted: dict[bytes, JobArrival] = {}
         self.states: dict[bytes, list[tuple[float, str]]] = {}
         self.versions: dict[bytes, list[Version]] = {}
         self.results: dict[bytes, bytes] = {}  # of the complete that won, as it was serialised
@@ -107,10 +106,10 @@ class Stories:
 
     def stood_for(self, client_id: str, queue: str, began: float, ended: float) -> set[bytes | None]:
         """What an id stood for at some moment of an interval."""
-        return set(_during(self.entries.get(id_index.place_of(queue, client_id), []), None, began, ended))
+        return set(_during(self.entries.get(id_index.entry_key(queue, client_id), []), None, began, ended))
 
     # ── Jobs ─────────────────────────────────────────────────────────────────
-    def commit(self, state: State, batch: Batch, leaves: Sequence[Leaf]) -> None:
+    def commit(self, state: State, batch: RecordedReduction, leaves: Sequence[TableLeaf]) -> None:
         """A head became current."""
         now = self.now()
         self._accept(batch, now)
@@ -120,7 +119,7 @@ class Stories:
                 if event.cause == "redrive":
                     self.redriven.add(event.key)
         kept = newest(leaves)
-        kept.update((row.key, row) for row in state.finished if row.mark != ECHO)
+        kept.update((row.key, row) for row in state.finished if row.mark != ARCHIVE_ONLY)
         for key, row in kept.items():
             known = self.versions.setdefault(key, [])
             had_expired = known and known[-1].row.expires_ms <= state.now_ms and known[-1].at > self.repaired
@@ -135,11 +134,11 @@ class Stories:
                 self.states.setdefault(key, []).append((now, GONE))
         self._grants(batch)
 
-    def _accept(self, batch: Batch, now: float) -> None:
+    def _accept(self, batch: RecordedReduction, now: float) -> None:
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, answer in zip(request.ops, outcomes, strict=False):
-                if not isinstance(op, Enqueue):
+                if not isinstance(op, EnqueueJobs):
                     continue
                 for new, code in zip(op.jobs, answer.codes, strict=True):
                     if code not in (Code.QUEUED, Code.SCHEDULED):
@@ -148,7 +147,7 @@ class Stories:
                         raise Violation(
                             f"a job was accepted under {new.client_id}, whose entry had been removed"
                         )
-                    self.accepted[new.key] = Accepted(now, new.client_id, self.content(new.payload))
+                    self.accepted[new.key] = JobArrival(now, new.client_id, self.content(new.payload))
                     if new.client_id is not None:
                         self._alone(new.client_id)
                         self.named.setdefault(new.client_id, []).append(new.key)
@@ -172,11 +171,11 @@ class Stories:
             old.row.expires_ms <= EPOCH_MS + new.at * 1000 + SLACK_MS for old, new in pairwise(versions)
         )
 
-    def _grants(self, batch: Batch) -> None:
+    def _grants(self, batch: RecordedReduction) -> None:
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, answer in zip(request.ops, outcomes, strict=False):
-                for lease in answer.leases if isinstance(op, Claim) else ():
+                for lease in answer.leases if isinstance(op, ClaimJobs) else ():
                     if lease.job.priority == PURGED:
                         raise Violation(f"{lease.job.key.hex()} runs, and a purge has made it blank")
                     known = self.accepted.get(lease.job.key)
@@ -184,7 +183,7 @@ class Stories:
                     if known is not None and not purged and self.content(lease.job.payload) != known.payload:
                         raise Violation(f"{lease.job.key.hex()} runs with another payload than was accepted")
 
-    def content(self, content: Content) -> bytes:
+    def content(self, content: StoredContent) -> bytes:
         """A payload or result, wherever it lies."""
         if isinstance(content, bytes):
             return content

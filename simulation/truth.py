@@ -20,8 +20,8 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -29,7 +29,9 @@ from osqueue.stores.base import (
 from .machine import EPOCH_MS, HasTime
 
 Mourner = Callable[[str], None]  # told of a deletion after it happened: key
-Watcher = Callable[[Request, str, bytes], None]  # told of a write after it happened: request, key, body
+WriteWatcher = Callable[
+    [StoreRequest, str, bytes], None
+]  # told of a write after it happened: request, key, body
 
 
 def version_of(body: bytes) -> str:
@@ -45,11 +47,11 @@ class Truth:
         self._ahead_ms = ahead_ms  # of its clock
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
-        self.watchers: list[Watcher] = []
+        self.watchers: list[WriteWatcher] = []
         self.mourners: list[Mourner] = []
         self.damaged: set[str] = set()  # keys whose objects read as zeros; the checks know what was written
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Let a request take effect now."""
         match request:
             case Get(key=key):
@@ -103,7 +105,7 @@ class Truth:
         """The store's own time."""
         return EPOCH_MS + self._ahead_ms + int(self._world.now * 1000)
 
-    def _get(self, request: Get, found: Found | None) -> Reply:
+    def _get(self, request: Get, found: Found | None) -> StoreReply:
         if found is None:
             return Missing()
         if found.version == request.unless:
@@ -116,7 +118,7 @@ class Truth:
         end = None if request.length is None else start + request.length
         return Found(found.body[start:end], found.version, found.modified_ms)
 
-    def _write(self, request: Request, key: str, body: bytes) -> Reply:
+    def _write(self, request: StoreRequest, key: str, body: bytes) -> StoreReply:
         version = version_of(body)
         if key not in self._objects:
             insort(self._keys, key)

@@ -9,13 +9,21 @@ from typing import Any
 from osqueue import limits
 from osqueue.commit.effects import Effect, Flow
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import Claim, Complete, Completion, Configure, Enqueue, New, Sweep
+from osqueue.core.ops import (
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    JobSpec,
+    RunTimers,
+)
 from osqueue.errors import OsqueueError, Unavailable
 from osqueue.maintenance import garbage_collection
 from osqueue.maintenance.garbage_collection import BODIES, FINISHED, LOOKS_MAX
 from osqueue.objects.id_index import FOLDER as IDS
-from osqueue.objects.staging import Bulk, Stage
-from osqueue.stores.base import Failed, Get, Put, PutIfMatch, Refused, Reply
+from osqueue.objects.staging import SegmentBuilder, StagingArea
+from osqueue.stores.base import Failed, Get, Put, PutIfMatch, Refused, StoreReply
 
 from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed, id_taken
 from .tight import limited
@@ -72,7 +80,7 @@ def age(stage: Play, actor: Actor) -> None:
     """Let time pass, with commits that mark it."""
     for turn in range(3):
         stage.later(AGED_SECONDS)
-        actor.run(actor.commit(Configure(backoff_base_ms=100 + turn)))
+        actor.run(actor.commit(ChangeSettings(backoff_base_ms=100 + turn)))
 
 
 def attach(actor: Actor, jobs: int = 1) -> Flow[Any]:
@@ -80,8 +88,8 @@ def attach(actor: Actor, jobs: int = 1) -> Flow[Any]:
     state = yield from actor.client.head()
     assert state is not None
     machine = actor.client.writer.machine
-    bulk = Bulk(Stage(ROOT, state.seq, machine), state.now_ms)
-    yield from bulk.add([New(machine.bits(128).to_bytes(16, "big"), b"") for _ in range(jobs)])
+    bulk = SegmentBuilder(StagingArea(ROOT, state.seq, machine), state.now_ms)
+    yield from bulk.add([JobSpec(machine.bits(128).to_bytes(16, "big"), b"") for _ in range(jobs)])
     ops = yield from bulk.attachments()
     return (yield from actor.client.call(*ops, timeout=PATIENCE_SECONDS))
 
@@ -89,32 +97,32 @@ def attach(actor: Actor, jobs: int = 1) -> Flow[Any]:
 def finish_large(actor: Actor) -> None:
     """A job comes, and is completed with a result that lies in a body."""
     machine = actor.client.writer.machine
-    new = New(machine.bits(128).to_bytes(16, "big"), b"", kind="large", result_ttl_ms=3_600_000)
-    actor.run(actor.commit(Enqueue((new,))))
-    (lease,) = actor.run(actor.commit(Claim(1, "worker", 60_000, ("large",)))).answer.outcomes[0].leases
-    stage = Stage(ROOT, actor.client.writer.head.state.seq, machine)  # type: ignore[union-attr]
+    new = JobSpec(machine.bits(128).to_bytes(16, "big"), b"", kind="large", result_ttl_ms=3_600_000)
+    actor.run(actor.commit(EnqueueJobs((new,))))
+    (lease,) = actor.run(actor.commit(ClaimJobs(1, "worker", 60_000, ("large",)))).answer.outcomes[0].leases
+    stage = StagingArea(ROOT, actor.client.writer.head.state.seq, machine)  # type: ignore[union-attr]
     (result,) = actor.run(stage.bodies([b"x" * 200]))
-    actor.run(actor.commit(Complete((Completion(lease.job.key, lease.token, result),))))
+    actor.run(actor.commit(CompleteJobs((Completion(lease.job.key, lease.token, result),))))
 
 
 # ── Collection ───────────────────────────────────────────────────────────────
 def attached_before_the_floor(stage: Play) -> Any:
     """A bulk that was staged long ago is attached just before the collector's floor is committed."""
     writer, reaper, other = map(stage.actor, ("writer", "reaper", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     writer.stop_at(attach(writer), head_swap)
     age(stage, other)
     reaper.stop_at(reaper.reap(), floor_raised)
     writer.go_on()
     reaper.go_on()
-    return len(other.run(other.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases)
+    return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
 def attached_as_pointers_move(stage: Play) -> Any:
     """A collector follows tables that others exchange, again and again; at last a floor rises past a new segment."""
     writer, reaper, other = map(stage.actor, ("writer", "reaper", "other"))
     finish_large(other)
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     age(stage, other)
     writer.stop_at(attach(writer), head_swap)
     stage.later(2 * AGED_SECONDS)  # the reaper's floor comes close to the segment, and not past it
@@ -126,17 +134,17 @@ def attached_as_pointers_move(stage: Play) -> Any:
             age(stage, other)
         for _ in range(jobs):
             finish_large(other)
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
         other.run(other.reap())
         reaper.go_on(table_read(stage))
-    return len(other.run(other.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases)
+    return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
 def merged_after_the_collector(stage: Play) -> Any:
     """A reaper stands still between writing a table anew and its commit, until the new one has been collected."""
     reaper, other = map(stage.actor, ("reaper", "other"))
     finish_large(other)
-    other.run(other.commit(Sweep(flush=True)))
+    other.run(other.commit(RunTimers(flush=True)))
     reaper.stop_at(reaper.reap(), table_written)
     reaper.go_on(head_swap)
     age(stage, other)
@@ -149,7 +157,7 @@ def unfolded_after_the_collector(stage: Play) -> Any:
     reaper, other = map(stage.actor, ("reaper", "other"))
     for _ in range(6):
         finish_large(other)
-        other.run(other.commit(Sweep(flush=True)))
+        other.run(other.commit(RunTimers(flush=True)))
     index = stage.invariants.state.tables[0]  # type: ignore[union-attr]
     assert index.level
     with limited({"TABLE_BYTES_MAX": index.below // 2}):
@@ -161,7 +169,7 @@ def unfolded_after_the_collector(stage: Play) -> Any:
 
 
 # ── Ids ──────────────────────────────────────────────────────────────────────
-def id_not_freed(stage: Play, reply: Reply) -> Any:
+def id_not_freed(stage: Play, reply: StoreReply) -> Any:
     """An id is not removed, as the store refuses or fails; its job is forgotten, and somebody uses the id again."""
     caller, reaper, other = map(stage.actor, ("caller", "reaper", "other"))
     caller.run(caller.enqueue("a", "first"))
@@ -178,7 +186,7 @@ def id_not_freed(stage: Play, reply: Reply) -> Any:
 def taken_over_as_it_is_closed(stage: Play) -> Any:
     """A sweep is about to close an entry without a job, when it gets one that runs, and a second one."""
     dying, reaper, caller, other = map(stage.actor, ("dying", "reaper", "caller", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(2 * limits.EXPIRED_KNOWN_MS / 1000)
     reaper.stop_at(reaper.sweep(), id_changed)
@@ -194,7 +202,7 @@ def taken_over_as_it_is_closed(stage: Play) -> Any:
 def enqueued_after_the_collector(stage: Play) -> Any:
     """A caller stands still between staging a payload and its commit, until the payload has been collected."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.enqueue("a", "x" * 200), body_written)
     slow.go_on(head_swap)
     age(stage, other)
@@ -205,9 +213,9 @@ def enqueued_after_the_collector(stage: Play) -> Any:
 def completed_after_the_collector(stage: Play) -> Any:
     """The same of a worker and its result."""
     slow, other = map(stage.actor, ("slow", "other"))
-    new = New(slow.client.writer.machine.bits(64).to_bytes(8, "big") + bytes(8), b"")
-    other.run(other.commit(Enqueue((new,))))
-    (lease,) = slow.run(slow.commit(Claim(1, "slow", 60_000))).answer.outcomes[0].leases
+    new = JobSpec(slow.client.writer.machine.bits(64).to_bytes(8, "big") + bytes(8), b"")
+    other.run(other.commit(EnqueueJobs((new,))))
+    (lease,) = slow.run(slow.commit(ClaimJobs(1, "slow", 60_000))).answer.outcomes[0].leases
     flow = slow.flows.complete_encoded([(lease.job.key, lease.token, b"x" * 200)])
     slow.stop_at(slow.client.run(flow), body_written)
     slow.go_on(head_swap)
@@ -219,7 +227,7 @@ def completed_after_the_collector(stage: Play) -> Any:
 def attached_after_the_collector(stage: Play) -> Any:
     """The same of a bulk and its segment."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(attach(slow), head_swap)
     age(stage, other)
     other.run(collect(other))
@@ -229,7 +237,7 @@ def attached_after_the_collector(stage: Play) -> Any:
 def loaded_after_the_collector(stage: Play) -> Any:
     """The same of a bulk that several processes may finish."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     slow.stop_at(slow.load("b", "x"), head_swap)
     age(stage, other)
     other.run(collect(other))
@@ -239,7 +247,7 @@ def loaded_after_the_collector(stage: Play) -> Any:
 def rewritten_after_the_collector(stage: Play) -> Any:
     """The same of somebody who writes a segment anew without the jobs that were cancelled in it."""
     slow, other = map(stage.actor, ("slow", "other"))
-    other.run(other.commit(Configure(backoff_base_ms=7)))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     other.run(attach(other, 3))
     (span,) = stage.invariants.state.lanes[0].backlog.spans  # type: ignore[union-attr]
     other.run(other.client.cancel_in_segment(span.first))
@@ -247,7 +255,7 @@ def rewritten_after_the_collector(stage: Play) -> Any:
     age(stage, other)
     other.run(collect(other))
     slow.go_on()
-    return len(other.run(other.commit(Claim(10, "worker", 60_000))).answer.outcomes[0].leases)
+    return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
 SCENES: dict[str, Callable[[Play], Any]] = {

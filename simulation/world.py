@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.effects import All, Effect, Sleep
-from osqueue.stores.base import Reply, Request
+from osqueue.stores.base import StoreReply, StoreRequest
 
 from .machine import VirtualMachine, source
 from .profile import Faults
 
 EVENTS_MAX = 300_000  # five times what a run takes; one with more is not going anywhere
 Program = Generator[Effect, Any, None]
-Deliver = Callable[[Reply], None]
+Deliver = Callable[[StoreReply], None]
 
 
 class World:
@@ -86,7 +86,7 @@ class Process:
     def __init__(
         self,
         world: World,
-        send: Callable[[Request, Deliver], None],
+        send: Callable[[StoreRequest, Deliver], None],
         program: Program,
         *,
         machine: VirtualMachine | None = None,
@@ -148,11 +148,11 @@ class Process:
             self.kill()
             self._died()
 
-    def _request(self, effect: Request | All) -> None:
+    def _request(self, effect: StoreRequest | All) -> None:
         requests = effect.requests if isinstance(effect, All) else (effect,)
-        replies: dict[int, Reply] = {}
+        replies: dict[int, StoreReply] = {}
 
-        def arrive(position: int, reply: Reply) -> None:
+        def arrive(position: int, reply: StoreReply) -> None:
             replies[position] = reply
             if len(replies) == len(requests):
                 whole = tuple(replies[at] for at in range(len(requests)))

@@ -27,8 +27,8 @@ from pipeline.archive import HOUR_MS
 from pipeline.jobs import command
 from pipeline.jobs.command import Progress, milliseconds, moment, silent
 from pipeline.places import place, store_at
-from pipeline.plan import Planner, Range
-from pipeline.stretch import Aside, Compacted, Stretch
+from pipeline.plan import Planner, QueueRange
+from pipeline.stretch import Compacted, HourRange, SkippedPart
 from pipeline.unfinished import Mark, Unread
 
 LOOK_BACK_HOURS = 3
@@ -87,7 +87,7 @@ def run(spark: SparkSession, config: Compaction, progress: Progress = silent) ->
                 covered.add(mine)
                 still.pop(mine.part, None)
         tables.run(unfinished.move(covered, set()))
-    others = (Aside.of(address, part, why) for part, why in still.items() if part not in told)
+    others = (SkippedPart.of(address, part, why) for part, why in still.items() if part not in told)
     return done + Compacted(aside=tuple(others))
 
 
@@ -100,7 +100,7 @@ def _run(
     tables: BlockingDriver,
     store: str,
     root: str,
-    todo: Sequence[Range],
+    todo: Sequence[QueueRange],
     unread: Set[Unread],
     progress: Progress,
 ) -> Compacted:
@@ -124,7 +124,7 @@ def _run(
     return total
 
 
-def in_tasks(spark: SparkSession, stretches: Iterable[Stretch]) -> list[Compacted]:
+def in_tasks(spark: SparkSession, stretches: Iterable[HourRange]) -> list[Compacted]:
     """Each stretch in a task of its own. Raises what went wrong in one."""
     found = list(stretches)
     done = []
@@ -135,7 +135,7 @@ def in_tasks(spark: SparkSession, stretches: Iterable[Stretch]) -> list[Compacte
     return done
 
 
-def _answer(mine: Stretch) -> Compacted | OsqueueError:
+def _answer(mine: HourRange) -> Compacted | OsqueueError:
     """The error as an answer: it has tried for long enough, and Spark would wrap it in pages of frames."""
     try:
         return stretch.compact(mine)

@@ -20,7 +20,7 @@ from osqueue.commit.effects import together
 from osqueue.errors import Rejected
 from osqueue.model.fields import queue_name
 from pipeline import figures, files, tables
-from pipeline.figures import DAY, Range
+from pipeline.figures import DAY, FigureWindow
 from pipeline.jobs import command
 from pipeline.jobs.command import Progress, in_utc, milliseconds, moment, silent
 from pipeline.places import place
@@ -31,7 +31,7 @@ from pipeline.tables import (
     METRICS_ERRORS,
     METRICS_HOURLY,
     METRICS_WORKERS,
-    Table,
+    TableSpec,
 )
 
 DAY_MS = 86_400_000
@@ -51,7 +51,7 @@ class Metrics(Struct, frozen=True):
     target_ms: int = TARGET_MS  # the longest wait that is on target, milliseconds
 
 
-class Measured(Struct, frozen=True):
+class MetricsResult(Struct, frozen=True):
     """What a run did."""
 
     since: datetime | None = None  # the days it is about; None: there are no jobs
@@ -59,7 +59,7 @@ class Measured(Struct, frozen=True):
     rows: dict[str, int] = {}  # of each table
 
 
-def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Measured:
+def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> MetricsResult:
     """Replace the metrics of a range of days."""
     in_utc(spark)
     root = place(config.tables, "tables")
@@ -77,9 +77,9 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Me
     first = since if since is not None else _floor(ends.first) if ends.first is not None else until
     last = until if until is not None else _floor(ends.last) + DAY_MS if ends.last is not None else since
     if first is None or last is None or first >= last:
-        return Measured()
+        return MetricsResult()
     events = figures.events(jobs, attempts).persist()
-    over = Range(first, last)
+    over = FigureWindow(first, last)
     depths = figures.depths(events, over, sorted(_queues_before(root, first, queues))).persist()
     frames = {
         METRICS_HOURLY: figures.summed(events, depths, over, config.target_ms),
@@ -95,18 +95,18 @@ def run(spark: SparkSession, config: Metrics, progress: Progress = silent) -> Me
         progress(done, len(frames))
     events.unpersist()
     depths.unpersist()
-    return Measured(_moment(first), _moment(last), rows)
+    return MetricsResult(_moment(first), _moment(last), rows)
 
 
 def _history(
-    spark: SparkSession, root: str, table: Table, since: int | None, queues: Sequence[str]
+    spark: SparkSession, root: str, table: TableSpec, since: int | None, queues: Sequence[str]
 ) -> DataFrame:
     """What may tell of the days from ``since`` on: a job is archived in the hour of its end or a later one."""
     return tables.read(spark, root, table, queues, None if since is None else _moment(since).date())
 
 
 def _empty(
-    root: str, table: Table, queues: Sequence[str], first: int, last: int, kept: Collection[str]
+    root: str, table: TableSpec, queues: Sequence[str], first: int, last: int, kept: Collection[str]
 ) -> None:
     """Remove the days of a range that have no rows now."""
     there = files.days(root, table.name, queues, _moment(first).date())

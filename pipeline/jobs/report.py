@@ -23,7 +23,7 @@ from pipeline.jobs import command
 from pipeline.jobs.command import in_utc, milliseconds, moment
 from pipeline.places import place
 from pipeline.report.collect import collect
-from pipeline.report.history import History, history
+from pipeline.report.history import ReportTables, history
 from pipeline.report.model import HOUR_MS, TITLE
 from pipeline.report.page import page
 
@@ -40,7 +40,7 @@ class Review(Struct, frozen=True):
     title: str = TITLE
 
 
-class Reported(Struct, frozen=True):
+class ReviewResult(Struct, frozen=True):
     """What a run wrote."""
 
     path: str
@@ -51,7 +51,7 @@ class Reported(Struct, frozen=True):
     until: str
 
 
-def run(spark: SparkSession, config: Review) -> Reported:
+def run(spark: SparkSession, config: Review) -> ReviewResult:
     """Write the report and say where it is."""
     in_utc(spark)
     root, out = place(config.tables, "tables"), place(config.out, "out")
@@ -68,7 +68,7 @@ def run(spark: SparkSession, config: Review) -> Reported:
         )
     text = page(report).encode()
     _write(out, text)
-    return Reported(
+    return ReviewResult(
         path=out.removeprefix("file://"),
         bytes=len(text),
         queues=len(report.queues) + report.queues_other,
@@ -78,7 +78,7 @@ def run(spark: SparkSession, config: Review) -> Reported:
     )
 
 
-def _period(told: History, config: Review) -> tuple[int, int]:
+def _period(told: ReportTables, config: Review) -> tuple[int, int]:
     """The hours asked for; where none are, from the first arrival to the last end."""
     since, until = _hour(config.since, "since"), _hour(config.until, "until")
     if since is None or until is None:

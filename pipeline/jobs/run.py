@@ -22,7 +22,7 @@ from pipeline.jobs.command import Progress, in_utc, moment, silent
 from pipeline.stretch import Compacted
 
 
-class Whole(Struct, frozen=True):
+class PipelineRun(Struct, frozen=True):
     """What to go through, and where to put it."""
 
     store: str  # address of the store, with archive/ in it
@@ -41,17 +41,17 @@ class Whole(Struct, frozen=True):
     days: int = metrics.LOOK_BACK_DAYS  # with at: days before it that are measured anew and reported
 
 
-class Done(Struct, frozen=True):
+class PipelineResult(Struct, frozen=True):
     """What each step did."""
 
     compacted: Compacted
-    measured: metrics.Measured
-    reported: report.Reported
+    measured: metrics.MetricsResult
+    reported: report.ReviewResult
 
 
 def run(
-    spark: SparkSession, config: Whole, progress: Callable[[str], Progress] = lambda what: silent
-) -> Done:
+    spark: SparkSession, config: PipelineRun, progress: Callable[[str], Progress] = lambda what: silent
+) -> PipelineResult:
     """Compact, measure and report, with progress in things of a name. Raises what the steps raise."""
     for field in ("hours", "days"):
         if getattr(config, field) < 1:
@@ -76,7 +76,7 @@ def run(
             f"store: the archive of {store} has no jobs of this range. Jobs that have ended get there when a reaper "
             "runs: osqueue reap."
         ) from error
-    return Done(compacted, measured, reported)
+    return PipelineResult(compacted, measured, reported)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     ranges = (given.at, given.since, given.until, given.hours, given.days)
-    config = Whole(given.store, given.tables, given.out, tuple(given.queue), given.target_ms, *ranges)
+    config = PipelineRun(given.store, given.tables, given.out, tuple(given.queue), given.target_ms, *ranges)
     return command.finish("pipeline", lambda spark: run(spark, config, command.told))
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from osqueue.core.state import COMPLETED
 
 from .history import (
-    History,
     Period,
+    ReportTables,
     as_quantiles,
     between,
     completed_attempts,
@@ -34,12 +34,12 @@ from .model import (
     TITLE,
     Bin,
     Error,
-    Load,
-    Queue,
-    Report,
+    QueueSection,
+    ReviewPage,
     Totals,
     WeekHour,
-    Worker,
+    WorkerLoad,
+    WorkerSection,
     step_for,
 )
 from .steps import loads_of, points_of
@@ -56,8 +56,8 @@ _LEASE_ENDS = ("completed", "failed", "stalled", "released", "cancelled")  # col
 
 
 def collect(
-    told: History, begins_ms: int, ends_ms: int, target_ms: int | None = None, title: str = TITLE
-) -> Report:
+    told: ReportTables, begins_ms: int, ends_ms: int, target_ms: int | None = None, title: str = TITLE
+) -> ReviewPage:
     """The report of a period."""
     step_ms = step_for(ends_ms - begins_ms)
     period = Period(begins_ms, ends_ms, step_ms, TARGET_MS if target_ms is None else target_ms)
@@ -76,7 +76,7 @@ def collect(
     )
     errors, workers, week = _errors(told, period), _workers(told, period), _week(told, period)
     queues = [
-        Queue(
+        QueueSection(
             name,
             totals[name],
             points.get(name, ()),
@@ -88,7 +88,7 @@ def collect(
         )
         for name in shown
     ]
-    return Report(
+    return ReviewPage(
         begins_ms,
         ends_ms,
         step_ms,
@@ -102,13 +102,13 @@ def collect(
     )
 
 
-def _target(told: History) -> int:
+def _target(told: ReportTables) -> int:
     """The target that the latest metrics of the period were made with."""
     row = told.hours.agg(F.max_by("target_ms", "start").alias("target_ms")).first()
     return TARGET_MS if row is None or row["target_ms"] is None else int(row["target_ms"])
 
 
-def _unmeasured(told: History, period: Period) -> tuple[tuple[str, int], ...]:
+def _unmeasured(told: ReportTables, period: Period) -> tuple[tuple[str, int], ...]:
     """The queues and days of which the metrics count other endings than there are jobs: they were never made, or before
     some of the jobs came.
     """
@@ -124,7 +124,7 @@ def _unmeasured(told: History, period: Period) -> tuple[tuple[str, int], ...]:
 # ── Totals ───────────────────────────────────────────────────────────────────
 
 
-def _totals(told: History, period: Period) -> tuple[Totals, dict[str, Totals]]:
+def _totals(told: ReportTables, period: Period) -> tuple[Totals, dict[str, Totals]]:
     """Of all queues, and by queue."""
     counts = _by_queue(told.hours, *(F.sum(name).cast("long").alias(name) for name in _COUNTS))
     leases = sum((F.col(name) for name in _LEASE_ENDS), F.lit(0))
@@ -157,7 +157,7 @@ def _by_queue(frame: DataFrame, *columns: Column) -> dict[str | None, Row]:
 # ── Distributions, hours of the week ─────────────────────────────────────────
 
 
-def _runs(told: History, period: Period) -> dict[str, tuple[Bin, ...]]:
+def _runs(told: ReportTables, period: Period) -> dict[str, tuple[Bin, ...]]:
     return _bins(completed_attempts(told, period), "run_ms")
 
 
@@ -182,7 +182,7 @@ def _as_bin(index: int | None, count: int) -> Bin:
     return Bin(10 ** (index / BINS_PER_DECADE), 10 ** ((index + 1) / BINS_PER_DECADE), count)
 
 
-def _week(told: History, period: Period) -> dict[str, tuple[WeekHour, ...]]:
+def _week(told: ReportTables, period: Period) -> dict[str, tuple[WeekHour, ...]]:
     """The hours of the week, by queue; those of the period in which nothing happened, too."""
     hours = Counter((at_ms // DAY_MS + 3) % 7 * 24 + at_ms // HOUR_MS % 24 for at_ms in period.hours)
 
@@ -215,7 +215,7 @@ def _week(told: History, period: Period) -> dict[str, tuple[WeekHour, ...]]:
 # ── Errors and workers ───────────────────────────────────────────────────────
 
 
-def _errors(told: History, period: Period) -> dict[str, tuple[tuple[Error, ...], int]]:
+def _errors(told: ReportTables, period: Period) -> dict[str, tuple[tuple[Error, ...], int]]:
     """The most frequent errors by queue, and how many more there were."""
     found: dict[str, tuple[tuple[Error, ...], int]] = {}
     for row in _most(_kinds(told, "queue"), "number", "fingerprint", ERRORS_MAX):
@@ -225,13 +225,13 @@ def _errors(told: History, period: Period) -> dict[str, tuple[tuple[Error, ...],
     return found
 
 
-def _first_error(told: History) -> Error | None:
+def _first_error(told: ReportTables) -> Error | None:
     """The most frequent one, over all queues."""
     row = _kinds(told).orderBy(F.desc("number"), "fingerprint").first()
     return None if row is None else _as_error(row)
 
 
-def _kinds(told: History, *by: str) -> DataFrame:
+def _kinds(told: ReportTables, *by: str) -> DataFrame:
     return told.errors.groupBy(*by, "fingerprint").agg(
         F.max_by("error_type", "last_at").alias("kind"),
         F.max_by("example", "last_at").alias("example"),
@@ -254,7 +254,7 @@ def _as_error(row: Row) -> Error:
     )
 
 
-def _workers(told: History, period: Period) -> dict[str, tuple[tuple[Worker, ...], int]]:
+def _workers(told: ReportTables, period: Period) -> dict[str, tuple[tuple[WorkerSection, ...], int]]:
     """The busiest workers by queue, and how many more there were."""
     leases = sum((F.col(name) for name in _LEASE_ENDS), F.lit(0))
     busy = told.workers.groupBy("queue", "worker").agg(
@@ -264,14 +264,14 @@ def _workers(told: History, period: Period) -> dict[str, tuple[tuple[Worker, ...
         (F.sum("utilisation") * HOUR_MS).alias("used_ms"),
     )
     rows = _most(busy, "held_ms", "worker", WORKERS_MAX)
-    loads: dict[tuple[str, str], list[Load]] = defaultdict(list)
+    loads: dict[tuple[str, str], list[WorkerLoad]] = defaultdict(list)
     names = sorted({row["worker"] for row in rows})
     for row in loads_of(told, period, names).collect():
-        loads[row["queue"], row["worker"]].append(Load(row["at_ms"], row["held_ms"] / period.step_ms))
-    found: dict[str, tuple[tuple[Worker, ...], int]] = {}
+        loads[row["queue"], row["worker"]].append(WorkerLoad(row["at_ms"], row["held_ms"] / period.step_ms))
+    found: dict[str, tuple[tuple[WorkerSection, ...], int]] = {}
     for row in rows:
         own, rest = found.get(row["queue"], ((), row["rows"]))
-        worker = Worker(
+        worker = WorkerSection(
             row["worker"],
             row["attempts"],
             row["failed"],

@@ -15,7 +15,7 @@ from pipeline import tables
 from .model import HOUR_MS, Quantiles
 
 
-class History(Struct, frozen=True):
+class ReportTables(Struct, frozen=True):
     """The tables, of the queues asked for."""
 
     root: str  # where they are
@@ -49,20 +49,22 @@ class Period(Struct, frozen=True):
         return range(self.begins_ms // self.step_ms * self.step_ms, self.ends_ms, self.step_ms)
 
 
-def history(spark: SparkSession, root: str, queues: Sequence[str] = (), since: date | None = None) -> History:
+def history(
+    spark: SparkSession, root: str, queues: Sequence[str] = (), since: date | None = None
+) -> ReportTables:
     """The tables below a folder: of all queues or some, from the first day or a later one on."""
     used = (
         *(tables.JOBS, tables.ATTEMPTS),
         *(tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS),
     )
-    return History(root, *(tables.read(spark, root, table, queues, since) for table in used))
+    return ReportTables(root, *(tables.read(spark, root, table, queues, since) for table in used))
 
 
-def since(told: History, period: Period) -> History:
+def since(told: ReportTables, period: Period) -> ReportTables:
     """Without what was archived before the period, and metrics of other hours. What happens in it is archived later."""
     day = F.to_date(instant(period.begins_ms))
     hours = between("start", period.hours[0], period.hours[-1] + HOUR_MS)
-    return History(
+    return ReportTables(
         told.root,
         told.jobs.filter(F.col("date") >= day),
         told.attempts.filter(F.col("date") >= day),
@@ -70,21 +72,21 @@ def since(told: History, period: Period) -> History:
     )
 
 
-def of_queues(told: History, queues: Sequence[str]) -> History:
+def of_queues(told: ReportTables, queues: Sequence[str]) -> ReportTables:
     def own(frame: DataFrame) -> DataFrame:
         return frame.filter(F.col("queue").isin(list(queues)))
 
-    return History(
+    return ReportTables(
         told.root, own(told.jobs), own(told.attempts), own(told.hours), own(told.workers), own(told.errors)
     )
 
 
-def started(told: History, period: Period) -> DataFrame:
+def started(told: ReportTables, period: Period) -> DataFrame:
     """The jobs whose first lease began in the period."""
     return told.jobs.filter(period.has("started_at") & F.col("wait_ms").isNotNull())
 
 
-def completed_attempts(told: History, period: Period) -> DataFrame:
+def completed_attempts(told: ReportTables, period: Period) -> DataFrame:
     return told.attempts.filter(period.has("ended_at") & (F.col("outcome") == COMPLETED))
 
 

@@ -95,14 +95,14 @@ class Error(Struct, frozen=True):
     last_ms: int
 
 
-class Load(Struct, frozen=True):
+class WorkerLoad(Struct, frozen=True):
     """A worker's load in one step: the jobs it had in hand, on average."""
 
     at_ms: int
     busy: float
 
 
-class Worker(Struct, frozen=True):
+class WorkerSection(Struct, frozen=True):
     """What one worker did."""
 
     name: str
@@ -110,7 +110,7 @@ class Worker(Struct, frozen=True):
     failed: int  # those that failed or stalled
     held_ms: int  # lease time, summed over its leases
     used: float  # share of the period in which it held at least one, 0 to 1
-    load: tuple[Load, ...] = ()
+    load: tuple[WorkerLoad, ...] = ()
 
 
 class WeekHour(Struct, frozen=True):
@@ -124,7 +124,7 @@ class WeekHour(Struct, frozen=True):
     in_time: int
 
 
-class Queue(Struct, frozen=True):
+class QueueSection(Struct, frozen=True):
     """One queue's section."""
 
     name: str
@@ -134,12 +134,12 @@ class Queue(Struct, frozen=True):
     runs: tuple[Bin, ...] = ()
     errors: tuple[Error, ...] = ()  # the most frequent first
     errors_other: int = 0  # occurrences of those not listed
-    workers: tuple[Worker, ...] = ()  # the busiest first
+    workers: tuple[WorkerSection, ...] = ()  # the busiest first
     workers_other: int = 0  # how many are not listed
     week: tuple[WeekHour, ...] = ()
 
 
-class Report(Struct, frozen=True):
+class ReviewPage(Struct, frozen=True):
     """Everything on the page."""
 
     begins_ms: int
@@ -147,7 +147,7 @@ class Report(Struct, frozen=True):
     step_ms: int
     target_ms: int  # how long a job may wait for its start
     totals: Totals = Totals()  # of all queues
-    queues: tuple[Queue, ...] = ()  # the busiest first
+    queues: tuple[QueueSection, ...] = ()  # the busiest first
     queues_other: int = 0  # how many have no section
     title: str = TITLE
     error: Error | None = None  # the most frequent one, over all queues
@@ -166,7 +166,7 @@ def step_for(span_ms: int) -> int:
     return DAY_MS * -(-span_ms // (DAY_MS * POINTS_MAX))
 
 
-def steps_of(report: Report) -> range:
+def steps_of(report: ReviewPage) -> range:
     """Where the report's steps begin."""
     first = report.begins_ms // report.step_ms * report.step_ms
     return range(first, max(report.ends_ms, first + 1), report.step_ms)

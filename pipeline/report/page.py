@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from . import patterns, timeline, words
 from .figures import figure, table
 from .markup import Child, Markup, joined, tag
-from .model import HOUR_MS, Point, Quantiles, Queue, Report, Totals, filled, share, steps_of
+from .model import HOUR_MS, Point, Quantiles, QueueSection, ReviewPage, Totals, filled, share, steps_of
 from .style import SCRIPT, STYLE
 
 UNMEASURED_MAX = 5  # queues that are named where metrics are missing
 HEADLINE_GOOD = 0.99  # of jobs in time: what the first sentence calls kept
 
 
-def page(report: Report) -> str:
+def page(report: ReviewPage) -> str:
     """The whole file. It loads nothing, and its policy forbids that anything in it does."""
     script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = (
@@ -70,7 +70,7 @@ def page(report: Report) -> str:
 # ── The answer ───────────────────────────────────────────────────────────────
 
 
-def answer(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
+def answer(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
     """Three sentences: was the promise kept, did the workers keep up, what failed."""
     totals = report.totals
     if not totals.enqueued + totals.started + totals.ended:
@@ -79,7 +79,7 @@ def answer(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
     return tag("p", [joined(sentence, " ") for sentence in sentences if sentence], class_="answer")
 
 
-def _promise(totals: Totals, report: Report) -> Markup | None:
+def _promise(totals: Totals, report: ReviewPage) -> Markup | None:
     in_time = share(totals.in_time, totals.started)
     if in_time is None or totals.wait is None:
         return None
@@ -90,7 +90,7 @@ def _promise(totals: Totals, report: Report) -> Markup | None:
     )
 
 
-def _pace(report: Report, points: Sequence[Sequence[Point]]) -> Markup | None:
+def _pace(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup | None:
     if not points:
         return None
     deepest = max(
@@ -114,7 +114,7 @@ def _pace(report: Report, points: Sequence[Sequence[Point]]) -> Markup | None:
     )
 
 
-def _failures(report: Report) -> Markup:
+def _failures(report: ReviewPage) -> Markup:
     totals = report.totals
     given_up = joined(tag("b", "No job failed for good", class_="good"))
     if totals.failed:
@@ -130,7 +130,7 @@ def _failures(report: Report) -> Markup:
     return joined(given_up, "; the most frequent error is ", kind, f", {words.count(first.count, 'time')}.")
 
 
-def unmeasured(report: Report) -> Markup | None:
+def unmeasured(report: ReviewPage) -> Markup | None:
     """A word of warning where the numbers of metrics and those of jobs do not belong together."""
     if not report.unmeasured:
         return None
@@ -153,7 +153,7 @@ def unmeasured(report: Report) -> Markup | None:
     )
 
 
-def tiles(totals: Totals, report: Report) -> Markup:
+def tiles(totals: Totals, report: ReviewPage) -> Markup:
     """The headline numbers."""
     span_ms = report.ends_ms - report.begins_ms
     attempts = f"{words.whole(totals.retried)} retried, {words.whole(totals.stalled)} stalled"
@@ -203,7 +203,7 @@ def _middle(quantiles: Quantiles | None) -> tuple[str, str]:
 # ── Queues ───────────────────────────────────────────────────────────────────
 
 
-def overview(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
+def overview(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
     """All queues in one table, each with its depth over the period."""
     rows = []
     for index, (queue, each) in enumerate(zip(report.queues, points, strict=True)):
@@ -230,7 +230,7 @@ def overview(report: Report, points: Sequence[Sequence[Point]]) -> Markup:
     )
 
 
-def section(queue: Queue, points: Sequence[Point], report: Report, index: int) -> Markup:
+def section(queue: QueueSection, points: Sequence[Point], report: ReviewPage, index: int) -> Markup:
     """One queue."""
     name = f"q{index}"
     several = len(report.queues) > 1
@@ -266,7 +266,7 @@ def section(queue: Queue, points: Sequence[Point], report: Report, index: int) -
     )
 
 
-def worst_steps(points: Sequence[Point], report: Report, most: int = 5) -> Markup | None:
+def worst_steps(points: Sequence[Point], report: ReviewPage, most: int = 5) -> Markup | None:
     """The steps to ask about: those in which most jobs were late or failed."""
     worst = sorted(points, key=lambda point: (-(point.late + point.failed), point.at_ms))[:most]
     rows = [
@@ -298,7 +298,7 @@ def _pair(*figures: Child) -> Markup:
     return tag("div", figures, class_="pair")
 
 
-def _method(report: Report) -> str:
+def _method(report: ReviewPage) -> str:
     """How to read the numbers."""
     step = words.step(report.step_ms)
     return (

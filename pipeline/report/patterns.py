@@ -8,7 +8,17 @@ from collections.abc import Callable, Collection, Sequence
 from . import svg, words
 from .figures import figure, nothing, numbers
 from .markup import Markup, joined, tag
-from .model import MINUTE_MS, Bin, Quantiles, Queue, Report, WeekHour, Worker, share, steps_of
+from .model import (
+    MINUTE_MS,
+    Bin,
+    Quantiles,
+    QueueSection,
+    ReviewPage,
+    WeekHour,
+    WorkerSection,
+    share,
+    steps_of,
+)
 
 SPREAD = svg.Frame(240, head=66)  # four rows of flags above the bars
 WEEK = svg.Frame(7 * 22 + 22, head=0)
@@ -97,7 +107,7 @@ def busy_hours(week: Sequence[WeekHour], name: str) -> Markup:
     )
 
 
-def late_hours(week: Sequence[WeekHour], report: Report, name: str) -> Markup:
+def late_hours(week: Sequence[WeekHour], report: ReviewPage, name: str) -> Markup:
     """When jobs wait longer than they may."""
     return _week(
         "Late hours",
@@ -209,7 +219,7 @@ def _ramp(levels: Sequence[float], written: Callable[[float], str]) -> Markup:
 # ── Workers and errors ───────────────────────────────────────────────────────
 
 
-def workers(queue: Queue, report: Report, name: str) -> Markup:
+def workers(queue: QueueSection, report: ReviewPage, name: str) -> Markup:
     """Who did the work: a lane for each worker, all to one scale."""
     heading = "Workers"
     if not queue.workers:
@@ -234,12 +244,12 @@ def workers(queue: Queue, report: Report, name: str) -> Markup:
     return figure(heading, remark, (), tag("ul", lanes, class_="lanes"), numbers(columns, rows, heading))
 
 
-def _held(worker: Worker, report: Report) -> float:
+def _held(worker: WorkerSection, report: ReviewPage) -> float:
     """Jobs held at once: the mean over the period."""
     return worker.held_ms / max(1, report.ends_ms - report.begins_ms)
 
 
-def _lane(worker: Worker, report: Report, high: float, name: str) -> Markup:
+def _lane(worker: WorkerSection, report: ReviewPage, high: float, name: str) -> Markup:
     """One worker: its name, what it did, and its load along the period."""
     frame, scale = svg.Frame(34, head=3, foot=1), svg.Scale(0, high or 1)
     known = {load.at_ms: load.busy for load in worker.load}
@@ -253,7 +263,7 @@ def _lane(worker: Worker, report: Report, high: float, name: str) -> Markup:
     return tag("li", tag("bdi", worker.name, class_="who"), tag("span", facts, class_="facts"), drawing)
 
 
-def errors(queue: Queue, report: Report) -> Markup:
+def errors(queue: QueueSection, report: ReviewPage) -> Markup:
     """What went wrong, the most frequent first, each with an example."""
     heading = "Top errors"
     if not queue.errors:

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from osqueue.core.state import COMPLETED, FAILED, STALLED
 
-from .history import History, Period, as_quantiles, started, step_of, waiting
+from .history import Period, ReportTables, as_quantiles, started, step_of, waiting
 from .model import HOUR_MS, Point
 
 COUNTS = ("enqueued", "completed", "failed", "retried", "stalled")
 
 
-def points_of(told: History, period: Period) -> dict[str, tuple[Point, ...]]:
+def points_of(told: ReportTables, period: Period) -> dict[str, tuple[Point, ...]]:
     """What happened in each step, by queue."""
     told_by_metrics = period.step_ms % HOUR_MS == 0
     counts = _hourly(told, period) if told_by_metrics else _counted(told, period)
@@ -42,7 +42,7 @@ def points_of(told: History, period: Period) -> dict[str, tuple[Point, ...]]:
     return {queue: tuple(own) for queue, own in points.items()}
 
 
-def _hourly(told: History, period: Period) -> dict[tuple[str, int], dict[str, int]]:
+def _hourly(told: ReportTables, period: Period) -> dict[tuple[str, int], dict[str, int]]:
     """Counts by queue and step, from the metrics."""
     rows = told.hours.groupBy("queue", step_of("start", period.step_ms)).agg(
         *(F.sum(name).alias(name) for name in COUNTS)
@@ -52,7 +52,7 @@ def _hourly(told: History, period: Period) -> dict[tuple[str, int], dict[str, in
     }
 
 
-def _counted(told: History, period: Period) -> dict[tuple[str, int], dict[str, int]]:
+def _counted(told: ReportTables, period: Period) -> dict[tuple[str, int], dict[str, int]]:
     """The same for steps that are finer than the metrics."""
 
     def events(frame: DataFrame, moment: str, kind: Column) -> DataFrame:
@@ -75,14 +75,14 @@ def _counted(told: History, period: Period) -> dict[tuple[str, int], dict[str, i
     return counts
 
 
-def _hourly_depth(told: History, period: Period) -> DataFrame:
+def _hourly_depth(told: ReportTables, period: Period) -> DataFrame:
     """The most that waited in each step, and how many did at its end; of steps that the metrics tell of."""
     return told.hours.groupBy("queue", step_of("start", period.step_ms)).agg(
         F.max("depth_max").alias("most"), F.max_by("depth_end", "start").alias("last")
     )
 
 
-def _fine_depth(told: History, period: Period) -> DataFrame:
+def _fine_depth(told: ReportTables, period: Period) -> DataFrame:
     """The same for finer steps: a job waits from when it may be claimed, and from each lease's end, to the next claim.
 
     That of its last lease ends with the job, at the same instant. When a redriven job began to wait again is not
@@ -129,7 +129,7 @@ def _depths(told: DataFrame, period: Period) -> dict[tuple[str, int], int]:
     return {key: depth for key, depth in depths.items() if depth}
 
 
-def loads_of(told: History, period: Period, names: Sequence[str]) -> DataFrame:
+def loads_of(told: ReportTables, period: Period, names: Sequence[str]) -> DataFrame:
     """Lease time by queue, worker and step."""
     shown = F.col("worker").isin(list(names))
     if period.step_ms % HOUR_MS == 0:

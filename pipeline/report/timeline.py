@@ -9,12 +9,12 @@ from msgspec import Struct
 from . import svg, words
 from .figures import READOUT, Key, figure, nothing, numbers
 from .markup import Child, Markup
-from .model import Point, Quantiles, Report, steps_of
+from .model import Point, Quantiles, ReviewPage, steps_of
 
 FRAME = svg.Frame(170)
 
 
-def flow(points: Sequence[Point], report: Report, name: str) -> Markup:
+def flow(points: Sequence[Point], report: ReviewPage, name: str) -> Markup:
     """Arrivals as an area, completions as a line over it: the gap is what the backlog grew by."""
     heading = "Arrivals and completions"
     if not any(point.enqueued or point.completed for point in points):
@@ -38,7 +38,7 @@ def flow(points: Sequence[Point], report: Report, name: str) -> Markup:
     )
 
 
-def depth(points: Sequence[Point], report: Report, name: str) -> Markup:
+def depth(points: Sequence[Point], report: ReviewPage, name: str) -> Markup:
     """How many jobs waited, at worst, in each step."""
     heading = "Depth"
     peak = max(points, key=lambda point: point.depth, default=None)
@@ -58,7 +58,7 @@ def depth(points: Sequence[Point], report: Report, name: str) -> Markup:
     )
 
 
-def waits(points: Sequence[Point], report: Report, name: str) -> Markup:
+def waits(points: Sequence[Point], report: ReviewPage, name: str) -> Markup:
     """The waits of the jobs that started in each step, with the target across."""
     heading = "Wait before the start"
     known = [point.wait for point in points if point.wait]
@@ -102,7 +102,7 @@ def waits(points: Sequence[Point], report: Report, name: str) -> Markup:
     )
 
 
-def troubles(points: Sequence[Point], report: Report, name: str) -> Markup:
+def troubles(points: Sequence[Point], report: ReviewPage, name: str) -> Markup:
     """Attempts made again, leases that ran out, and jobs given up, one on the other."""
     heading = "Retries, stalls and failed jobs"
     failed, stalled, retried = (sum(_trouble(point)[kind] for point in points) for kind in range(3))
@@ -151,7 +151,7 @@ def spark(heights: Sequence[float], class_: str, name: str, title: str) -> Marku
 # ── What they share ──────────────────────────────────────────────────────────
 
 
-def _when(point: Point, report: Report) -> str:
+def _when(point: Point, report: ReviewPage) -> str:
     return words.when(point.at_ms, report)
 
 
@@ -159,7 +159,7 @@ class _Along(Struct, frozen=True):
     """What is plotted: a queue's points, under a heading."""
 
     points: Sequence[Point]
-    report: Report
+    report: ReviewPage
     name: str  # unique on the page
     heading: str
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from .model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Report
+from .model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ReviewPage
 
 DASH = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -105,7 +105,7 @@ def instant(ms: int, step_ms: int) -> str:
     return date if step_ms >= DAY_MS else f"{date} {clock(ms, step_ms)}"
 
 
-def when(at_ms: int, report: Report, fine_ms: int = DAY_MS) -> str:
+def when(at_ms: int, report: ReviewPage, fine_ms: int = DAY_MS) -> str:
     """A moment of the report, as fine as its steps or finer. No date where the whole period has only one."""
     step_ms = min(report.step_ms, fine_ms)
     last_ms = max(report.begins_ms, report.ends_ms - 1)

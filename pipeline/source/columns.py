@@ -24,11 +24,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from osqueue.core.archive_record import AttemptRecord, Record
-from osqueue.core.state import Attempt, content_bytes, key_text
+from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
+from osqueue.core.state import PastAttempt, content_bytes, key_text
 from osqueue.errors import OsqueueError, Rejected
 from osqueue.model.keys import key_of, shard_of
-from osqueue.objects.snapshot import Live
+from osqueue.objects.snapshot import LiveJob
 
 TEXT, INT, LONG, FLAG, MOMENT = StringType(), IntegerType(), LongType(), BooleanType(), TimestampType()
 LEASE = StructType(
@@ -46,21 +46,21 @@ LEASE = StructType(
 BATCH_ROWS = 10_000  # rows of one Arrow batch
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class PayloadJob(msgspec.Struct, frozen=True, gc=False):
     """A live job with its payload, or why that cannot be read."""
 
-    live: Live
+    live: LiveJob
     payload: bytes | OsqueueError | None = None
 
 
-class Column(msgspec.Struct, frozen=True):
+class JobColumn(msgspec.Struct, frozen=True):
     """One column: its type, what it means, and where its value comes from."""
 
     name: str
     type: DataType
     comment: str
-    live: Callable[[Seen], Any] | None = None
-    finished: Callable[[Record], Any] | None = None
+    live: Callable[[PayloadJob], Any] | None = None
+    finished: Callable[[ArchiveRecord], Any] | None = None
 
 
 def _us(ms: int) -> int | None:
@@ -68,7 +68,7 @@ def _us(ms: int) -> int | None:
     return ms * 1000 if ms else None
 
 
-def _attempt(each: Attempt | AttemptRecord) -> dict[str, Any]:
+def _attempt(each: PastAttempt | AttemptRecord) -> dict[str, Any]:
     return {
         "run": each.run,
         "worker": each.worker,
@@ -81,7 +81,7 @@ def _attempt(each: Attempt | AttemptRecord) -> dict[str, Any]:
     }
 
 
-def _last_error(attempts: Sequence[Attempt | AttemptRecord]) -> str | None:
+def _last_error(attempts: Sequence[PastAttempt | AttemptRecord]) -> str | None:
     return next((each.error for each in reversed(attempts) if each.error), None)
 
 
@@ -102,118 +102,120 @@ def payload_text(payload: bytes | OsqueueError | None, codec: str) -> str | None
 
 
 COLUMNS = (
-    Column("job_id", TEXT, "the job's key", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
-    Column(
+    JobColumn("job_id", TEXT, "the job's key", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
+    JobColumn(
         "run",
         LONG,
         "leases ever granted, and redrives: (job_id, run) is unique among finished jobs",
         lambda s: s.live.job.run,
         lambda r: r.run,
     ),
-    Column("id", TEXT, "the client's own id", lambda s: s.live.job.client_id, lambda r: r.id),
-    Column(
+    JobColumn("id", TEXT, "the client's own id", lambda s: s.live.job.client_id, lambda r: r.id),
+    JobColumn(
         "shard",
         INT,
         "where it lies",
         lambda s: shard_of(s.live.job.key),
         lambda r: shard_of(key_of(r.job_id)),
     ),
-    Column(
+    JobColumn(
         "state",
         TEXT,
         "queued, processing, scheduled, failing or failed; finished: completed, failed or cancelled",
         lambda s: s.live.state,
         lambda r: r.state,
     ),
-    Column(
+    JobColumn(
         "kind", TEXT, "the sort of job; empty: none was given", lambda s: s.live.job.kind, lambda r: r.kind
     ),
-    Column("priority", INT, "0 (first) to 9", lambda s: s.live.job.priority, lambda r: r.priority),
-    Column(
+    JobColumn("priority", INT, "0 (first) to 9", lambda s: s.live.job.priority, lambda r: r.priority),
+    JobColumn(
         "enqueued_at",
         MOMENT,
         "when it was accepted",
         lambda s: _us(s.live.job.enqueued_ms),
         lambda r: _us(r.enqueued_ms),
     ),
-    Column(
+    JobColumn(
         "due_at",
         MOMENT,
         "live: when it becomes claimable; finished: when it was to; null: at once",
         lambda s: _us(s.live.job.due_ms),
         lambda r: _us(r.scheduled_ms),
     ),
-    Column(
+    JobColumn(
         "finished_at", MOMENT, "when it ended; null while it is live", finished=lambda r: _us(r.finished_ms)
     ),
-    Column(
+    JobColumn(
         "attempt",
         INT,
         "attempts used; a release gives one back, a redrive starts again",
         lambda s: s.live.job.attempt,
         lambda r: r.attempt,
     ),
-    Column(
+    JobColumn(
         "max_attempts", INT, "attempts allowed", lambda s: s.live.job.max_attempts, lambda r: r.max_attempts
     ),
-    Column(
+    JobColumn(
         "payload",
         TEXT,
         "what it was enqueued with, as JSON; null when finished, or of a serialiser that is not known here",
         lambda s: payload_text(s.payload, s.live.job.codec),
     ),
-    Column(
+    JobColumn(
         "payload_bytes",
         LONG,
         "its payload's size as stored",
         lambda s: content_bytes(s.live.job.payload),
         lambda r: r.payload_bytes,
     ),
-    Column("codec", TEXT, "the serialiser of its payload", lambda s: s.live.job.codec, lambda r: r.codec),
-    Column(
+    JobColumn("codec", TEXT, "the serialiser of its payload", lambda s: s.live.job.codec, lambda r: r.codec),
+    JobColumn(
         "result_bytes", LONG, "its result's size; null while it is live", finished=lambda r: r.result_bytes
     ),
-    Column(
+    JobColumn(
         "result_ttl_ms",
         LONG,
         "how long its result is kept, milliseconds",
         lambda s: s.live.job.result_ttl_ms,
         lambda r: r.result_ttl_ms,
     ),
-    Column("worker", TEXT, "processing: who holds the lease", lambda s: s.live.lease and s.live.lease.worker),
-    Column(
+    JobColumn(
+        "worker", TEXT, "processing: who holds the lease", lambda s: s.live.lease and s.live.lease.worker
+    ),
+    JobColumn(
         "started_at",
         MOMENT,
         "processing: when it was claimed",
         lambda s: s.live.lease and _us(s.live.lease.started_ms),
     ),
-    Column(
+    JobColumn(
         "heartbeat_at",
         MOMENT,
         "processing: the last sign of life",
         lambda s: s.live.lease and _us(s.live.lease.beat_ms),
     ),
-    Column(
+    JobColumn(
         "expires_at",
         MOMENT,
         "processing: when the lease ends",
         lambda s: s.live.lease and _us(s.live.lease.expires_ms),
     ),
-    Column(
+    JobColumn(
         "cancel_requested",
         FLAG,
         "processing: somebody asked for it to be cancelled",
         lambda s: s.live.lease and s.live.lease.cancel,
     ),
-    Column("why", TEXT, "cancelled: by whom, or why", finished=lambda r: r.why or None),
-    Column(
+    JobColumn("why", TEXT, "cancelled: by whom, or why", finished=lambda r: r.why or None),
+    JobColumn(
         "error",
         TEXT,
         "of the last attempt that failed",
         lambda s: _last_error(s.live.job.history),
         lambda r: _last_error(r.attempts),
     ),
-    Column(
+    JobColumn(
         "attempts",
         ArrayType(LEASE),
         "the latest eight leases that ended",
@@ -227,7 +229,7 @@ SCHEMA = StructType(
 )
 
 
-def wanted(schema: StructType) -> tuple[Column, ...]:
+def wanted(schema: StructType) -> tuple[JobColumn, ...]:
     """The columns of a schema that the reader asked for: all, or some of them. Raises Rejected."""
     for field in schema:
         column = _BY_NAME.get(field.name)
@@ -244,18 +246,18 @@ def wanted(schema: StructType) -> tuple[Column, ...]:
     return tuple(_BY_NAME[field.name] for field in schema)
 
 
-class Batches:
+class ArrowBatcher:
     """Makes Arrow batches of some columns."""
 
     def __init__(self, schema: StructType) -> None:
         self._columns = wanted(schema)
         self._schema = to_arrow_schema(schema)
 
-    def of_live(self, rows: Sequence[Seen]) -> pa.RecordBatch:
+    def of_live(self, rows: Sequence[PayloadJob]) -> pa.RecordBatch:
         """A batch of live jobs."""
         return self._batch([column.live for column in self._columns], rows)
 
-    def of_finished(self, rows: Sequence[Record]) -> pa.RecordBatch:
+    def of_finished(self, rows: Sequence[ArchiveRecord]) -> pa.RecordBatch:
         """A batch of finished jobs."""
         return self._batch([column.finished for column in self._columns], rows)
 

@@ -18,9 +18,9 @@ from osqueue.core.state import content_bytes
 from osqueue.objects import snapshot
 from osqueue.objects.layout import root_of
 from osqueue.objects.segments import read_bodies
-from osqueue.objects.snapshot import Live, Piece
+from osqueue.objects.snapshot import LiveJob, Piece
 
-from .columns import BATCH_ROWS, Batches, Seen, wanted
+from .columns import BATCH_ROWS, ArrowBatcher, PayloadJob, wanted
 from .options import ReadOptions
 
 BATCH_PAYLOAD_BYTES = 32 * 1024 * 1024  # payloads of one Arrow batch, unless a single one is larger
@@ -60,24 +60,24 @@ class LiveReader(DataSourceReader):
         store = place.open()
         try:
             driver = BlockingDriver(store, MACHINE)
-            batches = Batches(self._schema)
+            batches = ArrowBatcher(self._schema)
             jobs = driver.run(snapshot.read(place.queue, partition.piece))
             for rows in cut(jobs, BATCH_PAYLOAD_BYTES if self._payload else None):
                 yield batches.of_live(self._seen(driver, partition.piece, rows))
         finally:
             store.close()
 
-    def _seen(self, driver: BlockingDriver, piece: Piece, jobs: Sequence[Live]) -> list[Seen]:
+    def _seen(self, driver: BlockingDriver, piece: Piece, jobs: Sequence[LiveJob]) -> list[PayloadJob]:
         if not self._payload:
-            return [Seen(live) for live in jobs]
+            return [PayloadJob(live) for live in jobs]
         root = root_of(self._options.place.queue, piece.shard)
         contents = driver.run(read_bodies(root, [live.job.payload for live in jobs]))
-        return [Seen(live, content) for live, content in zip(jobs, contents, strict=True)]
+        return [PayloadJob(live, content) for live, content in zip(jobs, contents, strict=True)]
 
 
-def cut(jobs: Sequence[Live], payload_bytes: int | None) -> Iterator[list[Live]]:
+def cut(jobs: Sequence[LiveJob], payload_bytes: int | None) -> Iterator[list[LiveJob]]:
     """Runs of jobs for one Arrow batch each: so many at most, and so many bytes of payload."""
-    run: list[Live] = []
+    run: list[LiveJob] = []
     size = 0
     for live in jobs:
         more = content_bytes(live.job.payload) if payload_bytes is not None else 0

@@ -25,7 +25,7 @@ SPARKS_OWN = ("checkpointlocation", "queryname")  # of a stream, which Spark han
 SERIALIZER_CHARS_MAX = 32
 
 
-class Place(Struct, frozen=True):
+class QueueLocation(Struct, frozen=True):
     """Where a queue is."""
 
     address: str
@@ -39,7 +39,7 @@ class Place(Struct, frozen=True):
 class ReadOptions(Struct, frozen=True):
     """What ``spark.read`` takes."""
 
-    place: Place
+    place: QueueLocation
     states: tuple[str, ...]  # of the jobs that are wanted
     payload: bool  # read payloads?
 
@@ -47,7 +47,7 @@ class ReadOptions(Struct, frozen=True):
 class TailOptions(Struct, frozen=True):
     """What ``spark.readStream`` takes."""
 
-    place: Place
+    place: QueueLocation
     since_ms: int | None  # begin with the archive's hour of this moment; None: with its first
     parts_per_batch: int | None  # parts of the archive in one micro-batch; None: all there are
 
@@ -55,7 +55,7 @@ class TailOptions(Struct, frozen=True):
 class WriteOptions(Struct, frozen=True):
     """What ``df.write`` takes."""
 
-    place: Place
+    place: QueueLocation
     batch_id: str | None
     serializer: str | None  # of the payloads; None: JSON, and binary ones are refused
 
@@ -125,11 +125,11 @@ def _check_names(given: Mapping[str, str], known: tuple[str, ...], use: str) -> 
             raise Rejected(f"{name}: {use} has no such option; it takes {', '.join(known)}.", field=name)
 
 
-def _place(given: Mapping[str, str]) -> Place:
+def _place(given: Mapping[str, str]) -> QueueLocation:
     for name, example in (("address", "s3://bucket/prefix"), ("queue", "emails")):
         if not given.get(name):
             raise Rejected(f"{name}: it is missing. Add option({name!r}, {example!r}).", field=name)
-    return Place(_reachable(given["address"]), queue_name(given["queue"]))
+    return QueueLocation(_reachable(given["address"]), queue_name(given["queue"]))
 
 
 def _reachable(address: str) -> str:

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from osqueue import limits
-from osqueue.core.ops import New
+from osqueue.core.ops import JobSpec
 from osqueue.errors import NotSupported, Rejected
 from osqueue.model import fields
 from osqueue.model.codecs import Codec, serializer_of
@@ -117,7 +117,7 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
     return Shape(VALUE, codec, columns, kind if _has_map(kind) else None)
 
 
-class Where(Struct, frozen=True):
+class BatchPosition(Struct, frozen=True):
     """Where a batch stands in the frame."""
 
     partition: int
@@ -131,14 +131,14 @@ class Where(Struct, frozen=True):
         )
 
 
-class Reader:
+class RowReader:
     """Turns Arrow batches into jobs."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._payload = _payload_reader(shape)
 
-    def jobs(self, batch: pa.RecordBatch, keys: Sequence[bytes], where: Where) -> list[New]:
+    def jobs(self, batch: pa.RecordBatch, keys: Sequence[bytes], where: BatchPosition) -> list[JobSpec]:
         """The jobs of a batch. Raises Rejected, naming a row."""
         encode, codec = self._payload, self._shape.codec
         payloads = batch.column("payload")
@@ -147,7 +147,7 @@ class Reader:
             try:
                 jobs = []
                 for at, (key, value) in enumerate(zip(keys, payloads, strict=True)):  # noqa: B007 - told below
-                    jobs.append(New(key, encode(value), codec))
+                    jobs.append(JobSpec(key, encode(value), codec))
                 return jobs
             except Rejected as error:
                 raise where.refused(error, at) from error
@@ -162,9 +162,9 @@ class Reader:
         return jobs
 
 
-def _job(key: bytes, payload: bytes, codec: str, row: dict[str, Any]) -> New:
-    delay_ms, at_ms = fields.when(row.get("delay"), row.get("at"))
-    return New(
+def _job(key: bytes, payload: bytes, codec: str, row: dict[str, Any]) -> JobSpec:
+    delay_ms, at_ms = fields.due_time(row.get("delay"), row.get("at"))
+    return JobSpec(
         key,
         payload,
         codec,

@@ -27,7 +27,7 @@ from osqueue.commit.effects import Flow
 from osqueue.objects import archive
 from osqueue.objects.archive import HOURS_REMEMBERED, PARTS_AT_ONCE
 
-from .columns import BATCH_ROWS, Batches, wanted
+from .columns import BATCH_ROWS, ArrowBatcher, wanted
 from .options import TailOptions
 
 PARTITIONS_MAX = 64  # of one micro-batch
@@ -127,7 +127,7 @@ class TailReader(DataSourceStreamReader):
         store = self._options.place.open()
         try:
             driver = BlockingDriver(store, MACHINE)
-            batches = Batches(self._schema)
+            batches = ArrowBatcher(self._schema)
             for at in range(0, len(partition.names), PARTS_AT_ONCE):
                 parts = driver.run(archive.read(partition.names[at : at + PARTS_AT_ONCE]))
                 records = [record for part in parts for record in part]

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from osqueue import limits
-from osqueue.bulk.writer import Attached, BulkWriter, Staged
+from osqueue.bulk.writer import BulkResult, BulkWriter, StagedJobs
 from osqueue.clock import MACHINE
 from osqueue.errors import NotSupported
 
-from .options import Place, WriteOptions
-from .rows import Reader, Where, shape_of
+from .options import QueueLocation, WriteOptions
+from .rows import BatchPosition, RowReader, shape_of
 
 log = logging.getLogger("osqueue")
 
@@ -33,7 +33,7 @@ QUERY = "sql.streaming.queryId"  # where Spark tells tasks the id that a stream'
 class StagedRows(WriterCommitMessage):
     """What one task staged, and what that cost."""
 
-    def __init__(self, staged: Staged | None, requests: dict[str, int], query: str | None = None) -> None:
+    def __init__(self, staged: StagedJobs | None, requests: dict[str, int], query: str | None = None) -> None:
         self.staged = staged
         self.requests = requests
         self.query = query  # the id of the stream that this is a micro-batch of, the same over restarts
@@ -69,12 +69,12 @@ class RowStager(DataSourceArrowWriter):
         try:
             shard = (self._first + partition) % len(self._plan.born)
             stager = BulkWriter(store, self._options.place.queue).stager(self._plan, shard)
-            reader = Reader(self._shape)
+            reader = RowReader(self._shape)
             before = 0
             for whole in iterator:
                 for start in range(0, whole.num_rows, limits.ITEMS_PER_REQUEST_MAX):
                     batch = whole.slice(start, limits.ITEMS_PER_REQUEST_MAX)
-                    where = Where(partition, before + start)
+                    where = BatchPosition(partition, before + start)
                     stager.add(reader.jobs(batch, stager.keys(batch.num_rows), where))
                 before += whole.num_rows
             return StagedRows(stager.finish(), store.requests, query)
@@ -144,7 +144,7 @@ class StreamDataSourceWriter(RowStager, DataSourceStreamWriter):
 
 
 def attach(
-    place: Place, rows: Sequence[StagedRows], batch_id: str | None, *, resume: bool = False
+    place: QueueLocation, rows: Sequence[StagedRows], batch_id: str | None, *, resume: bool = False
 ) -> dict[str, int]:
     """Attach what tasks staged; answers how many requests the write took, those of the tasks included."""
     staged = [each.staged for each in rows if each.staged and each.staged.jobs]
@@ -156,7 +156,7 @@ def attach(
         elif staged:
             done = bulks.attach(staged, batch_id)
         else:  # it decides nothing: a later run of the batch may have rows
-            done = Attached(0)
+            done = BulkResult(0)
         requests = dict(store.requests)
     finally:
         store.close()

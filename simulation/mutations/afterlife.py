@@ -10,13 +10,13 @@ from osqueue import limits
 from osqueue.commit.effects import QueueFlow
 from osqueue.core import dedup, reduce, tables
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Code, Merge, New, Outcome, Sweep, outcome
-from osqueue.core.state import Finished, State
+from osqueue.core.ops import Code, JobSpec, MergeTables, Outcome, RunTimers, outcome
+from osqueue.core.state import FinishedJob, State
 from osqueue.maintenance import orphan_ids
 from osqueue.maintenance.reaper import Reaper
-from osqueue.maintenance.reaper import Report as Reaped
+from osqueue.maintenance.reaper import ReapReport as Reaped
 from osqueue.objects import archive, id_index
-from osqueue.objects.staging import Stage
+from osqueue.objects.staging import StagingArea
 from osqueue.stores.base import Delete, Put, Written
 
 from .control import Control, dispatched, in_scene, patched
@@ -25,7 +25,7 @@ from .control import Control, dispatched, in_scene, patched
 def no_look_at_newer_pointers() -> AbstractContextManager[None]:
     """A job that passed through the head into an object written since counts as never seen."""
 
-    def seen_before(draft: Draft, new: New) -> Code | None:
+    def seen_before(draft: Draft, new: JobSpec) -> Code | None:
         if draft.knows(new.key):
             return Code.DUPLICATE
         return Code.RETRY if draft.forgotten > new.seen else None
@@ -37,7 +37,7 @@ def no_forgotten() -> AbstractContextManager[None]:
     """Nobody asks whether jobs were forgotten since a caller looked."""
     real = dedup.seen_before
 
-    def seen_before(draft: Draft, new: New) -> Code | None:
+    def seen_before(draft: Draft, new: JobSpec) -> Code | None:
         draft.forgotten, forgotten = -1, draft.forgotten
         answer = real(draft, new)
         draft.forgotten = forgotten
@@ -68,8 +68,8 @@ def ids_freed_last() -> AbstractContextManager[None]:
     return patched((Reaper, "_free", free), (Reaper, "_exchange", exchange))
 
 
-def _ends(gone: Sequence[Finished]) -> list[id_index.End]:
-    return [id_index.End(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
+def _ends(gone: Sequence[FinishedJob]) -> list[id_index.FinishedId]:
+    return [id_index.FinishedId(row.job.client_id, row.key) for row in gone if row.job.client_id is not None]
 
 
 def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
@@ -84,13 +84,13 @@ def ids_freed_of_remembered_jobs() -> AbstractContextManager[None]:
 
 def ids_swept_at_once() -> AbstractContextManager[None]:
     """An entry without a job is removed although somebody may be about to enqueue on its word."""
-    return patched((orphan_ids, "LOOK_AGAIN", Sweep()))
+    return patched((orphan_ids, "LOOK_AGAIN", RunTimers()))
 
 
 def no_check_of_taken() -> AbstractContextManager[None]:
     """Tables are exchanged for what was made of them, whether or not they are still there."""
 
-    def merge(draft: Draft, op: Merge) -> Outcome:
+    def merge(draft: Draft, op: MergeTables) -> Outcome:
         names = {table.name for table in op.taken}
         rest = [table for table in draft.tables if table.name not in names]
         draft.tables = (*op.put, *rest)
@@ -99,7 +99,7 @@ def no_check_of_taken() -> AbstractContextManager[None]:
         draft.changed = True
         return outcome([Code.OK])
 
-    return dispatched(Merge, merge)
+    return dispatched(MergeTables, merge)
 
 
 def parts_after_the_commit() -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ def parts_of_a_past_hour() -> AbstractContextManager[None]:
 def kept_ignored() -> AbstractContextManager[None]:
     """A row whose time to live was shortened is forgotten before older ones of its job."""
 
-    def known_until_ms(row: Finished) -> int:
+    def known_until_ms(row: FinishedJob) -> int:
         return row.expires_ms + limits.EXPIRED_KNOWN_MS
 
     return patched((tables, "known_until_ms", known_until_ms))
@@ -144,8 +144,8 @@ def kept_ignored() -> AbstractContextManager[None]:
 def tables_born_too_early() -> AbstractContextManager[None]:
     """A merged table passes for older than what it was made of."""
 
-    def stage(self: Any, shard: int, state: State) -> QueueFlow[Stage]:
-        born: Stage = yield from self.stage(shard)
+    def stage(self: Any, shard: int, state: State) -> QueueFlow[StagingArea]:
+        born: StagingArea = yield from self.stage(shard)
         return born
 
     return patched((Reaper, "_stage", stage))

@@ -7,7 +7,7 @@ from typing import Any
 
 from osqueue.commit import announcements, protocol
 from osqueue.commit.effects import Flow
-from osqueue.core.draft import Context
+from osqueue.core.draft import ReductionContext
 from osqueue.core.ops import Request
 from osqueue.stores.base import List
 
@@ -53,10 +53,10 @@ def answers_from_the_cache() -> AbstractContextManager[None]:
 def commits_without_chance() -> AbstractContextManager[None]:
     """Writers that collide name their commits alike."""
 
-    def context(now_ms: int, commit: bytes, *rest: Any) -> Context:
-        return Context(now_ms, now_ms.to_bytes(16, "big"), *rest)
+    def context(now_ms: int, commit: bytes, *rest: Any) -> ReductionContext:
+        return ReductionContext(now_ms, now_ms.to_bytes(16, "big"), *rest)
 
-    return patched((protocol, "Context", context))
+    return patched((protocol, "ReductionContext", context))
 
 
 class _Latest(dict[bytes, Any]):

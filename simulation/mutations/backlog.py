@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow
 from osqueue.core import admin, backlog, deletion_vectors, timers
 from osqueue.core import spill as settle
-from osqueue.core.backlog import Blocks, Need, Rope
-from osqueue.core.deletion_vectors import NONE, Deleted
-from osqueue.core.draft import Draft, Object
+from osqueue.core.backlog import BacklogDraft, Blocks, NeededRange
+from osqueue.core.deletion_vectors import EMPTY_VECTOR, DeletionVector
+from osqueue.core.draft import Draft, StagedObject
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import Op, Outcome, Rewrite
-from osqueue.core.state import Span, State, Vector
+from osqueue.core.ops import Op, Outcome, ReplaceSpan
+from osqueue.core.state import Span, State, VectorRef
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import segment_rewrite
-from osqueue.objects.staging import Stage
+from osqueue.objects.staging import StagingArea
 
 from .control import Control, dispatched, in_runs, in_scene, patched
 
@@ -33,12 +33,12 @@ class _Nothing(set[bytes]):
 
 def tombstones_ignored_in_lanes() -> AbstractContextManager[None]:
     """A job is taken out of its segment although it was cancelled there."""
-    real = Rope.refill
+    real = BacklogDraft.refill
 
-    def refill(self: Rope, blocks: Blocks, dead: set[bytes]) -> Need | None:
+    def refill(self: BacklogDraft, blocks: Blocks, dead: set[bytes]) -> NeededRange | None:
         return real(self, blocks, set())
 
-    return patched((Rope, "refill", refill))
+    return patched((BacklogDraft, "refill", refill))
 
 
 def _blind(module: object, name: str) -> AbstractContextManager[None]:
@@ -66,8 +66,8 @@ def tombstones_ignored_in_merges() -> AbstractContextManager[None]:
 
 
 def _no_vectors(module: object) -> AbstractContextManager[None]:
-    def deleted_from(span: Span, blocks: Blocks) -> Deleted:
-        return NONE
+    def deleted_from(span: Span, blocks: Blocks) -> DeletionVector:
+        return EMPTY_VECTOR
 
     return patched((module, "deleted_from", deleted_from))
 
@@ -89,61 +89,61 @@ def vectors_ignored_in_merges() -> AbstractContextManager[None]:
 
 def settled_after_it_was_passed() -> AbstractContextManager[None]:
     """A job is settled although the front has passed it since, and its tombstone is gone."""
-    real = admin.rewrite
+    real = admin.replace_span
 
-    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+    def rewrite(draft: Draft, op: ReplaceSpan) -> Outcome:
         draft.tombstones.update(op.dropped)
         return real(draft, op)
 
-    return dispatched(Rewrite, rewrite)
+    return dispatched(ReplaceSpan, rewrite)
 
 
 def vector_of_another() -> AbstractContextManager[None]:
     """A vector takes the place of one that others have put there since."""
 
-    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+    def rewrite(draft: Draft, op: ReplaceSpan) -> Outcome:
         found = admin._find(draft, op.span.name)
         vector = op.span.vector if found is None else found[0].vector
-        return admin.rewrite(draft, replace(op, span=replace(op.span, vector=vector)))
+        return admin.replace_span(draft, replace(op, span=replace(op.span, vector=vector)))
 
-    return dispatched(Rewrite, rewrite)
+    return dispatched(ReplaceSpan, rewrite)
 
 
 def settled_wherever_it_is() -> AbstractContextManager[None]:
     """A tombstone is gone once somebody has settled its job, even if the span was no more where it had been."""
 
-    def rewrite(draft: Draft, op: Rewrite) -> Outcome:
-        answer = admin.rewrite(draft, op)
+    def rewrite(draft: Draft, op: ReplaceSpan) -> Outcome:
+        answer = admin.replace_span(draft, op)
         if admin._find(draft, op.span.name) is None:
             draft.tombstones.difference_update(op.dropped)
         return answer
 
-    return dispatched(Rewrite, rewrite)
+    return dispatched(ReplaceSpan, rewrite)
 
 
 def vectors_begin_again() -> AbstractContextManager[None]:
     """A new vector tells of the jobs that are settled now, and of none that were before."""
 
-    def deleted_from(root: str, span: Span) -> Flow[Deleted]:
+    def deleted_from(root: str, span: Span) -> Flow[DeletionVector]:
         yield from ()
-        return NONE
+        return EMPTY_VECTOR
 
     return patched((segment_rewrite, "deleted_from", deleted_from))
 
 
 def indexes_born_too_early() -> AbstractContextManager[None]:
     """An index that is written anew passes for older than what it tells of."""
-    real = segment_rewrite.settle
+    real = segment_rewrite.settle_tombstones
 
-    def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
+    def settle(root: str, state: State, stage: StagingArea) -> Flow[tuple[Op, ...]]:
         return real(root, replace(state, seq=stage.born), stage)
 
-    return patched((segment_rewrite, "settle", settle))
+    return patched((segment_rewrite, "settle_tombstones", settle))
 
 
 def vectors_collected() -> AbstractContextManager[None]:
     """The collector does not look for vectors beside segments."""
-    return patched((garbage_collection, "beside", lambda pointer: set()))
+    return patched((garbage_collection, "referenced_objects", lambda pointer: set()))
 
 
 def spills_named_by_their_base() -> AbstractContextManager[None]:
@@ -152,7 +152,7 @@ def spills_named_by_their_base() -> AbstractContextManager[None]:
     def spill(self: Draft, folder: str, encode: Any) -> Any:
         name = staged_name(folder, self.state.seq, 0, len(self.spills))
         body, pointer = encode(name)
-        self.spills.append(Object(name, body))
+        self.spills.append(StagedObject(name, body))
         return pointer
 
     return patched((Draft, "spill", spill))
@@ -160,22 +160,22 @@ def spills_named_by_their_base() -> AbstractContextManager[None]:
 
 def sums_as_they_were() -> AbstractContextManager[None]:
     """What is left of a segment counts the jobs that were taken out of it."""
-    real = deletion_vectors.thinned
+    real = deletion_vectors.without_jobs
 
-    def thinned(span: Span, keys: object, failing: int, vector: Vector | None) -> Span | None:
+    def thinned(span: Span, keys: object, failing: int, vector: VectorRef | None) -> Span | None:
         left = real(span, keys, failing, vector)  # type: ignore[arg-type]
         return None if left is None else replace(left, keysum=span.keysum)
 
-    return patched((admin, "thinned", thinned))
+    return patched((admin, "without_jobs", thinned))
 
 
 def retries_that_are_over() -> AbstractContextManager[None]:
     """What is left of a segment counts the retries that were cancelled in it."""
 
-    def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | None) -> Span | None:
-        return deletion_vectors.thinned(span, keys, 0, vector)
+    def thinned(span: Span, keys: Collection[bytes], failing: int, vector: VectorRef | None) -> Span | None:
+        return deletion_vectors.without_jobs(span, keys, 0, vector)
 
-    return patched((admin, "thinned", thinned))
+    return patched((admin, "without_jobs", thinned))
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -11,18 +11,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue.bulk import receipts, writer
-from osqueue.bulk.receipts import Batch, Batches, Known
-from osqueue.bulk.writer import Attached, Bulks, Staged
+from osqueue.bulk.receipts import BulkReceipt, BulkReceipts, StoredReceipt
+from osqueue.bulk.writer import BulkFlows, BulkResult, StagedJobs
 from osqueue.commit.effects import All, Flow, QueueFlow
-from osqueue.commit.writer import Writer
+from osqueue.commit.writer import ShardWriter
 from osqueue.core import reduce, spill
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Attach, AttachAll, Code, Enqueue, Op, Outcome, Request, outcome
-from osqueue.core.state import Job, Span, State
+from osqueue.core.ops import AttachBulk, AttachSpans, Code, EnqueueJobs, Op, Outcome, Request, outcome
+from osqueue.core.state import JobRecord, Span, State
 from osqueue.errors import Unknown
 from osqueue.maintenance import garbage_collection
 from osqueue.objects.layout import read_state
-from osqueue.objects.staging import Bulk, Stage
+from osqueue.objects.staging import SegmentBuilder, StagingArea
 from osqueue.stores.base import Delete, Put
 
 from .control import Control, dispatched, in_interleavings, in_runs, in_scene, patched
@@ -33,15 +33,15 @@ ENDED_EARLY = "a delay of 60000 ms ended"
 def receipt_ignored() -> AbstractContextManager[None]:
     """Every run of a batch decides anew what it is."""
 
-    def read(self: Any, batch_id: str) -> Flow[Known | None]:
+    def read(self: Any, batch_id: str) -> Flow[StoredReceipt | None]:
         yield from ()
         return None
 
-    def decide(self: Any, batch: Batch) -> Flow[Known]:
+    def decide(self: Any, batch: BulkReceipt) -> Flow[StoredReceipt]:
         yield from ()
-        return Known(batch, "")
+        return StoredReceipt(batch, "")
 
-    return patched((Batches, "read", read), (Batches, "decide", decide))
+    return patched((BulkReceipts, "read", read), (BulkReceipts, "decide", decide))
 
 
 def identity_of_each_run() -> AbstractContextManager[None]:
@@ -57,29 +57,29 @@ def identity_of_each_run() -> AbstractContextManager[None]:
 
 def refusals_unspent() -> AbstractContextManager[None]:
     """A bulk that is refused is so by the head as it is, and nothing is written."""
-    real = reduce._APPLY[AttachAll]
+    real = reduce._APPLY[AttachBulk]
 
-    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+    def attach_all(draft: Draft, op: AttachBulk) -> Outcome:
         before = draft.changed
         answer = real(draft, op)
         if answer.code != Code.QUEUED:
             draft.changed = before
         return answer
 
-    return dispatched(AttachAll, attach_all)
+    return dispatched(AttachBulk, attach_all)
 
 
 def half_a_bulk() -> AbstractContextManager[None]:
     """The parts of a bulk join one after the other, until one is refused."""
 
-    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
+    def attach_all(draft: Draft, op: AttachBulk) -> Outcome:
         for part in op.parts:
             answer = reduce._attach(draft, part)
             if answer.code not in (Code.QUEUED, Code.SCHEDULED):
                 return answer
         return outcome([Code.QUEUED])
 
-    return dispatched(AttachAll, attach_all)
+    return dispatched(AttachBulk, attach_all)
 
 
 def staged_collected_at_once() -> AbstractContextManager[None]:
@@ -104,25 +104,25 @@ def removed_whatever_it_says() -> AbstractContextManager[None]:
 
 def unknown_counts_as_in() -> AbstractContextManager[None]:
     """A shard has its part if nobody can tell whether it has."""
-    real = Batches._commit
+    real = BulkReceipts._commit
 
-    def commit(self: Batches, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+    def commit(self: BulkReceipts, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         try:
             return (yield from real(self, shard, request, batch))
         except Unknown:
             return Code.QUEUED
 
-    return patched((Batches, "_commit", commit))
+    return patched((BulkReceipts, "_commit", commit))
 
 
 def removed_though_partly_in() -> AbstractContextManager[None]:
     """A batch begins anew if any shard refuses its part."""
-    real = Batches._refuse
+    real = BulkReceipts._refuse
 
-    def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
+    def refuse(self: BulkReceipts, known: StoredReceipt, refused: Sequence[Any]) -> QueueFlow[None]:
         yield from real(self, replace(known, batch=replace(known.batch, shards=len(refused))), refused)
 
-    return patched((Batches, "_refuse", refuse))
+    return patched((BulkReceipts, "_refuse", refuse))
 
 
 def forgotten_at_any_age() -> AbstractContextManager[None]:
@@ -132,14 +132,15 @@ def forgotten_at_any_age() -> AbstractContextManager[None]:
 
 def refused_for_ever() -> AbstractContextManager[None]:
     """What is left of a batch is asked for by the requests that were refused."""
-    real, spent = Batches._refuse, dict[int, Request]()
+    real, spent = BulkReceipts._refuse, dict[int, Request]()
 
-    def refuse(self: Batches, known: Known, refused: Sequence[Any]) -> QueueFlow[None]:
+    def refuse(self: BulkReceipts, known: StoredReceipt, refused: Sequence[Any]) -> QueueFlow[None]:
         spent.update((id(request.ops), request) for _, request, _ in refused)
         yield from real(self, known, refused)
 
     return patched(
-        (Batches, "_refuse", refuse), (receipts, "identified", lambda machine, state, ops: spent[id(ops)])
+        (BulkReceipts, "_refuse", refuse),
+        (receipts, "identified", lambda machine, state, ops: spent[id(ops)]),
     )
 
 
@@ -160,33 +161,33 @@ def applied_counts_as_in() -> AbstractContextManager[None]:
 
 def refusals_unheard() -> AbstractContextManager[None]:
     """A shard has its part once it was asked."""
-    real = Batches._commit
+    real = BulkReceipts._commit
 
-    def commit(self: Batches, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+    def commit(self: BulkReceipts, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         yield from real(self, shard, request, batch)
         return Code.QUEUED
 
-    return patched((Batches, "_commit", commit))
+    return patched((BulkReceipts, "_commit", commit))
 
 
 def bulks_of_others_claimed() -> AbstractContextManager[None]:
     """A run says that its own bulk is in when that of another run is."""
 
-    def attached(jobs: int, repeated: bool = False) -> Attached:
-        return Attached(jobs)
+    def attached(jobs: int, repeated: bool = False) -> BulkResult:
+        return BulkResult(jobs)
 
-    return patched((writer, "Attached", attached))
+    return patched((writer, "BulkResult", attached))
 
 
 def jobs_of_each_run() -> AbstractContextManager[None]:
     """A batch has as many jobs as who asks has staged."""
-    real = Bulks.attach
+    real = BulkFlows.attach
 
-    def attach(self: Bulks, staged: Sequence[Staged], batch_id: str | None) -> QueueFlow[Attached]:
+    def attach(self: BulkFlows, staged: Sequence[StagedJobs], batch_id: str | None) -> QueueFlow[BulkResult]:
         done = yield from real(self, staged, batch_id)
-        return Attached(sum(each.jobs for each in staged), done.repeated)
+        return BulkResult(sum(each.jobs for each in staged), done.repeated)
 
-    return patched((Bulks, "attach", attach))
+    return patched((BulkFlows, "attach", attach))
 
 
 # ── Joining ──────────────────────────────────────────────────────────────────
@@ -197,16 +198,16 @@ def lanes_looked_for_one_by_one() -> AbstractContextManager[None]:
 
 def delayed_looked_for_one_by_one() -> AbstractContextManager[None]:
     """Nobody asks beforehand whether there is room for the delayed jobs of a bulk."""
-    real = reduce._APPLY[AttachAll]
+    real = reduce._APPLY[AttachBulk]
 
-    def attach_all(draft: Draft, op: AttachAll) -> Outcome:
-        answer = real(draft, AttachAll(tuple(part for part in op.parts if not part.delayed)))
+    def attach_all(draft: Draft, op: AttachBulk) -> Outcome:
+        answer = real(draft, AttachBulk(tuple(part for part in op.parts if not part.delayed)))
         for part in op.parts if answer.code == Code.QUEUED else ():
             if part.delayed:
                 reduce._attach(draft, part)
         return answer
 
-    return dispatched(AttachAll, attach_all)
+    return dispatched(AttachBulk, attach_all)
 
 
 def delayed_without_end(op: type[Op]) -> AbstractContextManager[None]:
@@ -224,7 +225,7 @@ def in_front_of_the_tail() -> AbstractContextManager[None]:
     """A bulk joins between the segments of a lane and those who came last."""
     real = reduce._attach
 
-    def attach(draft: Draft, op: Attach) -> Outcome:
+    def attach(draft: Draft, op: AttachSpans) -> Outcome:
         tails = [(rope, rope.tail) for rope in draft.lanes.values()]
         for rope, _ in tails:
             rope.tail = []
@@ -239,33 +240,33 @@ def in_front_of_the_tail() -> AbstractContextManager[None]:
 # ── Planning ─────────────────────────────────────────────────────────────────
 def delays_from_the_earliest() -> AbstractContextManager[None]:
     """Delays count from the earliest that the store's clock may have shown."""
-    real = Bulk.__init__
+    real = SegmentBuilder.__init__
 
-    def init(self: Bulk, stage: Stage, now_ms: int, latest_ms: int) -> None:
+    def init(self: SegmentBuilder, stage: StagingArea, now_ms: int, latest_ms: int) -> None:
         real(self, stage, now_ms)
 
-    return patched((Bulk, "__init__", init))
+    return patched((SegmentBuilder, "__init__", init))
 
 
 def planned_without_the_time() -> AbstractContextManager[None]:
     """Who stages asks for the time once, and goes by the head's where there is no answer."""
-    return patched((Writer, "tell_time", Writer.measure_clock))
+    return patched((ShardWriter, "tell_time", ShardWriter.measure_clock))
 
 
-class _AsTheyCame(list[Job]):
+class _AsTheyCame(list[JobRecord]):
     def sort(self, **how: Any) -> None:
         """Leave them as they are."""
 
 
 def delayed_as_they_came() -> AbstractContextManager[None]:
     """The delayed jobs of a bulk stand in the order in which they came."""
-    real = Bulk.__init__
+    real = SegmentBuilder.__init__
 
-    def init(self: Bulk, *args: Any) -> None:
+    def init(self: SegmentBuilder, *args: Any) -> None:
         real(self, *args)
         self._delayed = _AsTheyCame()
 
-    return patched((Bulk, "__init__", init))
+    return patched((SegmentBuilder, "__init__", init))
 
 
 def merged_as_they_came() -> AbstractContextManager[None]:
@@ -273,7 +274,7 @@ def merged_as_they_came() -> AbstractContextManager[None]:
 
     class Behind:
         @staticmethod
-        def merge(*runs: list[Job], key: Any) -> Iterator[Job]:
+        def merge(*runs: list[JobRecord], key: Any) -> Iterator[JobRecord]:
             return chain(*runs)
 
     return patched((writer, "heapq", Behind))
@@ -282,35 +283,35 @@ def merged_as_they_came() -> AbstractContextManager[None]:
 # ── Staging ──────────────────────────────────────────────────────────────────
 def merged_ones_born_late() -> AbstractContextManager[None]:
     """Segments that were merged are as old as the merging."""
-    real = Bulks._merged
+    real = BulkFlows._merged
 
-    def merged(self: Bulks, shard: int, spans: Sequence[Span]) -> Flow[tuple[Span, ...]]:
+    def merged(self: BulkFlows, shard: int, spans: Sequence[Span]) -> Flow[tuple[Span, ...]]:
         state = yield from read_state(self.queue, shard)
         assert state is not None
         with patched((writer, "born_of", lambda name: state.seq)):
             return (yield from real(self, shard, spans))
 
-    return patched((Bulks, "_merged", merged))
+    return patched((BulkFlows, "_merged", merged))
 
 
 def unwritten_counts_as_staged() -> AbstractContextManager[None]:
     """What was to be staged counts as staged, whatever the store has answered."""
 
-    def write(self: Stage, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
+    def write(self: StagingArea, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
         yield All(tuple(Put(self.root + name, data) for name, data in objects))
 
-    return patched((Stage, "write", write))
+    return patched((StagingArea, "write", write))
 
 
 def staged_under_common_names() -> AbstractContextManager[None]:
     """All who have seen one head name what they stage alike."""
-    real = Stage.__init__
+    real = StagingArea.__init__
 
-    def init(self: Stage, *args: Any) -> None:
+    def init(self: StagingArea, *args: Any) -> None:
         real(self, *args)
         self._chance = 0
 
-    return patched((Stage, "__init__", init))
+    return patched((StagingArea, "__init__", init))
 
 
 CONTROLS: tuple[Control, ...] = (
@@ -421,12 +422,12 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control(
         "room for delayed segments",
-        partial(delayed_without_end, Attach),
+        partial(delayed_without_end, AttachSpans),
         (in_scene("delayed without end, staged", "and has room for 2"),),
     ),
     Control(
         "room for delayed jobs",
-        partial(delayed_without_end, Enqueue),
+        partial(delayed_without_end, EnqueueJobs),
         (in_scene("delayed without end", "and has room for 2"),),
     ),
     Control(

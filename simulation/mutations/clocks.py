@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from osqueue.clock import Machine, Moment
 from osqueue.commit import protocol, writer
 from osqueue.commit.effects import Flow
-from osqueue.commit.writer import Measured, Writer
+from osqueue.commit.writer import ClockReading, ShardWriter
 from osqueue.core.state import State
 
 from .control import Control, in_runs, in_scene, patched
@@ -15,7 +15,7 @@ from .control import Control, in_runs, in_scene, patched
 
 def leases_from_the_earliest() -> AbstractContextManager[None]:
     """A lease counts from the time by which others are ended."""
-    return patched((Writer, "latest_ms", lambda self, now_ms: now_ms))
+    return patched((ShardWriter, "latest_ms", lambda self, now_ms: now_ms))
 
 
 def whole_seconds_taken_for_exact() -> AbstractContextManager[None]:
@@ -25,21 +25,21 @@ def whole_seconds_taken_for_exact() -> AbstractContextManager[None]:
 
 def ends_from_the_latest() -> AbstractContextManager[None]:
     """Leases are ended by the time that it may be at the latest."""
-    real = Writer.now_ms
+    real = ShardWriter.now_ms
 
-    def now_ms(self: Writer, state: State) -> int:
+    def now_ms(self: ShardWriter, state: State) -> int:
         return self.latest_ms(real(self, state))
 
-    return patched((Writer, "now_ms", now_ms))
+    return patched((ShardWriter, "now_ms", now_ms))
 
 
 def wall_clock_believed() -> AbstractContextManager[None]:
     """A machine's own wall clock tells the time."""
 
-    def now_ms(self: Writer, state: State) -> int:
+    def now_ms(self: ShardWriter, state: State) -> int:
         return max(self.machine.now_ms(), state.now_ms)
 
-    return patched((Writer, "now_ms", now_ms))
+    return patched((ShardWriter, "now_ms", now_ms))
 
 
 def clocks_that_disagree() -> AbstractContextManager[None]:
@@ -55,19 +55,19 @@ def measured_once() -> AbstractContextManager[None]:
         if self.writer.measured is None:
             yield from real(self)
 
-    def is_due(self: Writer) -> bool:
+    def is_due(self: ShardWriter) -> bool:
         return self.measured is None
 
-    return patched((protocol._Commit, "tell_time", tell_time), (Writer, "clock_is_due", is_due))
+    return patched((protocol._Commit, "tell_time", tell_time), (ShardWriter, "clock_is_due", is_due))
 
 
 def answer_dated_by_its_end() -> AbstractContextManager[None]:
     """The store's clock is taken to have stood where it stood when the answer arrived, however long that took."""
 
-    def measured(store_ms: int, since: Moment, until: Moment) -> Measured:
-        return Measured(store_ms, until, until)
+    def measured(store_ms: int, since: Moment, until: Moment) -> ClockReading:
+        return ClockReading(store_ms, until, until)
 
-    return patched((writer, "Measured", measured))
+    return patched((writer, "ClockReading", measured))
 
 
 def slow_answers_believed() -> AbstractContextManager[None]:

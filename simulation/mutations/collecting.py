@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from osqueue.commit.effects import All, Flow, QueueFlow
 from osqueue.core.encoding import Footer, born_of, decode_head
-from osqueue.core.state import Backlog, Span, State, Table, beside
+from osqueue.core.state import Backlog, Span, State, TableRef, referenced_objects
 from osqueue.errors import OsqueueError
 from osqueue.maintenance import garbage_collection
 from osqueue.maintenance.garbage_collection import _Walk
@@ -56,11 +56,11 @@ def _no_tables(state: State) -> State:
     return replace(state, tables=())
 
 
-def indexes_unread(of: type[Span | Table]) -> AbstractContextManager[None]:
+def indexes_unread(of: type[Span | TableRef]) -> AbstractContextManager[None]:
     """Nobody looks into indexes of this kind."""
     real = _Walk._below
 
-    def below(self: _Walk, pointer: Span | Table) -> Flow[Sequence[Span | Table] | OsqueueError]:
+    def below(self: _Walk, pointer: Span | TableRef) -> Flow[Sequence[Span | TableRef] | OsqueueError]:
         if pointer.level and isinstance(pointer, of):
             return ()
         return (yield from real(self, pointer))
@@ -80,7 +80,7 @@ def payloads_in_segments() -> AbstractContextManager[None]:
 def results_in_tables() -> AbstractContextManager[None]:
     """Nobody looks for the results in tables."""
 
-    def bodies_of(root: str, table: Table) -> Flow[tuple[str, ...]]:
+    def bodies_of(root: str, table: TableRef) -> Flow[tuple[str, ...]]:
         yield from ()
         return ()
 
@@ -101,12 +101,12 @@ def vectors_of_other_heads() -> AbstractContextManager[None]:
     """Of one segment there is one deletion vector."""
     met: set[str] = set()
 
-    def beside_first(pointer: Span | Table) -> set[str]:
-        found = set[str]() if pointer.name in met else beside(pointer)
+    def beside_first(pointer: Span | TableRef) -> set[str]:
+        found = set[str]() if pointer.name in met else referenced_objects(pointer)
         met.add(pointer.name)
         return found
 
-    return patched((garbage_collection, "beside", beside_first))
+    return patched((garbage_collection, "referenced_objects", beside_first))
 
 
 # ── What nobody can tell ─────────────────────────────────────────────────────
@@ -158,7 +158,7 @@ CONTROLS: tuple[Control, ...] = (
     _needed("segments of dead letters", partial(pointers_ignored, _no_dead)),
     _needed("tables of finished jobs", partial(pointers_ignored, _no_tables)),
     _needed("segments in indexes", partial(indexes_unread, Span)),
-    _needed("tables in indexes", partial(indexes_unread, Table)),
+    _needed("tables in indexes", partial(indexes_unread, TableRef)),
     _needed("payloads of segments", payloads_in_segments),
     _needed("results of tables", results_in_tables),
     Control(

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.commit import announcements, protocol
 from osqueue.commit.effects import All, Flow
-from osqueue.commit.request_status import Verdict
-from osqueue.commit.request_status import verdict as real_verdict
+from osqueue.commit.request_status import RequestStatus
+from osqueue.commit.request_status import status_of_request as real_verdict
 from osqueue.core import admin, reduce, spill
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Request
@@ -22,7 +22,7 @@ from osqueue.stores.base import Put
 
 from .control import Control, in_interleavings, in_runs, patched
 
-Swap = Callable[..., Flow[protocol.Answer | None]]
+Swap = Callable[..., Flow[protocol.CommitResult | None]]
 
 
 def no_etag() -> AbstractContextManager[None]:
@@ -42,20 +42,20 @@ def no_session_check() -> AbstractContextManager[None]:
 def no_nonce_check() -> AbstractContextManager[None]:
     """A row with my number is mine, even when a clone of me wrote it."""
 
-    def verdict(state: State, request: Request) -> Verdict:
+    def verdict(state: State, request: Request) -> RequestStatus:
         row = state.sessions.get(request.env)
         if row is not None and row.n == request.n:
-            return Verdict.APPLIED
+            return RequestStatus.APPLIED
         return real_verdict(state, request)
 
-    return patched((protocol, "verdict", verdict))
+    return patched((protocol, "status_of_request", verdict))
 
 
 def fresh_born() -> AbstractContextManager[None]:
     """A request is announced with the date of the announcement, not of its identity."""
     real = protocol._Commit.announced
 
-    def announced(self: Any, request: Request) -> Flow[protocol.Answer]:
+    def announced(self: Any, request: Request) -> Flow[protocol.CommitResult]:
         head = yield from self.reread()
         return (yield from real(self, replace(request, born=head.state.seq)))
 
@@ -92,7 +92,7 @@ def spill_after_swap() -> AbstractContextManager[None]:
 
     def swap(
         self: Any, request: Request, head: Any, reduction: Reduction, done: tuple[str, ...]
-    ) -> Flow[protocol.Answer | None]:
+    ) -> Flow[protocol.CommitResult | None]:
         answer = yield from real(self, request, head, replace(reduction, objects=()), done)
         if answer is not None and reduction.objects:
             yield All(tuple(Put(self.writer.root + item.name, item.body) for item in reduction.objects))
@@ -138,7 +138,7 @@ def young_rows_dropped() -> AbstractContextManager[None]:
 
 def remember_last_commit() -> AbstractContextManager[None]:
     """Only the outcomes of the last commit are kept."""
-    real = spill.settle
+    real = spill.enforce_budgets
 
     def forget(draft: Draft) -> None:
         for env, row in list(draft.sessions.items()):
@@ -146,7 +146,7 @@ def remember_last_commit() -> AbstractContextManager[None]:
                 draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         real(draft)
 
-    return patched((spill, "settle", forget))
+    return patched((spill, "enforce_budgets", forget))
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -47,7 +47,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
 SEEDS = 9  # runs that a mutation may survive
 
 
-class Sighting(Struct, frozen=True):
+class Detection(Struct, frozen=True):
     """Where the lack of a check is seen, and what the violation says."""
 
     place: str
@@ -60,10 +60,10 @@ class Control(Struct, frozen=True):
 
     name: str
     remove: Mutation
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[Detection, ...]
 
 
-def in_runs(profile: str, words: str, *, seed: int = 0, seeds: int = SEEDS) -> Sighting:
+def in_runs(profile: str, words: str, *, seed: int = 0, seeds: int = SEEDS) -> Detection:
     """One of a few runs of a profile goes wrong in that way."""
 
     def look() -> str:
@@ -77,10 +77,10 @@ def in_runs(profile: str, words: str, *, seed: int = 0, seeds: int = SEEDS) -> S
                 break
         return found
 
-    return Sighting(profile, look, words)
+    return Detection(profile, look, words)
 
 
-def in_scene(name: str, words: str) -> Sighting:
+def in_scene(name: str, words: str) -> Detection:
     """A scene goes wrong."""
 
     def look() -> str:
@@ -90,12 +90,12 @@ def in_scene(name: str, words: str) -> Sighting:
             return str(violation)
         return ""
 
-    return Sighting(name, look, words)
+    return Detection(name, look, words)
 
 
-def in_interleavings(scenario: str, words: str, *, rows: bool = True) -> Sighting:
+def in_interleavings(scenario: str, words: str, *, rows: bool = True) -> Detection:
     """Some interleaving of a scenario goes wrong. ``rows=False`` judges only what comes of a dropped row."""
-    return Sighting(scenario, lambda: explore(SCENARIOS[scenario], rows=rows).violation, words)
+    return Detection(scenario, lambda: explore(SCENARIOS[scenario], rows=rows).violation, words)
 
 
 @contextmanager

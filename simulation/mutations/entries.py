@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.core import dedup, reduce
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Code, New
-from osqueue.core.state import State, Table
+from osqueue.core.ops import Code, JobSpec
+from osqueue.core.state import State, TableRef
 from osqueue.errors import Damaged, NewerFormat, NotFound
 from osqueue.maintenance import orphan_ids
-from osqueue.maintenance.compaction import Report, Taken
-from osqueue.maintenance.orphan_ids import Read
+from osqueue.maintenance.compaction import ReapReport, TakenTables
+from osqueue.maintenance.orphan_ids import FoundEntry
 from osqueue.maintenance.reaper import Reaper
 from osqueue.objects import id_index, lookup
 from osqueue.objects.layout import read_state
@@ -29,8 +29,8 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 
@@ -43,11 +43,11 @@ def unreadable_counts_as_nowhere() -> AbstractContextManager[None]:
 
     def look(*args: Any) -> Flow[Any]:
         try:
-            return (yield from lookup.look(*args))
+            return (yield from lookup.find_in_state(*args))
         except (NotFound, Damaged, NewerFormat):
             return None
 
-    return patched((orphan_ids, "look", look))
+    return patched((orphan_ids, "find_in_state", look))
 
 
 def swept_after_one_look() -> AbstractContextManager[None]:
@@ -55,9 +55,9 @@ def swept_after_one_look() -> AbstractContextManager[None]:
     real = orphan_ids._nowhere
     looked: set[str] = set()
 
-    def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+    def nowhere(queue: str, found: Iterable[FoundEntry]) -> Flow[list[FoundEntry]]:
         again = [each for each in found if each.place in looked]
-        lost: list[Read] = again or (yield from real(queue, found))
+        lost: list[FoundEntry] = again or (yield from real(queue, found))
         looked.update(each.place for each in lost)
         return lost
 
@@ -71,23 +71,23 @@ def swept_whatever_it_stands_for() -> AbstractContextManager[None]:
 
 def closed_perhaps() -> AbstractContextManager[None]:
     """An entry counts as closed, whether or not that was written."""
-    real = id_index.insist
+    real = id_index.ask_all
 
-    def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+    def insist(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
         replies = yield from real(requests)
         return [
             Written(request.version) if isinstance(request, PutIfMatch) else reply
             for request, reply in zip(requests, replies, strict=True)
         ]
 
-    return patched((id_index, "insist", insist))
+    return patched((id_index, "ask_all", insist))
 
 
 def swept_where_there_is_no_head() -> AbstractContextManager[None]:
     """A job is nowhere if its shard has no head."""
     real = orphan_ids._nowhere
 
-    def nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+    def nowhere(queue: str, found: Iterable[FoundEntry]) -> Flow[list[FoundEntry]]:
         every = [each for each in found if each.entry is not None]
         state = yield from read_state(queue, 0)
         return every if state is None else (yield from real(queue, every))
@@ -100,9 +100,11 @@ def damaged_entries_freed_at_any_age() -> AbstractContextManager[None]:
     """An entry that nobody can read is removed with the job that had its id."""
     real = id_index.free
 
-    def free(queue: str, jobs: Sequence[id_index.End]) -> Flow[tuple[int, list[Damaged]]]:
+    def free(queue: str, jobs: Sequence[id_index.FinishedId]) -> Flow[tuple[int, list[Damaged]]]:
         late = 1 << 62
-        return (yield from real(queue, [id_index.End(each.client_id, each.key, late) for each in jobs]))
+        return (
+            yield from real(queue, [id_index.FinishedId(each.client_id, each.key, late) for each in jobs])
+        )
 
     return patched((id_index, "free", free))
 
@@ -111,12 +113,12 @@ def ids_kept_of_jobs_that_died_out() -> AbstractContextManager[None]:
     """A table of which nothing has to be remembered goes unread, whoever had an id."""
     real = Reaper._forget_some
 
-    def forget_some(self: Any, shard: int, state: State, table: Table, now: int) -> QueueFlow[Report]:
+    def forget_some(self: Any, shard: int, state: State, table: TableRef, now: int) -> QueueFlow[ReapReport]:
         if table.until_ms > now:
             return (yield from real(self, shard, state, table, now))
         names = yield from self._names(shard, table)
-        report: Report = yield from self._exchange(
-            shard, state, Taken((table,), names, ()), unread=table.count
+        report: ReapReport = yield from self._exchange(
+            shard, state, TakenTables((table,), names, ()), unread=table.count
         )
         return report
 
@@ -127,7 +129,7 @@ def freed_by_an_older_head() -> AbstractContextManager[None]:
     """Ids are freed by the head that a step began with, whenever it is told the time."""
     real, real_exchange = Reaper._free, Reaper._exchange
 
-    def exchange(self: Any, shard: int, state: State, *args: Any, **more: Any) -> QueueFlow[Report]:
+    def exchange(self: Any, shard: int, state: State, *args: Any, **more: Any) -> QueueFlow[ReapReport]:
         self.known = state
         return (yield from real_exchange(self, shard, state, *args, **more))
 
@@ -165,10 +167,10 @@ def freed_whomever_they_stand_for() -> AbstractContextManager[None]:
     """An id is freed with each of its jobs, also if it stands for another one."""
     real = id_index.free
 
-    def free(queue: str, jobs: Sequence[id_index.End]) -> Flow[tuple[int, list[Damaged]]]:
+    def free(queue: str, jobs: Sequence[id_index.FinishedId]) -> Flow[tuple[int, list[Damaged]]]:
         found = yield from id_index.look_up(queue, [each.client_id for each in jobs])
         ends = [
-            replace(each, key=entry.key) if isinstance(entry, id_index.Entry) else each
+            replace(each, key=entry.key) if isinstance(entry, id_index.IdEntry) else each
             for each, entry in zip(jobs, found, strict=True)
         ]
         return (yield from real(queue, ends))
@@ -182,17 +184,19 @@ def untold_counts_as_free() -> AbstractContextManager[None]:
 
 
 # ── Taking ───────────────────────────────────────────────────────────────────
-def taken_whatever_was_answered(op: type[Request], reply: type[Reply]) -> AbstractContextManager[None]:
+def taken_whatever_was_answered(
+    op: type[StoreRequest], reply: type[StoreReply]
+) -> AbstractContextManager[None]:
     """An id counts as taken when the store gave this answer."""
     return _heard(op, reply, lambda request: Written("somebody's"))
 
 
 def _heard(
-    op: type[Request], reply: type[Reply], instead: Callable[[Request], Reply]
+    op: type[StoreRequest], reply: type[StoreReply], instead: Callable[[StoreRequest], StoreReply]
 ) -> AbstractContextManager[None]:
     real = id_index._ask
 
-    def ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
+    def ask(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
         replies = yield from real(requests)
         return [
             instead(request) if isinstance(request, op) and isinstance(each, reply) else each
@@ -207,7 +211,7 @@ def unreadable_counts_as_unknown() -> AbstractContextManager[None]:
     """Nobody has enqueued a job if nobody can read where it may lie."""
     real = dedup.seen_before
 
-    def seen_before(draft: Draft, new: New) -> Code | None:
+    def seen_before(draft: Draft, new: JobSpec) -> Code | None:
         told = {place: frozenset[bytes]() for place in draft.context.unreadable if place[1] == dedup.WHOLE}
         draft.blocks = {**draft.blocks, **told}
         return real(draft, new)

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from osqueue.commit.effects import Flow
 from osqueue.election import base
-from osqueue.election.base import ElectionBase, Record
-from osqueue.stores.base import Failed, Put, Refused, Reply, Written
+from osqueue.election.base import ElectionBase, ElectionRecord
+from osqueue.stores.base import Failed, Put, Refused, StoreReply, Written
 
 from .. import election_scenes
 from ..ledger import Violation
-from .control import Control, Sighting, in_runs, patched
+from .control import Control, Detection, in_runs, patched
 
 RUNS = 60  # short ones: a clock must be slow, another one fast, and nothing heard at the right moment
 
@@ -68,7 +68,7 @@ def whole_seconds_believed() -> AbstractContextManager[None]:
 def names_for_marks() -> AbstractContextManager[None]:
     """A candidate takes a record for its own by the name in it."""
 
-    def is_mine(self: Any, record: Record) -> bool:
+    def is_mine(self: Any, record: ElectionRecord) -> bool:
         return bool(record.candidate == self.candidate)
 
     return patched((ElectionBase, "_is_mine", is_mine))
@@ -106,11 +106,11 @@ def same_term() -> AbstractContextManager[None]:
     return patched((ElectionBase, "_look", look))
 
 
-def led_whatever_was_answered(reply: type[Reply]) -> AbstractContextManager[None]:
+def led_whatever_was_answered(reply: type[StoreReply]) -> AbstractContextManager[None]:
     """A record counts as written when the store gave this answer."""
     real = ElectionBase._take_note
 
-    def take_note(self: Any, given: Reply, record: Record) -> bool:
+    def take_note(self: Any, given: StoreReply, record: ElectionRecord) -> bool:
         return real(self, Written("somebody's") if isinstance(given, reply) else given, record)
 
     return patched((ElectionBase, "_take_note", take_note))
@@ -226,7 +226,7 @@ def resigned_for_another() -> AbstractContextManager[None]:
     return patched((ElectionBase, "_resign", resign))
 
 
-def in_election_scene(name: str, words: str) -> tuple[Sighting, ...]:
+def in_election_scene(name: str, words: str) -> tuple[Detection, ...]:
     """A scene of candidates goes wrong."""
 
     def look() -> str:
@@ -236,10 +236,10 @@ def in_election_scene(name: str, words: str) -> tuple[Sighting, ...]:
             return str(violation)
         return ""
 
-    return (Sighting(name, look, words),)
+    return (Detection(name, look, words),)
 
 
-def _seen(words: str) -> tuple[Sighting, ...]:
+def _seen(words: str) -> tuple[Detection, ...]:
     return (in_runs("election", words, seeds=RUNS),)
 
 

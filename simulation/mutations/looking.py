@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.core import archive_record
-from osqueue.core.archive_record import Record
-from osqueue.core.state import ECHO, ENDED, State, Table
+from osqueue.core.archive_record import ArchiveRecord
+from osqueue.core.state import ARCHIVE_ONLY, ENDED, State, TableRef
 from osqueue.errors import Damaged, NotFound, OsqueueError, Unavailable
 from osqueue.objects import archive, finished_tables, listing, lookup, snapshot
-from osqueue.objects.archive import Seen
+from osqueue.objects.archive import RecordDeduplicator
 
 from .control import Control, in_scene, patched
 
@@ -22,24 +22,24 @@ from .control import Control, in_scene, patched
 # ── Jobs ─────────────────────────────────────────────────────────────────────
 def records_for_the_archive_count() -> AbstractContextManager[None]:
     """A job is over if the head has a record of an end of it for the archive."""
-    return patched((lookup, "ECHO", "no mark"))
+    return patched((lookup, "ARCHIVE_ONLY", "no mark"))
 
 
 def cancelled_jobs_wait() -> AbstractContextManager[None]:
     """A job waits if it lies in a segment, cancelled or not."""
-    real = lookup.look_many
+    real = lookup.find_many_in_state
 
     def look_many(root: str, state: State, keys: Any) -> Flow[Any]:
         return (yield from real(root, replace(state, tombstones=()), keys))
 
-    return patched((lookup, "look_many", look_many))
+    return patched((lookup, "find_many_in_state", look_many))
 
 
 def oldest_tables_first() -> AbstractContextManager[None]:
     """Of two tables that know a job the older one is believed."""
     real = finished_tables.find_many
 
-    def find_many(root: str, tables: Sequence[Table], keys: Iterable[bytes], known: Any = ()) -> Flow[Any]:
+    def find_many(root: str, tables: Sequence[TableRef], keys: Iterable[bytes], known: Any = ()) -> Flow[Any]:
         return (yield from real(root, tables[::-1], keys, known))
 
     return patched((finished_tables, "find_many", find_many))
@@ -56,14 +56,14 @@ def unreadable_is_nowhere() -> AbstractContextManager[None]:
 
 
 def _nowhere(error: type[OsqueueError]) -> AbstractContextManager[None]:
-    real = lookup.look
+    real = lookup.find_in_state
 
     def look(*args: Any) -> Flow[Any]:
         with suppress(error):
             return (yield from real(*args))
         return None
 
-    return patched((lookup, "look", look))
+    return patched((lookup, "find_in_state", look))
 
 
 # ── All jobs ─────────────────────────────────────────────────────────────────
@@ -72,7 +72,7 @@ def pages_with_records_for_the_archive() -> AbstractContextManager[None]:
     real = listing._Page.fill
 
     def fill(self: Any, state: State) -> QueueFlow[int]:
-        rows = tuple(replace(row, mark=ENDED) if row.mark == ECHO else row for row in state.finished)
+        rows = tuple(replace(row, mark=ENDED) if row.mark == ARCHIVE_ONLY else row for row in state.finished)
         return (yield from real(self, replace(state, finished=rows)))
 
     return patched((listing._Page, "fill", fill))
@@ -98,7 +98,7 @@ def snapshots_with_cancelled_jobs() -> AbstractContextManager[None]:
     """A snapshot shows what lies in segments, cancelled or not."""
     real = snapshot.read
 
-    def read(queue: str, piece: snapshot.Piece) -> Flow[list[snapshot.Live]]:
+    def read(queue: str, piece: snapshot.Piece) -> Flow[list[snapshot.LiveJob]]:
         return (yield from real(queue, replace(piece, dropped=frozenset())))
 
     return patched((snapshot, "read", read))
@@ -108,7 +108,7 @@ def snapshots_without_what_is_gone() -> AbstractContextManager[None]:
     """A snapshot has no jobs where there is no segment any more."""
     real = snapshot.read
 
-    def read(queue: str, piece: snapshot.Piece) -> Flow[list[snapshot.Live]]:
+    def read(queue: str, piece: snapshot.Piece) -> Flow[list[snapshot.LiveJob]]:
         with suppress(NotFound):
             return (yield from real(queue, piece))
         return []
@@ -119,13 +119,13 @@ def snapshots_without_what_is_gone() -> AbstractContextManager[None]:
 # ── The archive ──────────────────────────────────────────────────────────────
 def records_come_again() -> AbstractContextManager[None]:
     """A record that is in two parts is told twice."""
-    return patched((Seen, "fresh", lambda self, name, records: iter(records)))
+    return patched((RecordDeduplicator, "fresh", lambda self, name, records: iter(records)))
 
 
 def repeats_are_not_noted() -> AbstractContextManager[None]:
     """A record is known for some hours after it came first, however often it has come since."""
 
-    def fresh(self: Any, name: str, records: Sequence[Record]) -> Iterator[Record]:
+    def fresh(self: Any, name: str, records: Sequence[ArchiveRecord]) -> Iterator[ArchiveRecord]:
         mine = self._hours.setdefault(name.rpartition("/")[0], set())
         for old in sorted(self._hours)[: -archive.HOURS_REMEMBERED]:
             del self._hours[old]
@@ -135,7 +135,7 @@ def repeats_are_not_noted() -> AbstractContextManager[None]:
                 mine.add(who)
                 yield each
 
-    return patched((Seen, "fresh", fresh))
+    return patched((RecordDeduplicator, "fresh", fresh))
 
 
 def unread_parts_are_empty() -> AbstractContextManager[None]:
@@ -165,7 +165,7 @@ def unlisted_parts_are_none() -> AbstractContextManager[None]:
 def damaged_parts_are_empty() -> AbstractContextManager[None]:
     """A part that cannot be read tells of nothing."""
 
-    def decode_part(data: bytes, name: str) -> list[Record]:
+    def decode_part(data: bytes, name: str) -> list[ArchiveRecord]:
         with suppress(Damaged):
             return archive_record.decode_part(data, name)
         return []

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from osqueue.commit.effects import QueueFlow
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 from osqueue.core.state import Span
 from osqueue.maintenance import orphan_ids
 from osqueue.objects import backups
@@ -20,16 +20,16 @@ LATEST_MS = 1 << 62
 
 def nobody_looks_again() -> AbstractContextManager[None]:
     """Entries are mended, whoever may be about to enqueue on the word of what they were."""
-    return patched((orphan_ids, "LOOK_AGAIN", Sweep()))
+    return patched((orphan_ids, "LOOK_AGAIN", RunTimers()))
 
 
 def unreadable_jobs_have_no_ids() -> AbstractContextManager[None]:
     """An id is free if no job that can be read has it."""
 
-    class Named(orphan_ids._Named):
+    class Named(orphan_ids._NamedJobs):
         whole = property(lambda self: True, lambda self, value: None)
 
-    return patched((orphan_ids, "_Named", Named))
+    return patched((orphan_ids, "_NamedJobs", Named))
 
 
 def lost_heads_had_no_jobs() -> AbstractContextManager[None]:
@@ -45,31 +45,31 @@ def lost_heads_had_no_jobs() -> AbstractContextManager[None]:
 def jobs_that_are_over_come_first() -> AbstractContextManager[None]:
     """An entry is mended for a job that is over, also if another one lives."""
 
-    class Named(orphan_ids._Named):
+    class Named(orphan_ids._NamedJobs):
         def _live(self, client_id: str | None, key: bytes) -> None:
             self._over(client_id, key, 0)
 
-    return patched((orphan_ids, "_Named", Named))
+    return patched((orphan_ids, "_NamedJobs", Named))
 
 
 def the_first_that_ended() -> AbstractContextManager[None]:
     """Of several jobs that are over, the first to end counts."""
 
-    class Named(orphan_ids._Named):
+    class Named(orphan_ids._NamedJobs):
         def _over(self, client_id: str | None, key: bytes, ended_ms: int) -> None:
             super()._over(client_id, key, LATEST_MS - ended_ms)
 
-    return patched((orphan_ids, "_Named", Named))
+    return patched((orphan_ids, "_NamedJobs", Named))
 
 
 def cancelled_jobs_live() -> AbstractContextManager[None]:
     """A job that was cancelled in its segment counts as live."""
-    real = orphan_ids._Named._spans
+    real = orphan_ids._NamedJobs._spans
 
     def spans(self: Any, root: str, of: Sequence[Span], gone: Any, *, live: bool) -> QueueFlow[None]:
         yield from real(self, root, of, (), live=live)
 
-    return patched((orphan_ids._Named, "_spans", spans))
+    return patched((orphan_ids._NamedJobs, "_spans", spans))
 
 
 def dead_letters_live() -> AbstractContextManager[None]:

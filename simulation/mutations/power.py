@@ -18,23 +18,23 @@ from osqueue.stores.file_locks import Stripes
 
 from ..power import FOLDER, power_cuts
 from ..power_scenes import SCENES, play
-from .control import Control, Mutation, Sighting, patched
+from .control import Control, Detection, Mutation, patched
 
 SEEDS = 6  # runs that a mutation may survive
 
 
-def in_power_cuts(words: str) -> Sighting:
+def in_power_cuts(words: str) -> Detection:
     """A disk that a power cut may leave in one of a few runs lacks something, or the work that is left does."""
 
     def look() -> str:
         return next((found for seed in range(SEEDS) if (found := power_cuts(seed).violation)), "")
 
-    return Sighting("power cuts", look, words)
+    return Detection("power cuts", look, words)
 
 
-def in_power_scene(name: str, words: str) -> Sighting:
+def in_power_scene(name: str, words: str) -> Detection:
     """A scene with a power cut goes wrong."""
-    return Sighting(name, lambda: play(SCENES[name]), words)
+    return Detection(name, lambda: play(SCENES[name]), words)
 
 
 def no_flush_of_files() -> AbstractContextManager[None]:
@@ -94,10 +94,10 @@ def objects_left_unflushed() -> AbstractContextManager[None]:
 def answers_before_others_flushes() -> AbstractContextManager[None]:
     """An operation is answered from a head whose writer may be flushing yet."""
 
-    def outlast(self: Any, head: Any) -> Flow[None]:
+    def await_flush(self: Any, head: Any) -> Flow[None]:
         yield from ()
 
-    return patched((protocol._Commit, "outlast", outlast))
+    return patched((protocol._Commit, "await_flush", await_flush))
 
 
 def states_before_others_flushes() -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ def no_clock_of_versions() -> Iterator[None]:
         yield
 
 
-def _control(name: str, remove: Mutation, sighting: Sighting) -> Control:
+def _control(name: str, remove: Mutation, sighting: Detection) -> Control:
     return Control(name, remove, (sighting,))
 
 

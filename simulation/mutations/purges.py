@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from osqueue.commit.effects import QueueFlow
 from osqueue.core import admin, erase, restore
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Amend, Code, Erase, Merge, Outcome, Swap
-from osqueue.core.restore import Evidence, Sieve
-from osqueue.core.state import Finished, Job, State
+from osqueue.core.ops import Code, EraseJobs, MergeTables, Outcome, SetResultTtl, SpanSwap
+from osqueue.core.restore import BackupFilter, Evidence
+from osqueue.core.state import FinishedJob, JobRecord, State
 from osqueue.maintenance.head_restore import Restorer
-from osqueue.operations import purge
-from osqueue.operations.purge import _ShardPurge
+from osqueue.operations import purge_shard
+from osqueue.operations.purge_shard import ShardPurge
 from osqueue.stores.base import Delete, Put
 
 from .control import Control, dispatched, patched
@@ -27,7 +27,7 @@ def rows_of_any_table() -> AbstractContextManager[None]:
     """A row comes back to the head, whether or not its table is still there."""
     real = admin._amend_table
 
-    def amend_table(draft: Draft, op: Amend, *rest: Any) -> Code:
+    def amend_table(draft: Draft, op: SetResultTtl, *rest: Any) -> Code:
         there = draft.tables[0].name if draft.tables else op.table
         gone = not any(table.name == op.table for table in draft.tables)
         return real(draft, replace(op, table=there) if gone else op, *rest)
@@ -41,28 +41,28 @@ def born_with_an_old_head() -> AbstractContextManager[None]:
     def stage(self: Any, state: State) -> QueueFlow[Any]:
         return (yield from self.flows.stage(self.shard))
 
-    return patched((_ShardPurge, "_stage", stage))
+    return patched((ShardPurge, "_stage", stage))
 
 
 def erased_in_silence() -> AbstractContextManager[None]:
     """A commit does not say that a purge lets jobs be forgotten that were in the head."""
 
-    def apply(draft: Draft, op: Erase) -> Outcome:
+    def apply(draft: Draft, op: EraseJobs) -> Outcome:
         before = draft.forgotten
         answer = erase.erase(draft, op)
         draft.forgotten = before
         return answer
 
-    return dispatched(Erase, apply)
+    return dispatched(EraseJobs, apply)
 
 
 def rewritten_in_silence() -> AbstractContextManager[None]:
     """The same of jobs that were in tables."""
 
-    def merge(taken: Any, put: Any, forgets: bool) -> Merge:
-        return Merge(taken, put)
+    def merge(taken: Any, put: Any, forgets: bool) -> MergeTables:
+        return MergeTables(taken, put)
 
-    return patched((purge, "Merge", merge))
+    return patched((purge_shard, "MergeTables", merge))
 
 
 # ── Others that redrive ──────────────────────────────────────────────────────
@@ -79,12 +79,12 @@ def blank_ones_restored() -> AbstractContextManager[None]:
 def swapped_by_name() -> AbstractContextManager[None]:
     """Dead letters in a segment are exchanged although some have left it since."""
 
-    def apply(draft: Draft, op: Erase) -> Outcome:
+    def apply(draft: Draft, op: EraseJobs) -> Outcome:
         now = {span.name: span for span in draft.dead.spans}
-        swaps = tuple(Swap(now.get(each.span.name, each.span), each.replacement) for each in op.swaps)
+        swaps = tuple(SpanSwap(now.get(each.span.name, each.span), each.replacement) for each in op.swaps)
         return erase.erase(draft, replace(op, swaps=swaps))
 
-    return dispatched(Erase, apply)
+    return dispatched(EraseJobs, apply)
 
 
 def never_spared() -> AbstractContextManager[None]:
@@ -93,7 +93,7 @@ def never_spared() -> AbstractContextManager[None]:
     def spare(self: Any, note: Put) -> QueueFlow[None]:
         yield from ()
 
-    return patched((_ShardPurge, "_spare", spare))
+    return patched((ShardPurge, "_spare", spare))
 
 
 def erased_as_they_live() -> AbstractContextManager[None]:
@@ -104,7 +104,7 @@ def erased_as_they_live() -> AbstractContextManager[None]:
 # ── Others at the same objects ───────────────────────────────────────────────
 def written_over_others() -> AbstractContextManager[None]:
     """A purge writes an object whatever another one has made of it since."""
-    return patched((purge, "PutIfMatch", lambda key, body, version: Put(key, body)))
+    return patched((purge_shard, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
 def objects_deleted_whole() -> AbstractContextManager[None]:
@@ -114,24 +114,24 @@ def objects_deleted_whole() -> AbstractContextManager[None]:
         yield Delete((self.root + body.name,))
         return 1
 
-    return patched((_ShardPurge, "_wipe", wipe))
+    return patched((ShardPurge, "_wipe", wipe))
 
 
 def copies_of_the_meantime() -> AbstractContextManager[None]:
     """A purge looks once for copies of heads, before the head forgets the jobs."""
-    real = _ShardPurge._backups
+    real = ShardPurge._backups
 
     def backups(self: Any) -> QueueFlow[None]:
         if not getattr(self, "been", False):
             self.been = True
             yield from real(self)
 
-    return patched((_ShardPurge, "_backups", backups))
+    return patched((ShardPurge, "_backups", backups))
 
 
 def contents_of_the_meantime() -> AbstractContextManager[None]:
     """A purge takes rows out of tables and leaves what they refer to."""
-    real = _ShardPurge._without
+    real = ShardPurge._without
 
     def without(self: Any, *args: Any) -> QueueFlow[Any]:
         rows, self._rows = self._rows, _nothing
@@ -140,7 +140,7 @@ def contents_of_the_meantime() -> AbstractContextManager[None]:
         finally:
             self._rows = rows
 
-    return patched((_ShardPurge, "_without", without))
+    return patched((ShardPurge, "_without", without))
 
 
 def _nothing(rows: Any) -> QueueFlow[None]:
@@ -150,13 +150,13 @@ def _nothing(rows: Any) -> QueueFlow[None]:
 def letters_of_any_age() -> AbstractContextManager[None]:
     """Dead letters are exchanged for a segment that the collector may have taken."""
 
-    def apply(draft: Draft, op: Erase) -> Outcome:
+    def apply(draft: Draft, op: EraseJobs) -> Outcome:
         floor, draft.gc_floor = draft.gc_floor, 0
         answer = erase.erase(draft, op)
         draft.gc_floor = floor
         return answer
 
-    return dispatched(Erase, apply)
+    return dispatched(EraseJobs, apply)
 
 
 # ── Those who restore ────────────────────────────────────────────────────────
@@ -164,7 +164,7 @@ def rows_of_copies_restored() -> AbstractContextManager[None]:
     """A restore brings back the finished jobs of a copy, whatever the lists say."""
     real = restore._finished
 
-    def finished(rows: Any, evidence: Evidence) -> list[Finished]:
+    def finished(rows: Any, evidence: Evidence) -> list[FinishedJob]:
         return real(rows, replace(evidence, purged=frozenset()))
 
     return patched((restore, "_finished", finished))
@@ -184,15 +184,15 @@ def rows_of_tables_restored() -> AbstractContextManager[None]:
 
 def jobs_of_copies_restored() -> AbstractContextManager[None]:
     """The same of the jobs that wait in a copy."""
-    real = Sieve._ended
+    real = BackupFilter._ended
 
-    def ended(self: Any, job: Job, *, leased: bool) -> bool:
+    def ended(self: Any, job: JobRecord, *, leased: bool) -> bool:
         evidence, self.evidence = self.evidence, replace(self.evidence, purged=frozenset())
         answer = real(self, job, leased=leased)
         self.evidence = evidence
         return answer
 
-    return patched((Sieve, "_ended", ended))
+    return patched((BackupFilter, "_ended", ended))
 
 
 BACK, LEGIBLE = "purged jobs came back", "was purged, and can be read"

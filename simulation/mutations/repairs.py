@@ -10,30 +10,30 @@ from msgspec.structs import replace
 
 from osqueue.commit import announcements, protocol
 from osqueue.commit.effects import Flow, QueueFlow
-from osqueue.commit.request_status import Verdict
-from osqueue.commit.request_status import verdict as real_verdict
+from osqueue.commit.request_status import RequestStatus
+from osqueue.commit.request_status import status_of_request as real_verdict
 from osqueue.core import erase, reduce, spill
 from osqueue.core import restore as core_restore
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Request
-from osqueue.core.restore import Evidence, Restored, Sieve
-from osqueue.core.restore import reclock as real_reclock
+from osqueue.core.restore import BackupFilter, Evidence, RestoredHead
+from osqueue.core.restore import reset_clock as real_reclock
 from osqueue.core.restore import restore as real_restore
-from osqueue.core.state import ECHO, Finished, Job, State, finished_weight
+from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, JobRecord, State, finished_weight
 from osqueue.maintenance import doctor, head_restore, salvage
 from osqueue.objects import backups, staging
-from osqueue.operations.purge import _ShardPurge
+from osqueue.operations.purge_shard import ShardPurge
 from osqueue.stores.base import Put
 
 from ..ledger import Violation
 from ..purge_scenes import PURGE_SCENES
 from ..repair_scenes import REPAIR_SCENES, mended
-from .control import Control, Sighting, in_runs, patched
+from .control import Control, Detection, in_runs, patched
 
 RUNS = partial(in_runs, "repairs")
 
 
-def in_repair(name: str, words: str) -> Sighting:
+def in_repair(name: str, words: str) -> Detection:
     """A scene of repairs, or of purges, goes wrong."""
 
     def look() -> str:
@@ -43,7 +43,7 @@ def in_repair(name: str, words: str) -> Sighting:
             return str(violation)
         return ""
 
-    return Sighting(name, look, words)
+    return Detection(name, look, words)
 
 
 # ── What a restore believes ──────────────────────────────────────────────────
@@ -52,8 +52,8 @@ def echoes_at_once() -> AbstractContextManager[None]:
     real = spill.shelve
 
     def shelve(draft: Draft) -> None:
-        echoes = [row for row in draft.finished[draft.committed :] if row.mark == ECHO]
-        rest = [row for row in draft.finished[draft.committed :] if row.mark != ECHO]
+        echoes = [row for row in draft.finished[draft.committed :] if row.mark == ARCHIVE_ONLY]
+        rest = [row for row in draft.finished[draft.committed :] if row.mark != ARCHIVE_ONLY]
         draft.finished = [*draft.finished[: draft.committed], *echoes, *rest]
         draft.committed += len(echoes)
         draft.fresh_bytes = sum(map(finished_weight, rest))
@@ -65,7 +65,7 @@ def echoes_at_once() -> AbstractContextManager[None]:
 def amended_in_place() -> AbstractContextManager[None]:
     """A row that was changed leaves the head like those that were not."""
 
-    def amend(draft: Draft, at: int, row: Finished) -> None:
+    def amend(draft: Draft, at: int, row: FinishedJob) -> None:
         draft.finished[at] = row
         draft.changed = True
 
@@ -88,12 +88,12 @@ def results_unlooked_for() -> AbstractContextManager[None]:
 
 def failures_of_any_run() -> AbstractContextManager[None]:
     """A job is a dead letter by the record of a failure that it had when it was copied."""
-    real = Sieve._ended
+    real = BackupFilter._ended
 
-    def ended(self: Any, job: Job, *, leased: bool) -> bool:
+    def ended(self: Any, job: JobRecord, *, leased: bool) -> bool:
         return real(self, job, leased=True)
 
-    return patched((Sieve, "_ended", ended))
+    return patched((BackupFilter, "_ended", ended))
 
 
 def payloads_unlooked_for() -> AbstractContextManager[None]:
@@ -112,12 +112,12 @@ def doomed_tables_kept() -> AbstractContextManager[None]:
 
 def cancelled_rows_unread() -> AbstractContextManager[None]:
     """Where a vector is lost, the copy's own rows do not tell which jobs were cancelled."""
-    real = Sieve.unmarked
+    real = BackupFilter.unmarked
 
-    def unmarked(self: Any, span: Any, jobs: Any, marked: Any, copy: State) -> list[Job]:
+    def unmarked(self: Any, span: Any, jobs: Any, marked: Any, copy: State) -> list[JobRecord]:
         return real(self, span, jobs, marked, replace(copy, finished=()))
 
-    return patched((Sieve, "unmarked", unmarked))
+    return patched((BackupFilter, "unmarked", unmarked))
 
 
 def later_vectors_unread() -> AbstractContextManager[None]:
@@ -131,19 +131,19 @@ def later_vectors_unread() -> AbstractContextManager[None]:
 
 def tables_of_any_age() -> AbstractContextManager[None]:
     """A restore takes up a table that the copy does not name, however old it is."""
-    real = head_restore._Since
+    real = head_restore._SinceBackup
 
     def since(begin_ms: int, floor: int, *rest: Any) -> Any:
         return real(begin_ms, 0, *rest)
 
-    return patched((head_restore, "_Since", since))
+    return patched((head_restore, "_SinceBackup", since))
 
 
 def told_to_the_archive_again() -> AbstractContextManager[None]:
     """The finished jobs of a copy go to the archive, whether or not it has got them since."""
     real = core_restore._finished
 
-    def finished(rows: Any, evidence: Evidence) -> list[Finished]:
+    def finished(rows: Any, evidence: Evidence) -> list[FinishedJob]:
         return real(rows, replace(evidence, archived=frozenset()))
 
     return patched((core_restore, "_finished", finished))
@@ -157,20 +157,20 @@ def one_epoch() -> AbstractContextManager[None]:
         row = draft.sessions.get(request.env)
         return request.born >= draft.floor and (row is None or request.n > row.n)
 
-    def verdict(state: State, request: Request) -> Verdict:
+    def verdict(state: State, request: Request) -> RequestStatus:
         return real_verdict(state, replace(request, epoch=state.epoch))
 
     return patched(
         (reduce, "applicable", applicable),
         (announcements, "applicable", applicable),
-        (protocol, "verdict", verdict),
+        (protocol, "status_of_request", verdict),
     )
 
 
 def old_gc_floor() -> AbstractContextManager[None]:
     """A new life takes staged objects from as far back as its backup did."""
 
-    def restore(old: State, *rest: Any) -> Restored:
+    def restore(old: State, *rest: Any) -> RestoredHead:
         made = real_restore(old, *rest)
         return replace(made, state=replace(made.state, gc_floor=old.gc_floor))
 
@@ -180,10 +180,10 @@ def old_gc_floor() -> AbstractContextManager[None]:
 def runs_begin_again() -> AbstractContextManager[None]:
     """The runs of a job count on from the backup's."""
 
-    def raised(self: Any, job: Job) -> Job:
+    def raised(self: Any, job: JobRecord) -> JobRecord:
         return job
 
-    return patched((Sieve, "raised", raised))
+    return patched((BackupFilter, "raised", raised))
 
 
 def numbers_begin_again() -> AbstractContextManager[None]:
@@ -223,7 +223,7 @@ def reclocked_below() -> AbstractContextManager[None]:
     def reclock(state: State, now_ms: int, commit: bytes) -> State:
         return replace(real_reclock(state, now_ms, commit), floor=state.floor)
 
-    return patched((doctor, "reclock", reclock))
+    return patched((doctor, "reset_clock", reclock))
 
 
 def reclocked_leases() -> AbstractContextManager[None]:
@@ -234,7 +234,7 @@ def reclocked_leases() -> AbstractContextManager[None]:
         leases = {key: replace(lease, expires_ms=now_ms) for key, lease in made.leases.items()}
         return replace(made, leases=leases)
 
-    return patched((doctor, "reclock", reclock))
+    return patched((doctor, "reset_clock", reclock))
 
 
 # ── Purges ───────────────────────────────────────────────────────────────────
@@ -245,12 +245,12 @@ def _forgets(step: str) -> AbstractContextManager[None]:
         yield from ()
         return 0
 
-    return patched((_ShardPurge, step, nothing))
+    return patched((ShardPurge, step, nothing))
 
 
 def unnoted() -> AbstractContextManager[None]:
     """A purge leaves no list for those who restore."""
-    return patched((backups, "note_of", lambda queue, *rest: Put(f"{backups.FOLDER}{queue}/nowhere", b"")))
+    return patched((backups, "purge_list", lambda queue, *rest: Put(f"{backups.FOLDER}{queue}/nowhere", b"")))
 
 
 def moved_contents() -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from osqueue.client import call
 from osqueue.commit.effects import QueueFlow
 from osqueue.core.ops import Completion
 from osqueue.core.state import State
-from osqueue.operations.claims import Working
+from osqueue.operations.claims import ClaimFlows
 from osqueue.server import flows
 
 from .control import Control, in_runs, patched
@@ -33,7 +33,7 @@ def keys_in_the_head_alone() -> AbstractContextManager[None]:
 
 def claims_repeated() -> AbstractContextManager[None]:
     """A claim whose answer was lost is sent again."""
-    return patched((call, "ONCE", call.PARTS))
+    return patched((call, "NOT_REPEATED", call.PARTS))
 
 
 def endings_forgotten() -> AbstractContextManager[None]:
@@ -43,7 +43,7 @@ def endings_forgotten() -> AbstractContextManager[None]:
         yield from ()
         return [False] * len(items)
 
-    return patched((Working, "_won_before", won_before))
+    return patched((ClaimFlows, "_won_before", won_before))
 
 
 CONTROLS: tuple[Control, ...] = (

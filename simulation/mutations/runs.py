@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
-from osqueue.core.backlog import Rope
+from osqueue.core.backlog import BacklogDraft
 from osqueue.core.draft import Draft
-from osqueue.core.state import Lease
+from osqueue.core.state import LeaseRecord
 
 from .control import Control, in_runs, patched
 
@@ -17,7 +17,7 @@ def runs_begun_again() -> AbstractContextManager[None]:
     """``run`` begins again with ``attempt``: a release gives it back, and a redrive starts it anew."""
     real = Draft.grant
 
-    def grant(self: Draft, rope: Rope, count: int, worker: str, lease_ms: int) -> list[Lease]:
+    def grant(self: Draft, rope: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
         for at in range(min(count, len(rope.ready))):
             job = rope.ready[at]
             rope.ready[at] = replace(job, run=job.attempt)

@@ -9,8 +9,8 @@ from typing import Any
 from osqueue.commit import async_group, coalesce, group
 from osqueue.commit.async_group import AsyncGroup
 from osqueue.commit.effects import All, Effect
-from osqueue.commit.group import BlockingGroup, Flight, Rider
-from osqueue.commit.writer import Writer
+from osqueue.commit.group import BlockingGroup, CommitBatch, CommitWaiter
+from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import Outcome
 from osqueue.queue import asynchronous
 from osqueue.stores.base import Written
@@ -29,13 +29,13 @@ def keep_what_nobody_heard() -> AbstractContextManager[None]:
 
 def cancelled_unheard() -> AbstractContextManager[None]:
     """A cancelled coroutine leaves, and its group does not hear of it."""
-    return patched((AsyncGroup, "leave", lambda self, rider: None))
+    return patched((AsyncGroup, "leave", lambda self, waiter: None))
 
 
 def torn_flown_on() -> AbstractContextManager[None]:
     """A flight that was interrupted inside the protocol is flown on like any other."""
 
-    real = Flight.run
+    real = CommitBatch.run
 
     def run(self: Any, perform: Callable[[Effect], Any]) -> Any:
         try:
@@ -43,7 +43,7 @@ def torn_flown_on() -> AbstractContextManager[None]:
         finally:
             self.torn = False
 
-    return patched((Flight, "run", run))
+    return patched((CommitBatch, "run", run))
 
 
 def lost_is_done() -> AbstractContextManager[None]:
@@ -60,21 +60,21 @@ def lost_is_done() -> AbstractContextManager[None]:
 
 def shares_mixed_up() -> AbstractContextManager[None]:
     """The first caller is given what the last one asked for."""
-    real = coalesce.shares
+    real = coalesce.split_outcomes
 
     def shares(run: Any, answer: Outcome) -> Sequence[Outcome]:
         return real(list(reversed(run)), answer)[::-1]
 
-    return patched((group, "shares", shares))
+    return patched((group, "split_outcomes", shares))
 
 
 def everybody_flies() -> AbstractContextManager[None]:
     """Whoever comes flies at once, whether or not somebody does already."""
     real = BlockingGroup._board
 
-    def board(self: Any, rider: Rider) -> None:
-        real(self, rider)
-        rider.lead = True
+    def board(self: Any, waiter: CommitWaiter) -> None:
+        real(self, waiter)
+        waiter.lead = True
 
     return patched((BlockingGroup, "_board", board))
 
@@ -83,7 +83,7 @@ def nobody_inherits() -> AbstractContextManager[None]:
     """A flight whose thread was interrupted is forgotten, and those who ride it are not told."""
     real = BlockingGroup._pass_on
 
-    def pass_on(self: Any, riders: Sequence[Rider] = ()) -> None:
+    def pass_on(self: Any, waiters: Sequence[CommitWaiter] = ()) -> None:
         self._interrupted = None
         real(self)
 
@@ -92,19 +92,19 @@ def nobody_inherits() -> AbstractContextManager[None]:
 
 def boards_too_early() -> AbstractContextManager[None]:
     """Riders wait no more before their flight stands."""
-    real = group.boarding
+    real = group.next_batch
 
-    def boarding(waiting: list[Rider]) -> tuple[list[Rider], list[Rider]]:
-        riders, left = real(waiting)
+    def boarding(waiting: list[CommitWaiter]) -> tuple[list[CommitWaiter], list[CommitWaiter]]:
+        waiters, left = real(waiting)
         waiting[:] = left
-        return riders, left
+        return waiters, left
 
-    return patched((group, "boarding", boarding))
+    return patched((group, "next_batch", boarding))
 
 
 def forked_writer() -> AbstractContextManager[None]:
     """A fork's child speaks with its parent's voice."""
-    return patched((Writer, "check_process", lambda self: None))
+    return patched((ShardWriter, "check_process", lambda self: None))
 
 
 def forked_threads() -> AbstractContextManager[None]:

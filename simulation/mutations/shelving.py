@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow, QueueFlow, Submit
 from osqueue.core import tables
 from osqueue.core.encoding import born_of, staged_name
-from osqueue.core.state import Finished, State, Table
+from osqueue.core.state import FinishedJob, State, TableRef
 from osqueue.errors import Damaged
 from osqueue.maintenance import compaction, garbage_collection
 from osqueue.maintenance.compaction import _Broken
@@ -27,7 +27,7 @@ from .control import Control, in_scene, patched
 def parts_perhaps_written() -> AbstractContextManager[None]:
     """Tables count as archived, whatever the store said of their part."""
 
-    def write(self: Any, shard: int, state: State, taken: Sequence[Table], data: bytes) -> QueueFlow[None]:
+    def write(self: Any, shard: int, state: State, taken: Sequence[TableRef], data: bytes) -> QueueFlow[None]:
         now = yield from self.clock(shard, state)
         yield Put(archive.part_name(self.queue, shard, now, taken), data)
 
@@ -37,7 +37,7 @@ def parts_perhaps_written() -> AbstractContextManager[None]:
 def parts_named_by_the_last_table() -> AbstractContextManager[None]:
     """Two parts have one name if the youngest table in them is the same."""
 
-    def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[Table]) -> str:
+    def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
         born = born_of(taken[-1].name)
         return f"{archive.hour_of(queue, now_ms)}{shard:02d}-{born:012x}.jsonl.gz"
 
@@ -53,7 +53,7 @@ def merged_before_they_are_archived() -> AbstractContextManager[None]:
     """Tables are merged, whether or not the archive has their rows."""
     real = tables.to_merge
 
-    def to_merge(given: Sequence[Table], without: Collection[str] = ()) -> tuple[Table, ...]:
+    def to_merge(given: Sequence[TableRef], without: Collection[str] = ()) -> tuple[TableRef, ...]:
         by_name = {each.name: each for each in given}
         taken = real([replace(each, archived=True) for each in given], without)
         return tuple(by_name[each.name] for each in taken)
@@ -64,8 +64,8 @@ def merged_before_they_are_archived() -> AbstractContextManager[None]:
 def forgotten_before_they_are_archived() -> AbstractContextManager[None]:
     """Rows are forgotten, whether or not the archive has them."""
 
-    def is_old(table: Table, now: int) -> bool:
-        return min(table.half_ms, table.until_ms) <= now
+    def is_old(table: TableRef, now: int) -> bool:
+        return min(table.half_expired_ms, table.until_ms) <= now
 
     return patched((compaction, "_is_old", is_old))
 
@@ -78,7 +78,7 @@ def names_that_repeat() -> AbstractContextManager[None]:
         self._count += 1
         return staged_name(folder, self.born, 0, self._count)
 
-    return patched((staging.Stage, "name", name))
+    return patched((staging.StagingArea, "name", name))
 
 
 def deleted_before_the_exchange() -> AbstractContextManager[None]:
@@ -104,7 +104,7 @@ def index_deleted_before_the_exchange() -> AbstractContextManager[None]:
     """An index is deleted, and then copies of what is in it take its place."""
     real = Reaper._unfolded
 
-    def unfolded(self: Any, shard: int, state: State, index: Table) -> QueueFlow[Any]:
+    def unfolded(self: Any, shard: int, state: State, index: TableRef) -> QueueFlow[Any]:
         flow, reply = real(self, shard, state, index), None
         while True:
             try:
@@ -122,7 +122,7 @@ def unreadable_tables_are_empty() -> AbstractContextManager[None]:
     """A table that cannot be read has no rows."""
     real = finished_tables.rows
 
-    def rows(root: str, table: Table) -> Flow[list[Finished]]:
+    def rows(root: str, table: TableRef) -> Flow[list[FinishedJob]]:
         try:
             return (yield from real(root, table))
         except Damaged:
@@ -135,7 +135,7 @@ def unreadable_indexes_are_empty() -> AbstractContextManager[None]:
     """There is nothing in an index that cannot be read."""
     real = finished_tables.children
 
-    def children(root: str, index: Table) -> Flow[tuple[Table, ...]]:
+    def children(root: str, index: TableRef) -> Flow[tuple[TableRef, ...]]:
         try:
             return (yield from real(root, index))
         except Damaged:
@@ -156,12 +156,12 @@ def trouble_of_the_past() -> AbstractContextManager[None]:
 
 def older_rows_are_right() -> AbstractContextManager[None]:
     """Where two tables know a job, the older one is believed."""
-    real = tables.merge
+    real = tables.merge_rows
 
-    def merge(runs: Sequence[Sequence[Finished]]) -> Iterator[Finished]:
+    def merge(runs: Sequence[Sequence[FinishedJob]]) -> Iterator[FinishedJob]:
         return real(runs[::-1])
 
-    return patched((tables, "merge", merge))
+    return patched((tables, "merge_rows", merge))
 
 
 # ── Forgetting ───────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ def tables_that_are_gone_were_the_youngest() -> AbstractContextManager[None]:
     """Where the table of a row has been merged away, no other one knows its job."""
     real = Reaper._free
 
-    def free(self: Any, shard: int, taken: Sequence[Table], gone: Sequence[Finished]) -> QueueFlow[Any]:
+    def free(self: Any, shard: int, taken: Sequence[TableRef], gone: Sequence[FinishedJob]) -> QueueFlow[Any]:
         def state_of(shard: int) -> QueueFlow[State]:
             state: State = yield from type(self).state_of(self, shard)
             if taken[-1] in state.tables:

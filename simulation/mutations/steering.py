@@ -12,8 +12,17 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.core import admin
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Amend, Cancel, Code, Configure, Merge, Outcome, RaiseGcFloor, Redrive
-from osqueue.core.state import CANCELLED, QUEUED, RECALLED, Job, Span, State, Table
+from osqueue.core.ops import (
+    CancelJob,
+    ChangeSettings,
+    Code,
+    MergeTables,
+    Outcome,
+    RaiseGcFloor,
+    RedriveJobs,
+    SetResultTtl,
+)
+from osqueue.core.state import CANCELLED, QUEUED, UPDATED, JobRecord, Span, State, TableRef
 from osqueue.maintenance import compaction
 
 from .control import Control, dispatched, in_runs, in_scene, patched
@@ -24,7 +33,7 @@ def evidence_of_a_passed_place() -> AbstractContextManager[None]:
     """A job is still to come in its segment for as long as the segment is there."""
     real = admin._still_holds
 
-    def holds(span: Span, op: Cancel | Amend) -> bool:
+    def holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
         return real(replace(span, offset=0, skip=0), op)
 
     return patched((admin, "_still_holds", holds))
@@ -34,7 +43,7 @@ def evidence_beside_any_vector() -> AbstractContextManager[None]:
     """A job is still to come in its segment, whatever deletion vector is there by now."""
     real = admin._still_holds
 
-    def holds(span: Span, op: Cancel | Amend) -> bool:
+    def holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
         return real(replace(span, vector=None), replace(op, vector=""))
 
     return patched((admin, "_still_holds", holds))
@@ -43,7 +52,7 @@ def evidence_beside_any_vector() -> AbstractContextManager[None]:
 def evidence_of_a_lost_segment() -> AbstractContextManager[None]:
     """A job that was seen in a segment is cancelled there, whether or not the head knows the segment."""
 
-    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+    def cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
         if op.key in draft.tombstones or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
             return Code.RETRY
         draft.tombstones.add(op.key)
@@ -57,7 +66,7 @@ def cancelled_again() -> AbstractContextManager[None]:
     """A job may be cancelled in its segment once more."""
     real = admin._cancel_in_segment
 
-    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+    def cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
         draft.tombstones.discard(op.key)
         return real(draft, op, job)
 
@@ -84,7 +93,7 @@ def echoes_count(name: str) -> AbstractContextManager[None]:
     real: Callable[..., Code] = getattr(admin, name)
 
     def change(*args: Any) -> Code:
-        with patched((admin, "ECHO", -1)):
+        with patched((admin, "ARCHIVE_ONLY", -1)):
             return real(*args)
 
     return patched((admin, name, change))
@@ -94,7 +103,7 @@ def delayed_ones_cancelled_unseen() -> AbstractContextManager[None]:
     """Nobody notes of a cancelled job that it was delayed, and in which state."""
     real = admin._cancel_in_segment
 
-    def cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+    def cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
         answer = real(draft, op, job)
         draft.delayed_tombstones.clear()
         return answer
@@ -115,9 +124,9 @@ def notes_of_tombstones_kept() -> AbstractContextManager[None]:
 # ── Times to live ────────────────────────────────────────────────────────────
 def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
     """A result that has expired may live again."""
-    real = admin.amend
+    real = admin.set_result_ttl
 
-    def amend(draft: Draft, op: Amend) -> Code:
+    def amend(draft: Draft, op: SetResultTtl) -> Code:
         if (op.row is not None) != shelved:
             return real(draft, op)
         now, draft.now = draft.now, 0
@@ -125,20 +134,20 @@ def expired_ones_revived(*, shelved: bool) -> AbstractContextManager[None]:
         draft.now = now
         return answer
 
-    return patched((admin, "amend", amend))
+    return patched((admin, "set_result_ttl", amend))
 
 
 def lives_of_cancelled_jobs() -> AbstractContextManager[None]:
     """A job waits in its segment, even if it was cancelled there."""
-    real = admin.amend
+    real = admin.set_result_ttl
 
-    def amend(draft: Draft, op: Amend) -> Code:
+    def amend(draft: Draft, op: SetResultTtl) -> Code:
         seen, draft.tombstones = draft.tombstones, set()
         answer = real(draft, op)
         draft.tombstones = seen
         return answer
 
-    return patched((admin, "amend", amend))
+    return patched((admin, "set_result_ttl", amend))
 
 
 def lives_of_jobs_that_are_over() -> AbstractContextManager[None]:
@@ -155,7 +164,7 @@ def rows_that_are_not_the_youngest() -> AbstractContextManager[None]:
     """A row comes back to the head, although a younger one is in another table."""
     real = admin._amend_table
 
-    def amend_table(draft: Draft, op: Amend, *rest: Any) -> Code:
+    def amend_table(draft: Draft, op: SetResultTtl, *rest: Any) -> Code:
         return real(draft, replace(op, seen=1 << 60), *rest)
 
     return patched((admin, "_amend_table", amend_table))
@@ -165,7 +174,7 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
     """A row that comes back to the head does not tell how long older ones of its job are remembered."""
 
     def change(row: Any, **changes: Any) -> Any:
-        if changes.get("mark") == RECALLED:
+        if changes.get("mark") == UPDATED:
             del changes["kept_ms"]
         return replace(row, **changes)
 
@@ -175,7 +184,7 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
 # ── Upkeep ───────────────────────────────────────────────────────────────────
 def redriven_whatever_comes_first() -> AbstractContextManager[None]:
     """A redrive looks at as many letters as were read, whether or not they are the same."""
-    return dispatched(Redrive, lambda draft, op: admin.redrive(draft, replace(op, first=b"")))
+    return dispatched(RedriveJobs, lambda draft, op: admin.redrive(draft, replace(op, first=b"")))
 
 
 def redriven_in_the_same_run() -> AbstractContextManager[None]:
@@ -185,38 +194,38 @@ def redriven_in_the_same_run() -> AbstractContextManager[None]:
     def change(job: Any, **changes: Any) -> Any:
         return replace(job, **{name: each for name, each in changes.items() if name != "run"})
 
-    def redrive(draft: Draft, op: Redrive) -> Outcome:
+    def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         with patched((admin, "replace", change)):
             return real(draft, op)
 
-    return dispatched(Redrive, redrive)
+    return dispatched(RedriveJobs, redrive)
 
 
 def died_out_in_silence() -> AbstractContextManager[None]:
     """A commit does not say that it lets jobs be forgotten none of which has an id."""
 
     def merge(
-        taken: tuple[Table, ...], put: tuple[Table, ...], archived: int = 0, forgets: bool = False
-    ) -> Merge:
-        return Merge(taken, put, archived, forgets and any(each.named for each in taken))
+        taken: tuple[TableRef, ...], put: tuple[TableRef, ...], archived: int = 0, forgets: bool = False
+    ) -> MergeTables:
+        return MergeTables(taken, put, archived, forgets and any(each.named for each in taken))
 
-    return patched((compaction, "Merge", merge))
+    return patched((compaction, "MergeTables", merge))
 
 
 def forgotten_in_silence() -> AbstractContextManager[None]:
     """A commit does not say that it lets jobs be forgotten."""
-    return dispatched(Merge, lambda draft, op: admin.merge(draft, replace(op, forgets=False)))
+    return dispatched(MergeTables, lambda draft, op: admin.merge_tables(draft, replace(op, forgets=False)))
 
 
 def shards_given_back() -> AbstractContextManager[None]:
     """The number of shards is what was wished last."""
 
-    def configure(draft: Draft, op: Configure) -> Outcome:
+    def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         if op.shards is not None:
             draft.settings = replace(draft.settings, shards=1)
         return admin.configure(draft, op)
 
-    return dispatched(Configure, configure)
+    return dispatched(ChangeSettings, configure)
 
 
 def floor_set_back() -> AbstractContextManager[None]:

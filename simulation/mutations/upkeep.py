@@ -13,16 +13,16 @@ from osqueue.commit.effects import Flow, QueueFlow, Submit
 from osqueue.core import reduce
 from osqueue.core.draft import Draft
 from osqueue.core.ops import (
-    Attach,
-    AttachAll,
+    AttachBulk,
+    AttachSpans,
     Code,
-    Complete,
-    Enqueue,
-    Merge,
+    CompleteJobs,
+    EnqueueJobs,
+    MergeTables,
     Op,
     Outcome,
     RaiseGcFloor,
-    Rewrite,
+    ReplaceSpan,
 )
 from osqueue.core.state import State
 from osqueue.errors import OsqueueError
@@ -30,7 +30,7 @@ from osqueue.maintenance import garbage_collection, orphan_ids
 from osqueue.maintenance.reaper import Reaper
 from osqueue.objects import id_index
 from osqueue.objects.layout import read_state, root_of
-from osqueue.stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, Reply, Request
+from osqueue.stores.base import Deleted, DeleteIfMatch, Failed, Put, Refused, StoreReply, StoreRequest
 
 from .control import Control, Mutation, dispatched, in_runs, in_scene, patched
 
@@ -131,18 +131,18 @@ def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
     return patched((orphan_ids, "PutIfMatch", lambda key, body, version: Put(key, body)))
 
 
-def ids_that_stay_count_as_freed(reply: type[Reply]) -> AbstractContextManager[None]:
+def ids_that_stay_count_as_freed(reply: type[StoreReply]) -> AbstractContextManager[None]:
     """An entry counts as removed when the store gave this answer."""
-    real = id_index.insist
+    real = id_index.ask_all
 
-    def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+    def insist(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
         replies = yield from real(requests)
         return [
             Deleted() if isinstance(request, DeleteIfMatch) and isinstance(each, reply) else each
             for request, each in zip(requests, replies, strict=True)
         ]
 
-    return patched((id_index, "insist", insist))
+    return patched((id_index, "ask_all", insist))
 
 
 def _aged(op: type[Op]) -> Mutation:
@@ -150,20 +150,24 @@ def _aged(op: type[Op]) -> Mutation:
 
 
 CONTROLS: tuple[Control, ...] = (
-    Control("age of payloads", _aged(Enqueue), (in_scene("enqueued after the collector", "invariant 8"),)),
+    Control(
+        "age of payloads", _aged(EnqueueJobs), (in_scene("enqueued after the collector", "invariant 8"),)
+    ),
     Control(
         "age of results",
-        _aged(Complete),
+        _aged(CompleteJobs),
         (in_scene("completed after the collector", "invariant 8"), in_runs("large results", "invariant 8")),
     ),
-    Control("age of segments", _aged(Attach), (in_scene("attached after the collector", "invariant 8"),)),
-    Control("age of bulks", _aged(AttachAll), (in_scene("loaded after the collector", "invariant 8"),)),
+    Control(
+        "age of segments", _aged(AttachSpans), (in_scene("attached after the collector", "invariant 8"),)
+    ),
+    Control("age of bulks", _aged(AttachBulk), (in_scene("loaded after the collector", "invariant 8"),)),
     Control(
         "age of rewritten segments",
-        _aged(Rewrite),
+        _aged(ReplaceSpan),
         (in_scene("rewritten after the collector", "invariant 8"),),
     ),
-    Control("age of tables", _aged(Merge), (in_scene("merged after the collector", "invariant 8"),)),
+    Control("age of tables", _aged(MergeTables), (in_scene("merged after the collector", "invariant 8"),)),
     Control(
         "floor committed before collecting",
         floor_never_committed,

@@ -17,7 +17,7 @@ from osqueue import AsyncQueue, Queue
 from osqueue.client.transports.address import open_transport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
-from osqueue.stores.base import Found, Reply, Request
+from osqueue.stores.base import Found, StoreReply, StoreRequest
 from osqueue.stores.wrapped import WrappedStore
 
 STORES = ("memory", "file", "s3")
@@ -44,13 +44,13 @@ class Moved(WrappedStore):
         super().__init__(inner)
         self.clock = clock
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return self._moved(self.inner.perform(request))
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self._moved(await self.inner.perform_async(request))
 
-    def _moved(self, reply: Reply) -> Reply:
+    def _moved(self, reply: StoreReply) -> StoreReply:
         if not isinstance(reply, Found):
             return reply
         return Found(reply.body, reply.version, reply.modified_ms + self.clock.shift_ms)
@@ -73,7 +73,7 @@ class Blocking:
             answer = found(*plain, **options)
             if inspect.isawaitable(answer):
                 answer = self._loop.run_until_complete(answer)
-            if isinstance(answer, list) and type(answer).__name__ == "Leases":
+            if isinstance(answer, list) and type(answer).__name__ == "ClaimedLeases":
                 reason = answer.reason  # type: ignore[attr-defined]
                 answer = type(answer)(Blocking(self._loop, each) for each in answer)
                 answer.reason = reason

@@ -14,7 +14,7 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.head_restore import Restorer
-from osqueue.maintenance.store_probes import MACHINE_APART_MS_MAX, OK, WARNING, Probe, measure
+from osqueue.maintenance.store_probes import MACHINE_APART_MS_MAX, OK, WARNING, StoreProbes, measure
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Get, List, Put
 from simulation.tight import limited
@@ -75,7 +75,7 @@ def drain(q: Queue[Any]) -> list[Any]:
 
 def test_every_store_of_ours_keeps_its_promises(ward: Ward) -> None:
     began = ward.clock.monotonic()
-    probe = Probe(ward.clock, ward.store.clock_ms())
+    probe = StoreProbes(ward.clock, ward.store.clock_ms())
     found = ward.driver.run(probe.run())
     took_ms = (ward.clock.monotonic() - began) * 1000
     assert [each for each in found if each.level != OK] == []

@@ -14,7 +14,7 @@ import pytest
 from osqueue.clock import MACHINE, Machine
 from osqueue.election.blocking import Election
 from osqueue.stores.address import open_store
-from osqueue.stores.base import Found, Get, Reply, Request, Store
+from osqueue.stores.base import Found, Get, Store, StoreReply, StoreRequest
 from osqueue.stores.wrapped import WrappedStore
 
 RACERS = 6
@@ -129,13 +129,13 @@ class Aged(WrappedStore):
         super().__init__(inner)
         self.earlier_ms = earlier_ms
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         reply = self.inner.perform(request)
         if isinstance(reply, Found) and isinstance(request, Get) and request.key == "elections/reports":
             return msgspec.structs.replace(reply, modified_ms=reply.modified_ms - self.earlier_ms)
         return reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

@@ -12,7 +12,7 @@ from osqueue import Conflict, NotFound, Queue, Rejected, Throttled, Timeout, Una
 from osqueue.core.audit import imbalances
 from osqueue.core.encoding import decode_head
 from osqueue.objects.backups import is_purge
-from osqueue.stores.base import Found, Get, List, Reply, Request
+from osqueue.stores.base import Found, Get, List, StoreReply, StoreRequest
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -263,7 +263,7 @@ class Mortal(WrappedStore):
         self.last = last
         self.after = after
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.last -= 1
         if self.last == 0 and self.after:
             self.inner.perform(request)
@@ -271,7 +271,7 @@ class Mortal(WrappedStore):
             raise Dead
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from osqueue.stores.base import DeleteIfMatch, Get, Request
+from osqueue.stores.base import DeleteIfMatch, Get, StoreRequest
 from osqueue.stores.s3 import S3Store
 
 VERSION = '"0123456789abcdef0123456789abcdef"'
@@ -87,7 +87,7 @@ def token(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.usefixtures("token")
 @pytest.mark.parametrize("asked", [Get("a"), DeleteIfMatch("a", VERSION)], ids=["obstore", "boto3"])
-def test_requests_are_signed_as_the_role_of_the_container(asked: Request, role: Role) -> None:
+def test_requests_are_signed_as_the_role_of_the_container(asked: StoreRequest, role: Role) -> None:
     store = S3Store("some-bucket", endpoint=role.address)
     store.perform(asked)
     store.close()

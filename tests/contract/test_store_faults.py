@@ -32,9 +32,9 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
     Store,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -137,7 +137,7 @@ def stub(aws_environment: None) -> Iterator[S3Stub]:
     server.server_close()
 
 
-Perform = Callable[[Request], Reply]
+Perform = Callable[[StoreRequest], StoreReply]
 
 
 @pytest.fixture(params=CLIENTS)
@@ -174,7 +174,7 @@ def test_s3_is_where_its_region_has_it(monkeypatch: pytest.MonkeyPatch, region: 
 
 
 def name_of(value: object) -> str:
-    return type(value).__name__ if isinstance(value, Request) else str(value)
+    return type(value).__name__ if isinstance(value, StoreRequest) else str(value)
 
 
 @pytest.mark.parametrize("asked", CONDITIONAL, ids=name_of)
@@ -182,7 +182,7 @@ def name_of(value: object) -> str:
     ("status", "code"), [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict")], ids=name_of
 )
 def test_a_lost_race_is_refused(
-    stub: S3Stub, perform: Perform, asked: Request, status: int, code: str
+    stub: S3Stub, perform: Perform, asked: StoreRequest, status: int, code: str
 ) -> None:
     stub.answers(status, code)
     assert perform(asked) == Refused()
@@ -210,7 +210,9 @@ def test_a_missing_object_is_missing_or_refused(stub: S3Stub, perform: Perform) 
 
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
-def test_a_missing_bucket_is_an_error_that_says_so(stub: S3Stub, perform: Perform, asked: Request) -> None:
+def test_a_missing_bucket_is_an_error_that_says_so(
+    stub: S3Stub, perform: Perform, asked: StoreRequest
+) -> None:
     stub.answers(404, "NoSuchBucket")
     error = error_of(perform(asked))
     assert isinstance(error, Unavailable)
@@ -286,7 +288,9 @@ def test_an_unchanged_object_is_not_sent_again(stub: S3Stub, perform: Perform) -
 
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
-def test_a_refused_permission_names_what_to_allow(stub: S3Stub, perform: Perform, asked: Request) -> None:
+def test_a_refused_permission_names_what_to_allow(
+    stub: S3Stub, perform: Perform, asked: StoreRequest
+) -> None:
     stub.answers(403, "AccessDenied")
     error = error_of(perform(asked))
     assert isinstance(error, Unavailable)
@@ -312,7 +316,7 @@ def test_an_error_never_quotes_the_answer(stub: S3Stub, perform: Perform) -> Non
     ("status", "code"), [(500, "InternalError"), (502, ""), (503, "SlowDown")], ids=name_of
 )
 def test_a_server_error_is_ambiguous_and_not_repeated(
-    stub: S3Stub, perform: Perform, asked: Request, status: int, code: str
+    stub: S3Stub, perform: Perform, asked: StoreRequest, status: int, code: str
 ) -> None:
     stub.answers(status, code)
     error = error_of(perform(asked))
@@ -324,7 +328,7 @@ def test_a_server_error_is_ambiguous_and_not_repeated(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("asked", [READ, WRITE, REPLACE, DELETE_IF], ids=name_of)
 def test_silence_is_a_timeout(
-    stub: S3Stub, monkeypatch: pytest.MonkeyPatch, client: str, asked: Request
+    stub: S3Stub, monkeypatch: pytest.MonkeyPatch, client: str, asked: StoreRequest
 ) -> None:
     stub.hangs()
     for seconds in SILENT_S:
@@ -338,7 +342,7 @@ def test_silence_is_a_timeout(
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
 def test_a_dropped_connection_is_ambiguous_and_not_repeated(
-    stub: S3Stub, perform: Perform, asked: Request
+    stub: S3Stub, perform: Perform, asked: StoreRequest
 ) -> None:
     stub.hangs_up()
     assert isinstance(error_of(perform(asked)), Unavailable)

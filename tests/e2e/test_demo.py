@@ -19,13 +19,13 @@ import pytest
 from msgspec.structs import replace
 
 from demo import stack
-from demo.crew import Crew
+from demo.crew import ChildProcesses
 from demo.history import TITLE
-from demo.journal import Entry, Journal, read_journal
+from demo.journal import Journal, JournalEntry, read_journal
 from demo.measure import percentiles
-from demo.plan import Plan, load
+from demo.plan import ReplayPlan, load
 from demo.stock import recount
-from demo.worker import Worker
+from demo.worker import ReplayWorker
 from osqueue import Unavailable
 from tests.pipeline import quick
 from tests.support.places import ROOT
@@ -349,7 +349,7 @@ def test_a_worker_goes_on_when_a_claim_is_not_answered(
 ) -> None:
     """As by a gateway whose function takes too long to start."""
     with Journal(tmp_path / "worker-1.jsonl") as journal:
-        worker = Worker(Plan(str(tmp_path), jobs=1, workers=1), "worker-1", journal)
+        worker = ReplayWorker(ReplayPlan(str(tmp_path), jobs=1, workers=1), "worker-1", journal)
 
         def unanswered(**_: Any) -> None:
             raise Unavailable("503")
@@ -362,10 +362,10 @@ def test_a_worker_goes_on_when_a_claim_is_not_answered(
 def test_a_journal_whose_last_line_was_cut_is_read_up_to_there(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.jsonl"
     with Journal(path) as journal:
-        journal.write(Entry(lost=["a"]))
-        journal.write(Entry(lost=["b"]))
+        journal.write(JournalEntry(lost=["a"]))
+        journal.write(JournalEntry(lost=["b"]))
     path.write_bytes(path.read_bytes()[:-4])
-    assert list(read_journal(path)) == [Entry(lost=["a"])]
+    assert list(read_journal(path)) == [JournalEntry(lost=["a"])]
 
 
 def test_percentiles_are_times_that_occurred() -> None:
@@ -378,9 +378,9 @@ def test_what_a_child_is_told_by_its_environment_is_told_to_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("POWERTOOLS_LOG_LEVEL", raising=False)
-    plan = Plan(str(tmp_path), jobs=1, workers=1)
+    plan = ReplayPlan(str(tmp_path), jobs=1, workers=1)
     plan.notes.mkdir()
-    with Crew(plan, tmp_path / "plan.json") as crew:
+    with ChildProcesses(plan, tmp_path / "plan.json") as crew:
         stack.start(crew, plan)
         told = Path(f"/proc/{crew.pid(stack.NAME)}/environ").read_bytes().split(b"\0")
     assert b"POWERTOOLS_LOG_LEVEL=DEBUG" in told

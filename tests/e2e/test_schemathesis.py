@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from osqueue.contract.operations import ROUTES
 from osqueue.errors import Rejected
-from osqueue.server.app import Api, Request
+from osqueue.server.app import Api, ApiRequest
 from osqueue.server.reading import pairs_of
 
 EXAMPLES = 12  # of each operation
@@ -35,9 +35,9 @@ def wsgi(api: Api) -> Any:
         except Rejected:
             query = (("?", "?"),)
         method, where = environ["REQUEST_METHOD"], path.partition("?")[0]
-        response = api.answer(Request(method, where, query, body, DEADLINE_S))
+        response = api.answer(ApiRequest(method, where, query, body, DEADLINE_S))
         if response.code == "timeout":  # the machine was busy: this one may take its time
-            response = api.answer(Request(method, where, query, body, PATIENT_S))
+            response = api.answer(ApiRequest(method, where, query, body, PATIENT_S))
         start(f"{response.status} .", list(response.headers.items()))
         return io.BytesIO(response.body)
 

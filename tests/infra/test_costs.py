@@ -16,7 +16,7 @@ from infra.costs import (
     EXPRESS,
     MINUTES_A_MONTH,
     STANDARD,
-    Load,
+    Workload,
     beyond_idle,
     bill,
     by_batch,
@@ -64,9 +64,9 @@ def asked(q: Queue[Any], work: Any) -> dict[str, int]:
     return {kind: count - before[kind] for kind, count in q.requests.items()}
 
 
-def of_work(load: Load) -> tuple[float, float]:
+def of_work(load: Workload) -> tuple[float, float]:
     """PUT and GET of a load alone, without the reaper."""
-    whole, idle = used(load), used(Load(0, way=load.way))
+    whole, idle = used(load), used(Workload(0, way=load.way))
     return whole.put - idle.put, whole.get - idle.get
 
 
@@ -74,7 +74,7 @@ def of_work(load: Load) -> tuple[float, float]:
 def test_the_requests_of_plain_jobs_are_those_that_are_counted(queue: Queue[Any], batch: int) -> None:
     jobs = 1000
     count = asked(queue, lambda: live(queue, jobs, batch))
-    put, get = of_work(Load(jobs, batch, way="embedded"))
+    put, get = of_work(Workload(jobs, batch, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == get == 0
 
@@ -84,14 +84,14 @@ def test_the_requests_of_jobs_with_ids_whose_results_are_read_are_those_that_are
 ) -> None:
     jobs = 300
     count = asked(queue, lambda: live(queue, jobs, 1, named=True, read=True))
-    put, get = of_work(Load(jobs, 1, named=1.0, results=1.0, way="embedded"))
+    put, get = of_work(Workload(jobs, 1, named=1.0, results=1.0, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == get
 
 
 def test_an_empty_claim_costs_what_is_counted(queue: Queue[Any]) -> None:
     count = asked(queue, lambda: [queue.claim() for _ in range(10)])
-    put, get = of_work(Load(0, empty_claims=10, way="embedded"))
+    put, get = of_work(Workload(0, empty_claims=10, way="embedded"))
     assert count["put"] + count["list"] == put == 0
     assert count["get"] == get
 
@@ -179,7 +179,7 @@ def test_the_requests_of_deployed_functions_are_those_that_are_counted(
     for _ in range(3):
         deployed.live(batch)  # so that all are warm
     count, _ = deployed.used(lambda: [deployed.live(batch) for _ in range(times)])
-    put, get = of_work(Load(times * batch, batch, way="lambda"))
+    put, get = of_work(Workload(times * batch, batch, way="lambda"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == pytest.approx(get, rel=TOLERANCE)
 
@@ -188,7 +188,7 @@ def test_an_idle_day_of_the_deployed_reaper_costs_what_is_counted(deployed: Depl
     deployed.live(1)
     deployed.tick(2 * DAY_MINUTES)  # until the results are forgotten
     count, lines = deployed.used(lambda: deployed.tick(DAY_MINUTES))
-    idle = used(Load(0))
+    idle = used(Workload(0))
     assert count["put"] + count["list"] == pytest.approx(
         idle.put * DAY_MINUTES / MINUTES_A_MONTH, rel=TOLERANCE
     )
@@ -217,9 +217,9 @@ def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Depl
     deployed.live(1)
     deployed.tick()
     _, lines = deployed.used(deployed.tick)
-    assert len(emitted(lines)) == used(Load(0)).metrics
+    assert len(emitted(lines)) == used(Workload(0)).metrics
     counted = {"Commits", "Conflicts", "Combined", "CommitMs", "LeasesExpired"}
-    assert len(counted) * 2 == used(Load(1)).metrics - used(Load(0)).metrics
+    assert len(counted) * 2 == used(Workload(1)).metrics - used(Workload(0)).metrics
     _, lines = deployed.used(lambda: deployed.live(1))
     assert {name for name, _ in emitted(lines)} <= counted
 
@@ -246,7 +246,7 @@ def test_a_run_of_the_pipeline_is_paid_for_by_the_workers_it_begins_with() -> No
     assert workers * pipeline.WORKER_GB == costs.RUN_GB
     hour = costs.RUN_CPUS * costs.SPARK_CPU_HOUR + costs.RUN_GB * costs.SPARK_GB_HOUR
     alarms = costs.PIPELINE_ALARM_METRICS * costs.ALARM_MONTH
-    assert total(Load(0, pipeline_minutes=60)) - total(Load(0)) == pytest.approx(730 * hour + alarms)
+    assert total(Workload(0, pipeline_minutes=60)) - total(Workload(0)) == pytest.approx(730 * hour + alarms)
 
 
 def test_a_plain_job_is_told_of_as_often_as_is_counted() -> None:
@@ -254,17 +254,21 @@ def test_a_plain_job_is_told_of_as_often_as_is_counted() -> None:
     q: Queue[Any] = Queue.connect("memory://", "emails")
     q.on_event(told.append)
     live(q, 20, 10)
-    assert len(told) == used(Load(20, 10)).events
-    assert used(Load(20, events=False)).events == used(Load(20, way="embedded")).events == 0
+    assert len(told) == used(Workload(20, 10)).events
+    assert used(Workload(20, events=False)).events == used(Workload(20, way="embedded")).events == 0
 
 
 # ── The bill ─────────────────────────────────────────────────────────────────
 def test_a_bill_is_the_sum_of_its_lines_and_grows_with_the_load() -> None:
     for prices in (STANDARD, EXPRESS):
-        load = Load(1_000_000, 100)
+        load = Workload(1_000_000, 100)
         assert total(load, prices) == pytest.approx(sum(line.dollars for line in bill(load, prices)))
-    assert beyond_idle(Load(1_000_000, 1)) > 4 * beyond_idle(Load(1_000_000, 100))
-    assert total(Load(1000, way="embedded")) < total(Load(1000, way="lambda")) < total(Load(1000, way="http"))
+    assert beyond_idle(Workload(1_000_000, 1)) > 4 * beyond_idle(Workload(1_000_000, 100))
+    assert (
+        total(Workload(1000, way="embedded"))
+        < total(Workload(1000, way="lambda"))
+        < total(Workload(1000, way="http"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -298,17 +302,17 @@ def test_the_printed_bill_says_which_half_nobody_can_run_up(
 
 def test_the_documentation_prints_what_the_calculator_says() -> None:
     text = " ".join((ROOT / "docs/costs.md").read_text(encoding="utf-8").split())
-    idle = total(Load(0))
-    lines = {line.what: line.dollars for line in bill(Load(0))}
-    every_hour = total(Load(0, pipeline_minutes=4)) - idle
-    polling = beyond_idle(Load(0, empty_claims=MINUTES_A_MONTH * 60))
+    idle = total(Workload(0))
+    lines = {line.what: line.dollars for line in bill(Workload(0))}
+    every_hour = total(Workload(0, pipeline_minutes=4)) - idle
+    polling = beyond_idle(Workload(0, empty_claims=MINUTES_A_MONTH * 60))
     watching = lines["Metrics"] + lines["Alarms"] + lines["Dashboard"]
     for sentence in (
         *by_batch(),
         f"about **${idle:.2f} a month**",
         f"${watching:.2f} of it for metrics, alarms and the dashboard",
         f"${idle - watching:.2f} for the reaper",
-        f"every further queue adds ${total(Load(0, queues=2)) - idle:.2f}",
+        f"every further queue adds ${total(Workload(0, queues=2)) - idle:.2f}",
         f"2.6 million times a month: ${polling:.2f}",
         f"about ${every_hour:.2f} a month",
     ):
@@ -316,5 +320,6 @@ def test_the_documentation_prints_what_the_calculator_says() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"about ${idle:.2f} a month, ${watching:.2f} of it for metrics, alarms and the dashboard" in readme
     assert (
-        f"a million jobs over HTTP in batches of ten: ${beyond_idle(Load(costs.MILLION, 10)):.2f}" in readme
+        f"a million jobs over HTTP in batches of ten: ${beyond_idle(Workload(costs.MILLION, 10)):.2f}"
+        in readme
     )

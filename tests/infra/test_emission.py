@@ -12,7 +12,7 @@ import pytest
 from osqueue.clock import MACHINE
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.errors import Unavailable
-from osqueue.stores.base import Failed, Put, Reply, Request
+from osqueue.stores.base import Failed, Put, StoreReply, StoreRequest
 from osqueue.stores.wrapped import WrappedStore
 
 Emitted = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, metric, dimensions
@@ -23,10 +23,10 @@ _stores = itertools.count(1)
 class Broken(WrappedStore):
     """A bucket that refuses everything, as one whose policy was changed by hand."""
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return Failed(Unavailable("403 AccessDenied", permanent=True))
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

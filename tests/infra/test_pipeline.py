@@ -160,11 +160,13 @@ def test_the_job_takes_the_arguments_of_the_schedule(
 ) -> None:
     made = request.getfixturevalue(which)
     arguments = request_of(made)["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-    given: list[job.Whole] = []
+    given: list[job.PipelineRun] = []
 
-    def noted(spark: object, config: job.Whole, progress: object) -> job.Done:
+    def noted(spark: object, config: job.PipelineRun, progress: object) -> job.PipelineResult:
         given.append(config)
-        return job.Done(Compacted(), metrics.Measured(), report.Reported("", 0, 0, 0, "", ""))
+        return job.PipelineResult(
+            Compacted(), metrics.MetricsResult(), report.ReviewResult("", 0, 0, 0, "", "")
+        )
 
     monkeypatch.setattr(command, "session", lambda name: None)
     monkeypatch.setattr(job, "run", noted)

@@ -19,15 +19,15 @@ from osqueue.bulk.writer import BulkWriter
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
 from osqueue.core.encoding import decode_head
-from osqueue.core.intents import announced, intent_body, intent_key
-from osqueue.core.ops import Enqueue, New
+from osqueue.core.intents import intent_body, intent_key, intents_prefix
+from osqueue.core.ops import EnqueueJobs, JobSpec
 from osqueue.core.ops import Request as Announced
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.model import keys
 from osqueue.objects import id_index
 from osqueue.objects.layout import root_of
-from osqueue.server.app import Api, Request
+from osqueue.server.app import Api, ApiRequest
 from osqueue.stores import base
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -42,7 +42,7 @@ BATCHES = 100  # so that the passes come to some of them
 Wanted = tuple[str, str, dict[str, str]]  # action, key ("" for the bucket), what conditions may ask about
 
 
-def wanted_of(request: base.Request) -> Iterator[Wanted]:
+def wanted_of(request: base.StoreRequest) -> Iterator[Wanted]:
     """What S3 checks before it carries out a request of the port."""
     match request:
         case base.Get(key=key):
@@ -80,7 +80,7 @@ class Gate(WrappedStore):
     def clock_ms(self) -> int | None:
         return None  # as on S3, whose clock has to be measured
 
-    def perform(self, request: base.Request) -> base.Reply:
+    def perform(self, request: base.StoreRequest) -> base.StoreReply:
         for wanted in wanted_of(request):
             if not self._passes(wanted):
                 self.refused.append(wanted)
@@ -90,7 +90,7 @@ class Gate(WrappedStore):
             rival()
         return self.inner.perform(request)
 
-    async def perform_async(self, request: base.Request) -> base.Reply:
+    async def perform_async(self, request: base.StoreRequest) -> base.StoreReply:
         return self.perform(request)
 
     def _passes(self, wanted: Wanted) -> bool:
@@ -126,13 +126,15 @@ class Deployment:
         data = b"" if body is None else json.dumps(body).encode()
         # A rival's commit comes in between, so that the function announces, combines and cleans up.
         self.gates[function].rival = self._commit_first
-        answer = self.apis[function].answer(Request(method, f"/v1/queues{path}", tuple(query.items()), data))
+        answer = self.apis[function].answer(
+            ApiRequest(method, f"/v1/queues{path}", tuple(query.items()), data)
+        )
         self.gates[function].rival = None
         assert answer.status < 500, (function, path, answer.body, self.gates[function].refused)
         return json.loads(answer.body) if answer.body else None
 
     def _commit_first(self) -> None:
-        self.rival.answer(Request("POST", "/v1/queues/emails/jobs", (), b'{"payload": 0, "priority": 9}'))
+        self.rival.answer(ApiRequest("POST", "/v1/queues/emails/jobs", (), b'{"payload": 0, "priority": 9}'))
         self._announce()
 
     def _announce(self) -> None:
@@ -146,9 +148,9 @@ class Deployment:
         head = decode_head(found.body)
         self.writers += 1
         (key,) = self.keys.draw(0)
-        ops = (Enqueue((New(key, b"0" * 1_000, "json", priority=9),)),)
+        ops = (EnqueueJobs((JobSpec(key, b"0" * 1_000, "json", priority=9),)),)
         request = Announced(f"{self.writers:016x}", 1, 7, head.seq, head.epoch, ops)
-        place = announced(root) + intent_key(request, 1024, head.seals)
+        place = intents_prefix(root) + intent_key(request, 1024, head.seals)
         self.store.perform(base.Put(place, intent_body(request), durable=False))
 
     def reap(self) -> None:
@@ -212,11 +214,11 @@ def live(at: Deployment) -> None:
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
-        at.store.perform(base.PutIfAbsent(id_index.place_of("emails", f"ghost-{n}"), id_index.encode(ghost)))
+        at.store.perform(base.PutIfAbsent(id_index.entry_key("emails", f"ghost-{n}"), id_index.encode(ghost)))
     bulks = BulkWriter(at.store, "emails", at.clock)
     for n in range(BATCHES):
         stager = bulks.stager(bulks.plan(), 0)
-        stager.add([New(key, b"0") for key in stager.keys(1)])
+        stager.add([JobSpec(key, b"0") for key in stager.keys(1)])
         bulks.attach([stager.finish()], batch_id=f"night-{n}")
     for _ in range(4):
         at.reap()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from demo.past import DAY_MS, HOUR_MS, Ending
+from demo.past import DAY_MS, HOUR_MS, LoggedEnding
 from osqueue.core.fingerprint import fingerprint, normalised
 
 SILENT = "its lease ended without a word from its worker"
@@ -41,12 +41,12 @@ class Life(Struct, frozen=True):
     redriven: bool
 
 
-def lives(past: Iterable[Ending]) -> list[Life]:
+def lives(past: Iterable[LoggedEnding]) -> list[Life]:
     """All of the log."""
     return list(map(_life, past))
 
 
-def _life(ending: Ending) -> Life:
+def _life(ending: LoggedEnding) -> Life:
     record = ending.record
     own = record.attempts[ending.before :]
     last = len(own) - 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from osqueue.core.archive_record import RECORD_FORMAT, AttemptRecord, Record, encode_part
+from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord, encode_part
 from pipeline import tables
 from pipeline.jobs import compact
 from pipeline.jobs.compact import Compaction
@@ -35,12 +35,12 @@ def lease(run: int, start_ms: int, end_ms: int, outcome: str = "completed", **mo
     return AttemptRecord(run, more.pop("worker", "w1"), start_ms, end_ms, outcome, **more)
 
 
-def done(number: int, enqueued_ms: int, *attempts: AttemptRecord, **more: Any) -> Record:
+def done(number: int, enqueued_ms: int, *attempts: AttemptRecord, **more: Any) -> ArchiveRecord:
     """The record of a job that ended with its last lease, as the library would write it."""
     last = attempts[-1] if attempts else None
     state = more.pop("state", last.outcome if last and last.outcome != "stalled" else "failed")
     used = sum(each.outcome != "released" for each in attempts)
-    return Record(
+    return ArchiveRecord(
         RECORD_FORMAT,
         key(number),
         more.pop("run", last.run if last else 0),
@@ -58,7 +58,7 @@ def hour(number: int) -> datetime:
     return datetime.fromtimestamp(at(number) / 1000, UTC)
 
 
-def job(number: int, start: float, **more: object) -> Record:
+def job(number: int, start: float, **more: object) -> ArchiveRecord:
     """One that ran for a second, at a time in hours after midnight."""
     return done(number, at(start) - 500, lease(1, at(start), at(start) + 1000), **more)
 
@@ -76,7 +76,7 @@ class Archive:
         moment = datetime.fromtimestamp(at(hour) / 1000, UTC)
         return self.store / f"archive/queue={queue}/{moment:date=%Y-%m-%d/hour=%H}/{name}.jsonl.gz"
 
-    def write(self, hour: int, name: str, records: Sequence[Record], queue: str = "emails") -> Path:
+    def write(self, hour: int, name: str, records: Sequence[ArchiveRecord], queue: str = "emails") -> Path:
         """A part, through the library's encoder."""
         return self.put(hour, name, encode_part(records), queue)
 

@@ -337,15 +337,15 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
 def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across_them(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "STRETCH_PARTS", 1)
+    monkeypatch.setattr(plan, "RANGE_PARTS_MIN", 1)
     for number in range(1, 9):
         archive.write(number, "00-a", [job(number, number - 0.1), job(number - 1, number - 1.1)], "mails")
     for number in range(1, 5):
         archive.write(number, "00-a", [job(number, number)])
-    given: list[stretch.Stretch] = []
+    given: list[stretch.HourRange] = []
     in_tasks = compact.in_tasks
 
-    def seen(session: SparkSession, stretches: Iterable[stretch.Stretch]) -> list[Compacted]:
+    def seen(session: SparkSession, stretches: Iterable[stretch.HourRange]) -> list[Compacted]:
         given.extend(stretches)
         return in_tasks(session, given)
 

@@ -16,9 +16,9 @@ from demo import report as screen
 from demo.accounting import check
 from demo.analyst import read
 from demo.books import Books
-from demo.history import TARGET_MS, History, Told, between_ranks, disagreements, headline
+from demo.history import TARGET_MS, PipelineCheck, TableTotals, between_ranks, disagreements, headline
 from demo.measure import measure
-from demo.stock import Result, read_archive
+from demo.stock import ReplayResult, read_archive
 from pipeline.jobs import compact, metrics, report
 from tests.pipeline.past import Archive, at, done, lease
 
@@ -65,14 +65,14 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, made: Path) -> Told:
+def told(spark: SparkSession, made: Path) -> TableTotals:
     return read(spark, f"file://{made / 'tables'}")
 
 
-def problems(told: Told, folder: Path) -> list[str]:
+def problems(told: TableTotals, folder: Path) -> list[str]:
     records, archive = read_archive(folder / "store")
     books = Books(log={}, callers={}, sent=[], waits=[], archive=records, lines=records, live=[], workers={})
-    result = Result(check(books), measure(books, {}, 0, archive, folder / "store"), None, 0)
+    result = ReplayResult(check(books), measure(books, {}, 0, archive, folder / "store"), None, 0)
     return disagreements(result, records, told, headline((folder / "report.html").read_text()))
 
 
@@ -81,7 +81,7 @@ def test_the_headline_is_what_readers_of_the_page_see() -> None:
     assert headline(page) == {"failed": "1", "failed …": "<0.1 % of R&D"}
 
 
-def test_what_the_pipeline_makes_agrees_with_the_accounts(told: Told, made: Path) -> None:
+def test_what_the_pipeline_makes_agrees_with_the_accounts(told: TableTotals, made: Path) -> None:
     assert problems(told, made) == []
 
 
@@ -162,7 +162,7 @@ def test_a_table_that_is_changed_afterwards_is_noticed(
     ],
 )
 def test_a_report_that_is_changed_afterwards_is_noticed(
-    told: Told, folder: Path, spoil: Callable[[Path], None], complaint: str
+    told: TableTotals, folder: Path, spoil: Callable[[Path], None], complaint: str
 ) -> None:
     spoil(folder)
     found = problems(told, folder)
@@ -175,8 +175,12 @@ def test_a_percentile_of_the_metrics_lies_between_two_ranks() -> None:
     assert between_ranks([7], 0.95) == 7
 
 
-def test_the_last_line_is_the_path_of_the_report(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
-    history = History("/somewhere/report.html", told, {"jobs": 2048, "attempts": 1024}, {"report": 1.25}, [])
+def test_the_last_line_is_the_path_of_the_report(
+    told: TableTotals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = PipelineCheck(
+        "/somewhere/report.html", told, {"jobs": 2048, "attempts": 1024}, {"report": 1.25}, []
+    )
     screen.show_history(history, None)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [

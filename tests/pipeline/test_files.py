@@ -22,14 +22,14 @@ from osqueue.stores.base import (
     Put,
     PutIfAbsent,
     PutIfMatch,
-    Reply,
-    Request,
     Store,
+    StoreReply,
+    StoreRequest,
 )
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from pipeline import files
-from pipeline.files import Draft, Patient, Unsettled
+from pipeline.files import RetryingDriver, TableFileWriter, Unsettled
 
 KEY = "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
 SCHEMA = pa.schema(
@@ -49,7 +49,7 @@ def rows(*numbers: int) -> pa.Table:
 
 
 def file(*parts: pa.Table, spread: tuple[str, ...] = ()) -> bytes | None:
-    draft = Draft(SCHEMA, spread)
+    draft = TableFileWriter(SCHEMA, spread)
     for each in parts:
         draft.add(each)
     return draft.finish()
@@ -85,7 +85,7 @@ def test_some_columns_of_a_partition_are_read() -> None:
     store = MemoryStore()
     store.put(Put(KEY, file(rows(1, 2)) or b""))
     partition = KEY.removeprefix("jobs/").removesuffix("/rows.parquet")
-    found = Patient(store, MACHINE).run(files.columns("jobs", partition, ["id"]))
+    found = RetryingDriver(store, MACHINE).run(files.columns("jobs", partition, ["id"]))
     assert found.to_pydict() == {"id": ["1", "2"]}
 
 
@@ -93,18 +93,18 @@ def test_some_columns_of_a_partition_are_read() -> None:
 class Scripted(WrappedStore):
     """Does something else in the place of the next requests, or before them."""
 
-    def __init__(self, *acts: Callable[[Store, Request], Reply | None]) -> None:
+    def __init__(self, *acts: Callable[[Store, StoreRequest], StoreReply | None]) -> None:
         super().__init__(MemoryStore())
         self.acts = list(acts)
         self.asked: list[type] = []
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.asked.append(type(request))
         act = self.acts.pop(0) if self.acts else None
         reply = act(self.inner, request) if act else None
         return reply if reply is not None else self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -119,7 +119,7 @@ def held(store: Store) -> bytes | None:
 
 
 def replace(store: Store, body: bytes | None) -> None:
-    Patient(store, MACHINE).run(files.replace(KEY, body))
+    RetryingDriver(store, MACHINE).run(files.replace(KEY, body))
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,16 @@ def test_a_file_is_written_only_where_it_says_something_else(
     assert store.asked == requests
 
 
-def fails(_: Store, __: Request) -> Reply:
+def fails(_: Store, __: StoreRequest) -> StoreReply:
     return Failed(Unavailable("no answer"))
 
 
-def loses_the_reply(store: Store, request: Request) -> Reply:
+def loses_the_reply(store: Store, request: StoreRequest) -> StoreReply:
     store.perform(request)
     return Failed(Unavailable("no answer"))
 
 
-def nothing(_: Store, __: Request) -> None:
+def nothing(_: Store, __: StoreRequest) -> None:
     """Nothing happens meanwhile."""
 
 
@@ -162,7 +162,7 @@ def nothing(_: Store, __: Request) -> None:
 @pytest.mark.parametrize("trouble", [fails, loses_the_reply])
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_request_without_an_answer_is_looked_after(
-    before: bytes | None, after: bytes | None, trouble: Callable[[Store, Request], Reply], at: int
+    before: bytes | None, after: bytes | None, trouble: Callable[[Store, StoreRequest], StoreReply], at: int
 ) -> None:
     store = Scripted(*[nothing] * at, trouble)
     if before is not None:
@@ -196,12 +196,12 @@ def test_what_will_not_change_by_itself_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("request_", [Get(KEY), List("jobs/"), Put(KEY, b"x"), Delete((KEY,))])
-def test_what_may_be_asked_twice_is(request_: Request) -> None:
+def test_what_may_be_asked_twice_is(request_: StoreRequest) -> None:
     store = Scripted(fails, fails, fails)
-    assert not isinstance(Patient(store, MACHINE).perform(request_), Failed)
+    assert not isinstance(RetryingDriver(store, MACHINE).perform(request_), Failed)
     store = Scripted(fails, fails, fails, fails)
     assert not any(
-        isinstance(each, Failed) for each in Patient(store, MACHINE).perform(All((request_, request_)))
+        isinstance(each, Failed) for each in RetryingDriver(store, MACHINE).perform(All((request_, request_)))
     )
     assert len(store.asked) == 6
 
@@ -209,15 +209,15 @@ def test_what_may_be_asked_twice_is(request_: Request) -> None:
 @pytest.mark.parametrize(
     "request_", [PutIfAbsent(KEY, b"x"), PutIfMatch(KEY, b"x", "1"), DeleteIfMatch(KEY, "1")]
 )
-def test_what_has_a_condition_is_not_asked_twice(request_: Request) -> None:
+def test_what_has_a_condition_is_not_asked_twice(request_: StoreRequest) -> None:
     """The first may have been carried out: then the second one is refused."""
-    assert isinstance(Patient(Scripted(fails), MACHINE).perform(request_), Failed)
+    assert isinstance(RetryingDriver(Scripted(fails), MACHINE).perform(request_), Failed)
 
 
-def others(body: bytes) -> Callable[[Store, Request], None]:
+def others(body: bytes) -> Callable[[Store, StoreRequest], None]:
     """Another run writes first."""
 
-    def act(store: Store, _: Request) -> None:
+    def act(store: Store, _: StoreRequest) -> None:
         store.perform(Put(KEY, body))
 
     return act
@@ -230,7 +230,7 @@ def test_what_another_run_has_written_since_a_file_was_looked_at_stays(
     store = MemoryStore()
     if before is not None:
         store.perform(Put(KEY, before))
-    driver = Patient(store, MACHINE)
+    driver = RetryingDriver(store, MACHINE)
     seen = driver.run(files.look(KEY))
     store.perform(Put(KEY, b"its"))
     with pytest.raises(Unsettled, match="another run writes the same tables"):
@@ -256,4 +256,6 @@ def test_a_file_that_cannot_be_read_is_told(body: bytes | None, error: type[Exce
     if body is not None:
         store.put(Put(KEY, body))
     with pytest.raises(error, match="hour=9"):
-        Patient(store, MACHINE).run(files.columns("jobs", "queue=emails/date=2026-01-05/hour=9", ["id"]))
+        RetryingDriver(store, MACHINE).run(
+            files.columns("jobs", "queue=emails/date=2026-01-05/hour=9", ["id"])
+        )

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from osqueue.core.archive_record import Record
+from osqueue.core.archive_record import ArchiveRecord
 from osqueue.core.fingerprint import fingerprint
 from osqueue.errors import Rejected
 from pipeline import tables
 from pipeline.jobs import compact, metrics
 from pipeline.jobs.compact import Compaction
-from pipeline.jobs.metrics import Measured, Metrics
-from pipeline.tables import METRICS_DAILY, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, TABLES, Table
+from pipeline.jobs.metrics import Metrics, MetricsResult
+from pipeline.tables import METRICS_DAILY, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, TABLES, TableSpec
 from tests.pipeline.past import HOUR_MS, Archive, at, done, lease
 
 MINUTE = 60_000
 TARGET_MS = 1000
-PASTS: dict[str, Sequence[Record]] = {}  # by queue
+PASTS: dict[str, Sequence[ArchiveRecord]] = {}  # by queue
 
 Hours = dict[int, Row]
 
@@ -48,7 +48,7 @@ class Told:
             for table in (METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
         }
 
-    def rows(self, queue: str, table: Table) -> list[Row]:
+    def rows(self, queue: str, table: TableSpec) -> list[Row]:
         return [row for row in self._rows[table.name] if row.queue == queue]
 
     def hours(self, queue: str) -> Hours:
@@ -318,7 +318,7 @@ def test_every_past_is_a_queue_with_rows(told: Told) -> None:
 
 # ── Runs ─────────────────────────────────────────────────────────────────────
 def test_no_jobs_no_metrics(spark: SparkSession, archive: Archive) -> None:
-    assert metrics.run(spark, Metrics(str(archive.tables))) == Measured()
+    assert metrics.run(spark, Metrics(str(archive.tables))) == MetricsResult()
     told = metrics.run(spark, Metrics(str(archive.tables), day(5), day(6)))
     assert sum(told.rows.values()) == 0
 

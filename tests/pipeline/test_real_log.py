@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from demo import past
-from demo.past import Ending
+from demo.past import LoggedEnding
 from demo.plan import LOG
 from demo.swf import read_jobs
 from osqueue.core.archive_record import decode_part
@@ -27,7 +27,7 @@ from pipeline.tables import (
     METRICS_ERRORS,
     METRICS_HOURLY,
     METRICS_WORKERS,
-    Table,
+    TableSpec,
 )
 from tests.pipeline import log_as_past
 from tests.pipeline.log_as_past import DAY_MS, HOUR_MS, Figures
@@ -54,7 +54,7 @@ class Past:
         self.told = compact.run(spark, Compaction(str(self.store), self.root))
         metrics.run(spark, Metrics(self.root, target_ms=TARGET_MS))
 
-    def _archive(self, endings: Sequence[Ending]) -> int:
+    def _archive(self, endings: Sequence[LoggedEnding]) -> int:
         """Write the parts; answers how many records are there twice."""
         repeats = 0
         for number, (queue, at_ms, found) in enumerate(past.passes(endings, REAPED_MS)):
@@ -65,16 +65,18 @@ class Past:
                 past.write_part(self.store, queue, at_ms + 3 * HOUR_MS, records)
         return repeats
 
-    def table(self, table: Table) -> DataFrame:
+    def table(self, table: TableSpec) -> DataFrame:
         return tables.read(self.spark, self.root, table)
 
-    def rows(self, table: Table, *key: str) -> dict[tuple[object, ...], Row]:
+    def rows(self, table: TableSpec, *key: str) -> dict[tuple[object, ...], Row]:
         """By key, moments as milliseconds."""
         frame = self.table(table)
         moments = {name: F.unix_millis(name) for name in MOMENTS if name in frame.columns}
         return {tuple(row[name] for name in key): row for row in frame.withColumns(moments).collect()}
 
-    def differences(self, table: Table, wanted: Mapping[tuple[object, ...], Figures], *key: str) -> list[str]:
+    def differences(
+        self, table: TableSpec, wanted: Mapping[tuple[object, ...], Figures], *key: str
+    ) -> list[str]:
         """Every figure that is another one, of all columns that the table has."""
         found = self.rows(table, *key)
         assert found.keys() == wanted.keys()
@@ -117,7 +119,7 @@ def test_every_lease_is_in_the_table_once(log: Past) -> None:
 @pytest.mark.parametrize(
     ("table", "length"), [(METRICS_HOURLY, HOUR_MS), (METRICS_DAILY, DAY_MS)], ids=["hourly", "daily"]
 )
-def test_every_metric_is_that_of_the_log(log: Past, table: Table, length: int) -> None:
+def test_every_metric_is_that_of_the_log(log: Past, table: TableSpec, length: int) -> None:
     wanted = log_as_past.metrics(log.lives, length, TARGET_MS)
     assert log.differences(table, wanted, "queue", "start") == []
 

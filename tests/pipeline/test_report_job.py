@@ -17,24 +17,24 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from osqueue.core.fingerprint import fingerprint
 from osqueue.errors import NotFound, Rejected, Unavailable
 from pipeline import figures
-from pipeline.figures import Range
+from pipeline.figures import FigureWindow
 from pipeline.jobs import report
 from pipeline.jobs.report import Review, run
 from pipeline.report.collect import collect
-from pipeline.report.history import History
+from pipeline.report.history import ReportTables
 from pipeline.report.model import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
     Error,
-    Load,
     Point,
     Quantiles,
-    Queue,
-    Report,
+    QueueSection,
+    ReviewPage,
     WeekHour,
+    WorkerLoad,
 )
-from pipeline.tables import ATTEMPTS, JOBS, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, Table, write
+from pipeline.tables import ATTEMPTS, JOBS, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, TableSpec, write
 
 NOON_MS = 1_790_856_000_000  # Thursday, 1 October 2026, noon
 DAY = date(2026, 10, 1)
@@ -93,7 +93,7 @@ def attempts_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def frame(spark: SparkSession, table: Table, rows: Iterable[dict[str, Any]]) -> DataFrame:
+def frame(spark: SparkSession, table: TableSpec, rows: Iterable[dict[str, Any]]) -> DataFrame:
     return spark.createDataFrame(
         pa.Table.from_pylist(list(rows), to_arrow_schema(table.schema)), table.schema
     )
@@ -162,8 +162,8 @@ def of(
     hours: Sequence[dict[str, Any]] = (),
     workers: Sequence[dict[str, Any]] = (),
     errors: Sequence[dict[str, Any]] = (),
-) -> History:
-    return History(
+) -> ReportTables:
+    return ReportTables(
         "tables",
         frame(spark, JOBS, jobs_),
         frame(spark, ATTEMPTS, [lease for job in jobs_ for lease in attempts_of(job)]),
@@ -173,7 +173,7 @@ def of(
     )
 
 
-def noon(spark: SparkSession) -> History:
+def noon(spark: SparkSession) -> ReportTables:
     """The four jobs, and the metrics of their hour."""
     return of(
         spark,
@@ -188,16 +188,16 @@ def noon(spark: SparkSession) -> History:
 
 
 @pytest.fixture(scope="module")
-def three_seconds(spark: SparkSession) -> Report:
+def three_seconds(spark: SparkSession) -> ReviewPage:
     return collect(noon(spark), NOON_MS, NOON_MS + 3_000)
 
 
-def the_queue(told: Report) -> Queue:
+def the_queue(told: ReviewPage) -> QueueSection:
     (queue,) = told.queues
     return queue
 
 
-def test_the_headline_numbers_are_those_of_the_tables(three_seconds: Report) -> None:
+def test_the_headline_numbers_are_those_of_the_tables(three_seconds: ReviewPage) -> None:
     totals = three_seconds.totals
     assert (totals.enqueued, totals.completed, totals.failed, totals.cancelled) == (4, 2, 1, 1)
     assert (totals.attempts, totals.retried, totals.stalled) == (5, 1, 1)
@@ -208,7 +208,7 @@ def test_the_headline_numbers_are_those_of_the_tables(three_seconds: Report) -> 
     assert the_queue(three_seconds).totals == totals
 
 
-def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: Report) -> None:
+def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: ReviewPage) -> None:
     assert three_seconds.step_ms == 100
     told = {
         point.at_ms - NOON_MS: (
@@ -230,7 +230,7 @@ def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: Repo
     }
 
 
-def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: Report) -> None:
+def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: ReviewPage) -> None:
     depths = {point.at_ms - NOON_MS: point.depth for point in the_queue(three_seconds).points}
     expected = {
         **dict.fromkeys(range(0, 100, 100), 2),  # one and two
@@ -247,7 +247,7 @@ def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: Report
     assert depths == expected
 
 
-def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seconds: Report) -> None:
+def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seconds: ReviewPage) -> None:
     waits = {point.at_ms - NOON_MS: point.wait for point in the_queue(three_seconds).points if point.wait}
     assert waits == {
         500: Quantiles(500, 500, 500, 500),
@@ -256,7 +256,7 @@ def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seco
     }
 
 
-def test_the_steps_add_up_to_the_totals(three_seconds: Report) -> None:
+def test_the_steps_add_up_to_the_totals(three_seconds: ReviewPage) -> None:
     queue = the_queue(three_seconds)
     for name in ("enqueued", "completed", "failed", "retried", "stalled", "started", "in_time"):
         assert sum(getattr(point, name) for point in queue.points) == getattr(queue.totals, name), name
@@ -264,14 +264,14 @@ def test_the_steps_add_up_to_the_totals(three_seconds: Report) -> None:
     assert sum(each.count for each in queue.runs) == queue.totals.completed
 
 
-def test_a_span_is_in_the_bar_that_covers_it(three_seconds: Report) -> None:
+def test_a_span_is_in_the_bar_that_covers_it(three_seconds: ReviewPage) -> None:
     bars = the_queue(three_seconds).waits
     for wait_ms, each in zip((100, 500, 1_200), bars, strict=True):
         assert each.low_ms - 1e-6 <= wait_ms < each.high_ms
         assert each.count == 1
 
 
-def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: Report) -> None:
+def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage) -> None:
     first, second = the_queue(three_seconds).workers
     assert (first.name, first.attempts, first.failed, first.held_ms) == ("a", 3, 1, 1_699)
     assert (second.name, second.attempts, second.failed, second.held_ms) == ("b", 2, 2, 1_500)
@@ -308,7 +308,7 @@ def test_a_longer_period_is_told_by_its_hours(spark: SparkSession) -> None:
         Point(three, enqueued=7, failed=1, retried=2, stalled=3, depth=2),
     )
     (worker,) = the_queue(told).workers
-    assert worker.load == (Load(one, 2.0), Load(three, 0.5))
+    assert worker.load == (WorkerLoad(one, 2.0), WorkerLoad(three, 0.5))
 
 
 def test_the_hours_of_the_week_count_the_quiet_ones(spark: SparkSession) -> None:
@@ -347,7 +347,7 @@ def test_the_busiest_queues_have_sections_and_the_others_are_counted(spark: Spar
     assert told.totals.enqueued == sum(range(23))
 
 
-def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: Report) -> None:
+def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: ReviewPage) -> None:
     again = a_job(
         "four",
         "completed",
@@ -367,7 +367,7 @@ def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: Report)
 
 
 def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(spark: SparkSession) -> None:
-    bare, hour = of(spark, jobs()), Range(NOON_MS, NOON_MS + HOUR_MS)
+    bare, hour = of(spark, jobs()), FigureWindow(NOON_MS, NOON_MS + HOUR_MS)
     happened = figures.events(bare.jobs, bare.attempts)
     hours = figures.summed(happened, figures.depths(happened, hour), hour, target_ms=1_000)
     measured = replace(bare, hours=hours, workers=figures.workers(bare.attempts, hour))
@@ -385,7 +385,7 @@ def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(spark: SparkSes
         assert sum(load.busy for load in worker.load) * told.step_ms == pytest.approx(worker.held_ms)
 
 
-def saved(told: History, folder: Path) -> str:
+def saved(told: ReportTables, folder: Path) -> str:
     """Tables on disk."""
     for table, rows in (
         (JOBS, told.jobs),
@@ -446,7 +446,7 @@ def test_tables_that_are_not_there_are_missed_with_a_remedy(spark: SparkSession,
 
 def test_jobs_without_metrics_are_missed_with_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
     told = noon(spark)
-    bare = History(
+    bare = ReportTables(
         told.root,
         told.jobs,
         told.attempts,

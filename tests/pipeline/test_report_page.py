@@ -17,14 +17,14 @@ from pipeline.report.model import (
     MINUTE_MS,
     Bin,
     Error,
-    Load,
     Point,
     Quantiles,
-    Queue,
-    Report,
+    QueueSection,
+    ReviewPage,
     Totals,
     WeekHour,
-    Worker,
+    WorkerLoad,
+    WorkerSection,
 )
 from pipeline.report.page import page
 from pipeline.report.style import SCRIPT, STYLE
@@ -36,9 +36,9 @@ WAIT = Quantiles(800, 4_500, 90_000, 100_000)
 RUN = Quantiles(3_000, 21_600, 51_000, 339_000)
 
 
-def a_queue(name: str = "emails", error: str = "connection reset", worker: str = "worker-1") -> Queue:
+def a_queue(name: str = "emails", error: str = "connection reset", worker: str = "worker-1") -> QueueSection:
     """Two hours of a queue that was busy in the first and late in the second."""
-    return Queue(
+    return QueueSection(
         name,
         Totals(1_236, 1_101, 7, 3, 1_160, 41, 11, 1_200, 1_150, WAIT, RUN, RUN),
         points=(
@@ -53,8 +53,13 @@ def a_queue(name: str = "emails", error: str = "connection reset", worker: str =
         ),
         errors_other=8,
         workers=(
-            Worker(
-                worker, 1_160, 59, 2 * HOUR_MS, 0.75, (Load(OCTOBER_MS, 1.5), Load(OCTOBER_MS + HOUR_MS, 0.5))
+            WorkerSection(
+                worker,
+                1_160,
+                59,
+                2 * HOUR_MS,
+                0.75,
+                (WorkerLoad(OCTOBER_MS, 1.5), WorkerLoad(OCTOBER_MS + HOUR_MS, 0.5)),
             ),
         ),
         workers_other=2,
@@ -63,11 +68,11 @@ def a_queue(name: str = "emails", error: str = "connection reset", worker: str =
 
 
 def a_report(
-    *queues: Queue, span_ms: int = DAY_MS, step_ms: int = HOUR_MS, title: str = "Operations review"
-) -> Report:
+    *queues: QueueSection, span_ms: int = DAY_MS, step_ms: int = HOUR_MS, title: str = "Operations review"
+) -> ReviewPage:
     totals = queues[0].totals if queues else Totals()
     error = queues[0].errors[0] if queues and queues[0].errors else None
-    return Report(
+    return ReviewPage(
         OCTOBER_MS, OCTOBER_MS + span_ms, step_ms, MINUTE_MS, totals, queues, title=title, error=error
     )
 
@@ -94,14 +99,14 @@ def cells(figure: ET.Element) -> list[list[str]]:
 
 SHAPES = {
     "nothing at all": a_report(),
-    "a queue without jobs": a_report(Queue("emails")),
+    "a queue without jobs": a_report(QueueSection("emails")),
     "a day": a_report(a_queue()),
-    "several queues": a_report(a_queue(), a_queue("thumbnails"), Queue("idle")),
+    "several queues": a_report(a_queue(), a_queue("thumbnails"), QueueSection("idle")),
     "a single hour": a_report(a_queue(), span_ms=HOUR_MS),
     "half a minute": a_report(a_queue(), span_ms=27_000, step_ms=1_000),
     "a quarter": a_report(a_queue(), span_ms=92 * DAY_MS, step_ms=DAY_MS // 2),
     "one huge spike": a_report(
-        Queue("emails", points=(Point(OCTOBER_MS, 1), Point(OCTOBER_MS + HOUR_MS, 10**9, depth=10**9)))
+        QueueSection("emails", points=(Point(OCTOBER_MS, 1), Point(OCTOBER_MS + HOUR_MS, 10**9, depth=10**9)))
     ),
     "a queue that was not measured": replace(a_report(a_queue()), unmeasured=((HOSTILE, OCTOBER_MS),)),
     "hostile names": a_report(a_queue(HOSTILE, HOSTILE, HOSTILE), a_queue(HOSTILE), title=HOSTILE),
@@ -287,7 +292,7 @@ def test_errors_come_with_count_share_fingerprint_and_example() -> None:
 
 
 def test_several_queues_are_compared_and_each_has_its_section() -> None:
-    root = parsed(page(a_report(a_queue(), a_queue("thumbnails"), Queue("idle"))))
+    root = parsed(page(a_report(a_queue(), a_queue("thumbnails"), QueueSection("idle"))))
     overview = next(section for section in root.iter("section") if section.get("id") == "queues")
     assert [row[:2] for row in cells(overview)] == [
         ["emails", "1,236"],
@@ -318,7 +323,7 @@ def test_a_quarter_of_twenty_queues_can_still_be_sent_by_mail() -> None:
         Point(OCTOBER_MS + n * DAY_MS // 2, 9_000 + n, 8_999, 3, 4, 5, 8_000, 7_000, 500, WAIT)
         for n in range(184)
     )
-    queues = [Queue(f"queue-{n}", a_queue().totals, points) for n in range(20)]
+    queues = [QueueSection(f"queue-{n}", a_queue().totals, points) for n in range(20)]
     text = page(a_report(*queues, span_ms=92 * DAY_MS, step_ms=DAY_MS // 2))
     assert len(text.encode()) < 5_000_000
 

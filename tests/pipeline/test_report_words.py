@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.report import words
-from pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Report, step_for
+from pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ReviewPage, step_for
 
 OCTOBER_MS = 1_790_812_800_000  # Thursday, 1 October 2026, midnight
 
@@ -86,14 +86,14 @@ def test_a_period_is_no_longer_than_it_need_be(begins_ms: int, ends_ms: int, tex
 
 
 def test_a_step_names_its_day_only_where_there_are_several() -> None:
-    within = Report(OCTOBER_MS, OCTOBER_MS + DAY_MS, HOUR_MS, 0)
-    beyond = Report(OCTOBER_MS, OCTOBER_MS + DAY_MS + 1, HOUR_MS, 0)
+    within = ReviewPage(OCTOBER_MS, OCTOBER_MS + DAY_MS, HOUR_MS, 0)
+    beyond = ReviewPage(OCTOBER_MS, OCTOBER_MS + DAY_MS + 1, HOUR_MS, 0)
     assert words.when(OCTOBER_MS + HOUR_MS, within) == "01:00"
     assert words.when(OCTOBER_MS + HOUR_MS, beyond) == "Thu 1 Oct 01:00"
 
 
 def test_a_moment_may_be_told_finer_than_the_steps_are() -> None:
-    of_days = Report(OCTOBER_MS, OCTOBER_MS + 400 * DAY_MS, DAY_MS, 0)
+    of_days = ReviewPage(OCTOBER_MS, OCTOBER_MS + 400 * DAY_MS, DAY_MS, 0)
     assert words.when(OCTOBER_MS + HOUR_MS, of_days) == "Thu 1 Oct"
     assert words.when(OCTOBER_MS + HOUR_MS, of_days, MINUTE_MS) == "Thu 1 Oct 01:00"
 

@@ -14,7 +14,7 @@ from osqueue.cli.app import app
 from osqueue.errors import NotFound, Rejected
 from pipeline import files, tables
 from pipeline.jobs import command, run, sql
-from pipeline.jobs.run import Whole
+from pipeline.jobs.run import PipelineRun
 from pipeline.tables import JOBS, METRICS_DAILY
 from tests.pipeline.past import Archive, at, done, key, lease
 
@@ -32,9 +32,9 @@ def filled(archive: Archive) -> Archive:
     return archive
 
 
-def whole(archive: Archive, **more: object) -> Whole:
-    config = Whole(str(archive.store), str(archive.tables), str(archive.tables.parent / "report.html"))
-    return Whole(config.store, config.tables, config.out, **more)  # type: ignore[arg-type]
+def whole(archive: Archive, **more: object) -> PipelineRun:
+    config = PipelineRun(str(archive.store), str(archive.tables), str(archive.tables.parent / "report.html"))
+    return PipelineRun(config.store, config.tables, config.out, **more)  # type: ignore[arg-type]
 
 
 def held(spark: SparkSession, archive: Archive) -> set[str]:

@@ -16,7 +16,7 @@ ZONE = "spark.sql.session.timeZone"
 JOBS: dict[str, Callable[[SparkSession, str], Any]] = {
     "metrics": lambda spark, root: metrics.run(spark, metrics.Metrics(root)),
     "report": lambda spark, root: report.run(spark, report.Review(root, f"{root}/report.html")),
-    "all of it": lambda spark, root: run.run(spark, run.Whole(root, root, f"{root}/report.html")),
+    "all of it": lambda spark, root: run.run(spark, run.PipelineRun(root, root, f"{root}/report.html")),
     "a question": lambda spark, root: sql.ask(spark, root, "SELECT 1"),
 }
 

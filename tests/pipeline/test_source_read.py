@@ -113,13 +113,13 @@ def test_columns_and_states_can_be_chosen(spark: Any, place: dict[str, str]) -> 
 
 
 def test_large_payloads_are_cut_into_batches_by_their_bytes_and_small_ones_by_their_number() -> None:
-    from osqueue.core.state import Body, Job
-    from osqueue.objects.snapshot import Live
+    from osqueue.core.state import BodyRef, JobRecord
+    from osqueue.objects.snapshot import LiveJob
     from pipeline.source.columns import BATCH_ROWS
     from pipeline.source.live import cut
 
-    def lives(*sizes: int) -> list[Live]:
-        return [Live("queued", Job(bytes(16), Body("bodies/x", 0, size, 0), 0)) for size in sizes]
+    def lives(*sizes: int) -> list[LiveJob]:
+        return [LiveJob("queued", JobRecord(bytes(16), BodyRef("bodies/x", 0, size, 0), 0)) for size in sizes]
 
     assert [len(each) for each in cut(lives(40, 40, 40, 300, 10), 100)] == [2, 1, 1, 1]
     assert [len(each) for each in cut(lives(*[1] * (BATCH_ROWS + 1)), 1_000_000)] == [BATCH_ROWS, 1]

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.archive_record import AttemptRecord, Record
+from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from pipeline import tables, transforms
 from tests.pipeline.past import at, done, key, lease
 
 
-def job(record: Record) -> Any:
+def job(record: ArchiveRecord) -> Any:
     (found,) = transforms.rows([record], "00-a").jobs.to_pylist()
     leases = [SimpleNamespace(**each) for each in found.pop("attempts")]
     return SimpleNamespace(**found, attempts=leases)
 
 
-def attempts(*records: Record) -> list[Any]:
+def attempts(*records: ArchiveRecord) -> list[Any]:
     return [SimpleNamespace(**each) for each in transforms.rows(records, "00-a").attempts.to_pylist()]
 
 
@@ -40,7 +40,7 @@ def test_no_field_that_the_library_writes_is_left_out_of_a_job() -> None:
     """A field that it adds is found here."""
     times = {"enqueued_ms": "enqueued_at", "finished_ms": "finished_at", "scheduled_ms": "claimable_at"}
     untold = {"format", "result_body"}  # neither means anything outside of the store
-    told = {times.get(name, name) for name in Record.__struct_fields__} - untold
+    told = {times.get(name, name) for name in ArchiveRecord.__struct_fields__} - untold
     assert told <= set(tables.JOBS.columns.names)
 
 

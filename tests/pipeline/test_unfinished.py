@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from osqueue.core.archive_record import Record
+from osqueue.core.archive_record import ArchiveRecord
 from osqueue.errors import Unavailable
 from osqueue.stores.file import FileStore
 from pipeline import files, stretch, tables
@@ -20,11 +20,11 @@ from pipeline.tables import ATTEMPTS
 from tests.pipeline.past import Archive, at, hour, job, jobs, marks, run
 
 
-def ninth(archive: Archive) -> stretch.Stretch:
+def ninth(archive: Archive) -> stretch.HourRange:
     """A task with one hour."""
     part = archive.path(9, "00-a").relative_to(archive.store).as_posix()
     hours = (Hour(at(9), "emails", (part,)),)
-    return stretch.Stretch(f"file://{archive.store}", f"file://{archive.tables}", "emails", hours)
+    return stretch.HourRange(f"file://{archive.store}", f"file://{archive.tables}", "emails", hours)
 
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
@@ -135,7 +135,7 @@ def test_a_task_that_wakes_up_late_does_not_bring_back_what_another_run_has_take
     decode = stretch.decode_part
     asked: list[str] = []
 
-    def late(data: bytes, name: str) -> list[Record]:
+    def late(data: bytes, name: str) -> list[ArchiveRecord]:
         records = decode(data, name)
         asked.append(name)
         if len(asked) == 1:  # read, and not yet written

@@ -102,12 +102,12 @@ def test_a_frame_without_rows_leaves_the_batch_to_a_later_one(spark: Any, place:
 def test_a_run_without_rows_finishes_what_another_has_decided_meanwhile(
     place: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from osqueue.bulk.receipts import Batches
+    from osqueue.bulk.receipts import BulkReceipts
 
     empty, other = writer(place, batch_id="b"), writer(place, batch_id="b")
     answer = staged(other, [1, 2])
     with monkeypatch.context() as dying:
-        dying.setattr(Batches, "settle", lambda *_: pytest.fail("it dies once the batch is decided"))
+        dying.setattr(BulkReceipts, "settle", lambda *_: pytest.fail("it dies once the batch is decided"))
         with pytest.raises(pytest.fail.Exception):
             other.commit([answer])
     assert queue(place).stats()["queued"] == 0

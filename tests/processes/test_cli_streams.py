@@ -101,7 +101,7 @@ def test_help_that_does_not_fit_on_the_disk_is_that_error_too(
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_an_error_of_another_file_is_not_one_of_the_output(address: str, unbuffered: str) -> None:
     code = (
-        "import osqueue.cli.job as job; job.known = lambda q: open('/nowhere');"
+        "import osqueue.cli.job as job; job.existing_queue = lambda q: open('/nowhere');"
         " from osqueue.cli import main; main()"
     )
     line = f'PYTHONUNBUFFERED={unbuffered} {shlex.quote(sys.executable)} -c "{code}" job purge emails 1 --yes'

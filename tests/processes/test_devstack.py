@@ -16,7 +16,7 @@ import urllib3
 from msgspec.structs import replace
 
 from osqueue.devstack import Stack, environment
-from osqueue.devstack.invocation import Outcome
+from osqueue.devstack.invocation import InvocationResult
 from osqueue.devstack.pool import NoInstance
 from osqueue.errors import NotInstalled, Rejected, Unavailable
 from tests.support.tiny_functions import (
@@ -35,12 +35,12 @@ from tests.support.tiny_functions import (
 JOBS = "/v1/queues/emails/jobs"
 
 
-def value_of(outcome: Outcome) -> Any:
+def value_of(outcome: InvocationResult) -> Any:
     assert not outcome.failed, outcome.payload
     return json.loads(outcome.payload)
 
 
-def fault_of(outcome: Outcome) -> tuple[str, str]:
+def fault_of(outcome: InvocationResult) -> tuple[str, str]:
     assert outcome.failed, outcome.payload
     fault = json.loads(outcome.payload)
     return fault["errorType"], fault["errorMessage"]

@@ -14,9 +14,9 @@ import pytest
 
 from osqueue.devstack import Stack, instance, pool
 from osqueue.devstack import stack as stack_module
-from osqueue.devstack.instance import Instance, Launch
-from osqueue.devstack.invocation import Invocation, Outcome
-from osqueue.devstack.log import Log
+from osqueue.devstack.instance import Instance, LaunchSpec
+from osqueue.devstack.invocation import Invocation, InvocationResult
+from osqueue.devstack.log import ProcessLog
 from osqueue.devstack.pool import Pool
 from tests.support.places import ROOT
 from tests.support.tiny_functions import (
@@ -42,7 +42,7 @@ print("ended", flush=True)
 """
 
 
-def kind_of(outcome: Outcome) -> str:
+def kind_of(outcome: InvocationResult) -> str:
     assert outcome.failed, outcome.payload
     return str(json.loads(outcome.payload)["errorType"])
 
@@ -157,7 +157,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_what_a_dead_process_was_given_is_answered_although_nobody_will_run_it(tmp_path: Path) -> None:
-    launch = Launch(function("claim"), "arn", (), tmp_path, {}, None, Log())
+    launch = LaunchSpec(function("claim"), "arn", (), tmp_path, {}, None, ProcessLog())
     owner, invocation = Pool(launch, 1), Invocation(b"{}")
     dead = Instance(launch, owner)
     dead.box.put(invocation)
@@ -170,7 +170,9 @@ def test_what_a_dead_process_was_given_is_answered_although_nobody_will_run_it(t
 
 def test_a_process_that_was_killed_is_given_nothing_more(tmp_path: Path) -> None:
     """It may have asked for the next event before it died; nobody knows of its end until a moment later."""
-    launch = Launch(function("claim"), "arn", (sys.executable, "-c", ""), tmp_path, {}, None, Log())
+    launch = LaunchSpec(
+        function("claim"), "arn", (sys.executable, "-c", ""), tmp_path, {}, None, ProcessLog()
+    )
     owner, invocation = Pool(launch, processes=0), Invocation(b"{}")
     killed, alive = Instance(launch, owner), Instance(launch, owner)
     assert killed._spawn()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tests.support.s3_server import serialised
+
 
 def test_requests_never_overlap_and_keep_their_bodies(s3_endpoint: str) -> None:
-    serialised = sys.modules["s3_server"].serialised
     inside: list[bytes] = []
     overlaps: list[list[bytes]] = []
 

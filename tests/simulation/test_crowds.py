@@ -6,12 +6,12 @@ from collections import Counter
 
 from osqueue import limits
 from osqueue.commit.effects import Flow
-from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.commit.protocol import RequestRefused, commit
 from osqueue.core.encoding import decode_head
-from osqueue.core.intents import announced, parse_intent_key
-from osqueue.core.ops import Complete, Completion, Enqueue, New, Op, Sweep, mark_of
+from osqueue.core.intents import intents_prefix, parse_intent_key
+from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, JobSpec, Op, RunTimers, nonce_digest
 from osqueue.core.reduce import applicable
-from osqueue.core.state import Event, State
+from osqueue.core.state import State, Transition
 from osqueue.errors import OsqueueError, Throttled
 from osqueue.objects.layout import root_of
 from simulation.invariants import Invariants
@@ -38,7 +38,7 @@ class Crowd:
         self.invariants = Invariants(ROOT, self.truth, self.ledger, queue="crowd")
         self.told: Counter[str] = Counter()
         self.waited: list[float] = []  # seconds of those who were turned away
-        self.events: list[Event] = []  # as the writers were told them
+        self.events: list[Transition] = []  # as the writers were told them
         self.all: list[WatchedWriter] = []
 
     def speak(self, *ops: Op, writer: WatchedWriter | None = None, look: bool = False) -> None:
@@ -57,7 +57,7 @@ class Crowd:
             self.told[answer.outcomes[0].code.name] += 1
             self.events.extend(answer.events)
         except OsqueueError as error:
-            self.events.extend(error.events if isinstance(error, TurnedAway) else ())
+            self.events.extend(error.events if isinstance(error, RequestRefused) else ())
             self.told["Throttled" if isinstance(error, Throttled) else type(error).__name__] += 1
             self.waited.append(self.world.now - began)
 
@@ -70,8 +70,8 @@ class Crowd:
         return decode_head(self.truth.read(f"{ROOT}head") or b"")
 
 
-def enqueue(at: int) -> Enqueue:
-    return Enqueue((New(at.to_bytes(16, "big"), b"1"),))
+def enqueue(at: int) -> EnqueueJobs:
+    return EnqueueJobs((JobSpec(at.to_bytes(16, "big"), b"1"),))
 
 
 def test_those_without_room_are_turned_away_at_once_and_nobody_waits_for_the_deadline() -> None:
@@ -96,7 +96,7 @@ def test_a_writer_whose_answer_does_not_fit_its_row_is_turned_away_as_well() -> 
         crowd.run()
         for at in range(2, 50):
             crowd.speak(enqueue(at))
-        many = Complete(tuple(Completion(at.to_bytes(16, "big"), "none") for at in range(800)))
+        many = CompleteJobs(tuple(Completion(at.to_bytes(16, "big"), "none") for at in range(800)))
         crowd.speak(enqueue(99), many, writer=first)
         crowd.run()
     assert crowd.told["Timeout"] == 0
@@ -124,7 +124,7 @@ def test_who_was_turned_away_is_so_for_good_once_the_refusal_is_forgotten() -> N
             request
             for batch in crowd.ledger.batches.values()
             for request in batch.requests
-            if any(mark_of(request.nonce) in each.marks for each in crowd.state.refusals)
+            if any(nonce_digest(request.nonce) in each.marks for each in crowd.state.refusals)
         ]
         crowd.world.now += limits.SESSION_IDLE_MS_MIN / 1000 + 60
         crowd.speak(enqueue(1_000))
@@ -144,11 +144,14 @@ def test_announcements_that_were_turned_away_stand_in_nobodys_way() -> None:
             crowd.speak(enqueue(at))
         crowd.run()
         first = next(writer for writer in crowd.all if writer.env in crowd.state.sessions)
-        crowd.speak(Sweep(), writer=first, look=True)
+        crowd.speak(RunTimers(), writer=first, look=True)
         crowd.run()
     assert crowd.told["Throttled"] > 10
     marks = frozenset().union(*(each.marks for each in crowd.state.refusals))
-    names = [parse_intent_key(key.removeprefix(announced(ROOT))) for key in crowd.truth.keys(announced(ROOT))]
+    names = [
+        parse_intent_key(key.removeprefix(intents_prefix(ROOT)))
+        for key in crowd.truth.keys(intents_prefix(ROOT))
+    ]
     assert marks
     assert marks.isdisjoint(name.request.nonce for name in names if name is not None)
 

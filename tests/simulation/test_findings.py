@@ -9,14 +9,14 @@ import pytest
 from osqueue import limits
 from osqueue.commit.effects import All, Effect, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.commit.request_status import Verdict, verdict
-from osqueue.commit.writer import Writer
-from osqueue.core.draft import Context
+from osqueue.commit.request_status import RequestStatus, status_of_request
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import decode_head, encode_segment
-from osqueue.core.intents import announced, intent_body, intent_key, within_bytes
-from osqueue.core.ops import Attach, Claim, Code, Enqueue, New, Op, Request, Sweep
+from osqueue.core.intents import intent_body, intent_key, intents_prefix, within_bytes
+from osqueue.core.ops import AttachSpans, ClaimJobs, Code, EnqueueJobs, JobSpec, Op, Request, RunTimers
 from osqueue.core.reduce import Reduction, reduce
-from osqueue.core.state import Finished, Job, Session, State, finished_weight, keysums
+from osqueue.core.state import FinishedJob, JobRecord, Session, State, finished_weight, keysums
 from osqueue.errors import Timeout, Unavailable
 from osqueue.stores.base import Failed, List, Put, PutIfMatch
 from simulation.machine import EPOCH_MS, VirtualMachine
@@ -35,7 +35,7 @@ def request(*ops: Op, env: str = "w", n: int = 1, nonce: int = 1, born: int = 0)
 
 
 def apply(state: State, *requests: Request, now_ms: int = EPOCH_MS) -> Reduction:
-    return reduce(state, requests, Context(now_ms, bytes(15) + b"\1", 1))
+    return reduce(state, requests, ReductionContext(now_ms, bytes(15) + b"\1", 1))
 
 
 def empty(**fields: Any) -> State:
@@ -43,9 +43,9 @@ def empty(**fields: Any) -> State:
 
 
 def test_two_flushing_sweeps_in_one_commit_move_each_job_once() -> None:
-    rows = tuple(Finished(Job(key(at), b"", 0), "completed", 0) for at in (1, 2))
+    rows = tuple(FinishedJob(JobRecord(key(at), b"", 0), "completed", 0) for at in (1, 2))
     state = empty(finished=rows, finished_bytes=sum(map(finished_weight, rows)))
-    done = apply(state, request(Sweep(flush=True), Sweep(flush=True)))
+    done = apply(state, request(RunTimers(flush=True), RunTimers(flush=True)))
     assert [table.count for table in done.state.tables] == [2]
     assert done.state.counters.keysum_out == keysums(row.job for row in rows)
     assert (done.state.finished, done.state.finished_bytes) == ((), 0)
@@ -53,49 +53,53 @@ def test_two_flushing_sweeps_in_one_commit_move_each_job_once() -> None:
 
 def test_a_bulk_joins_behind_jobs_that_wait_in_the_tail() -> None:
     with limited({"READY_BYTES_MAX": 100}):
-        state = apply(empty(), request(*(Enqueue((New(key(at), b"", kind="k"),)) for at in (1, 2, 3)))).state
+        state = apply(
+            empty(), request(*(EnqueueJobs((JobSpec(key(at), b"", kind="k"),)) for at in (1, 2, 3)))
+        ).state
         assert [len(state.lanes[0].backlog.ready), len(state.lanes[0].backlog.tail)] == [1, 2]
-        _, span = encode_segment([Job(key(9), b"", 0, 5, "k")], "segments/000000000001-0-0")
-        claim = request(Claim(3, "w", HOUR_MS), env="v")
-        done = apply(state, request(Attach(5, "k", (span,)), n=2), claim)
+        _, span = encode_segment([JobRecord(key(9), b"", 0, 5, "k")], "segments/000000000001-0-0")
+        claim = request(ClaimJobs(3, "w", HOUR_MS), env="v")
+        done = apply(state, request(AttachSpans(5, "k", (span,)), n=2), claim)
     granted = [lease.job.key for lease in done.outcomes[claim.identity][0].leases]
     assert granted == [key(1), key(2), key(3)]  # two of them out of a segment that this commit writes itself
     assert [each.name for each in done.state.lanes[0].backlog.spans] == [span.name]
 
 
 def test_a_clones_outcome_is_not_taken_for_ones_own() -> None:
-    clone = request(Sweep(), nonce=1)
-    mine = request(Claim(1, "w", HOUR_MS), nonce=2)
+    clone = request(RunTimers(), nonce=1)
+    mine = request(ClaimJobs(1, "w", HOUR_MS), nonce=2)
     done = apply(empty(), clone, mine)
     assert done.outcomes.keys() == {clone.identity}
 
 
 @pytest.mark.parametrize("n", [3, 2])
 def test_a_row_younger_than_the_request_proves_nothing_below_the_floor(n: int) -> None:
-    mine = request(Sweep(), n=3, nonce=1, born=10)
+    mine = request(RunTimers(), n=3, nonce=1, born=10)
     row = Session(n, 2, 50, 0, b"")  # a clone's, written after the row that told of mine was dropped
-    assert verdict(empty(seq=60, floor=20, sessions={"w": row}), mine) is Verdict.UNKNOWN
+    assert status_of_request(empty(seq=60, floor=20, sessions={"w": row}), mine) is RequestStatus.UNKNOWN
 
 
 def test_a_row_older_than_the_request_was_never_dropped_since() -> None:
-    mine = request(Sweep(), n=3, nonce=1, born=10)
+    mine = request(RunTimers(), n=3, nonce=1, born=10)
     row = Session(2, 2, 9, 0, b"")
-    assert verdict(empty(seq=60, floor=20, sessions={"w": row}), mine) is Verdict.NEVER
+    assert status_of_request(empty(seq=60, floor=20, sessions={"w": row}), mine) is RequestStatus.NEVER
 
 
 def test_a_full_table_of_silent_writers_lets_a_new_one_in_though_nobody_commits() -> None:
     with limited({"SESSIONS_BYTES_MAX": 400}):
         state = empty()
         for at in range(50):
-            one = request(Enqueue((New(key(at), b""),)), env=f"env{at}", born=state.seq)
+            one = request(EnqueueJobs((JobSpec(key(at), b""),)), env=f"env{at}", born=state.seq)
             after = apply(state, one)
             if after.crowded:
                 break
             state = after.state
-        assert apply(state, request(Enqueue((New(key(99), b""),)), env="late", born=state.seq)).crowded
+        assert apply(
+            state, request(EnqueueJobs((JobSpec(key(99), b""),)), env="late", born=state.seq)
+        ).crowded
         later = apply(
             state,
-            request(Enqueue((New(key(99), b""),)), env="late", born=state.seq),
+            request(EnqueueJobs((JobSpec(key(99), b""),)), env="late", born=state.seq),
             now_ms=EPOCH_MS + HOUR_MS,
         )
     assert not later.crowded
@@ -122,19 +126,21 @@ def perform(truth: Truth, effect: Effect, *, lists: bool = True) -> Any:
 def test_a_store_that_never_lists_ends_at_the_deadline() -> None:
     truth = Truth(Clock())
     machines = [VirtualMachine(truth._world, name, 1) for name in "ab"]
-    first, second = (Writer("q/", "q", machine, truth.clock_ms) for machine in machines)
+    first, second = (ShardWriter("q/", "q", machine, truth.clock_ms) for machine in machines)
     for at, writer in enumerate((first, second)):
-        run(truth, writer, Enqueue((New(key(at), b""),)), 5.0)
-    flow = commit(second, (Enqueue((New(key(8), b""),)),), machines[1].monotonic() + 5.0)
+        run(truth, writer, EnqueueJobs((JobSpec(key(at), b""),)), 5.0)
+    flow = commit(second, (EnqueueJobs((JobSpec(key(8), b""),)),), machines[1].monotonic() + 5.0)
     effect = next(flow)
     while getattr(effect, "key", "") != "q/head":
         effect = flow.send(perform(truth, effect))
-    run(truth, first, Enqueue((New(key(9), b""),)), 5.0)  # so that the second one loses, and announces
+    run(
+        truth, first, EnqueueJobs((JobSpec(key(9), b""),)), 5.0
+    )  # so that the second one loses, and announces
     with pytest.raises((Timeout, Unavailable)):
         finish(truth, flow, effect, lists=False)
 
 
-def run(truth: Truth, writer: Writer, op: Op, seconds: float) -> Any:
+def run(truth: Truth, writer: ShardWriter, op: Op, seconds: float) -> Any:
     flow = commit(writer, (op,), writer.machine.monotonic() + seconds)
     reply: Any = None
     try:
@@ -151,7 +157,7 @@ def finish(truth: Truth, flow: Any, effect: Effect, *, lists: bool) -> None:
 
 def test_a_clock_can_be_measured_while_everybody_measures_theirs() -> None:
     truth = Truth(Clock())
-    writer = Writer("q/", "q", VirtualMachine(truth._world, "a", 1, skew_ms=2 * HOUR_MS))
+    writer = ShardWriter("q/", "q", VirtualMachine(truth._world, "a", 1, skew_ms=2 * HOUR_MS))
     flow = writer.measure_clock()
     written = perform(truth, next(flow))
     truth.perform(Put("q/clock", b""))  # another writer, in between
@@ -164,7 +170,7 @@ def test_a_clock_can_be_measured_while_everybody_measures_theirs() -> None:
 def test_a_step_of_the_wall_clock_does_not_move_the_time_of_commits() -> None:
     truth = Truth(Clock())
     machine = VirtualMachine(truth._world, "a", 1)
-    writer = Writer("q/", "q", machine)
+    writer = ShardWriter("q/", "q", machine)
     flow = writer.measure_clock()
     found = perform(truth, flow.send(perform(truth, next(flow))))
     with pytest.raises(StopIteration):
@@ -177,7 +183,7 @@ def test_a_step_of_the_wall_clock_does_not_move_the_time_of_commits() -> None:
 
 def test_an_announced_request_over_the_budget_does_not_keep_others_from_being_combined() -> None:
     def sized(born: int, size: int) -> Request:
-        return request(Enqueue((New(key(born), bytes(size)),)), born=born)
+        return request(EnqueueJobs((JobSpec(key(born), bytes(size)),)), born=born)
 
     full = limits.INTENT_BYTES_PER_COMMIT_MAX
     huge, small, last = sized(1, full + 1), sized(2, 10), sized(3, 10)
@@ -187,11 +193,11 @@ def test_an_announced_request_over_the_budget_does_not_keep_others_from_being_co
 
 def test_an_empty_claim_is_answered_and_nothing_is_written() -> None:
     truth = Truth(Clock())
-    writer = Writer("q/", "q", VirtualMachine(truth._world, "a", 1), truth.clock_ms)
-    run(truth, writer, Enqueue((New(key(1), b""),)), 5.0)
-    run(truth, writer, Claim(1, "w", HOUR_MS), 5.0)
+    writer = ShardWriter("q/", "q", VirtualMachine(truth._world, "a", 1), truth.clock_ms)
+    run(truth, writer, EnqueueJobs((JobSpec(key(1), b""),)), 5.0)
+    run(truth, writer, ClaimJobs(1, "w", HOUR_MS), 5.0)
     before = truth.read("q/head")
-    answer = run(truth, writer, Claim(1, "w", HOUR_MS), 5.0)
+    answer = run(truth, writer, ClaimJobs(1, "w", HOUR_MS), 5.0)
     assert answer.outcomes[0].code == Code.EMPTY
     assert truth.read("q/head") == before
 
@@ -199,7 +205,7 @@ def test_an_empty_claim_is_answered_and_nothing_is_written() -> None:
 def test_the_time_is_not_known_from_an_answer_during_which_the_wall_clock_was_set() -> None:
     truth = Truth(Clock())
     machine = VirtualMachine(truth._world, "a", 1)
-    writer = Writer("q/", "q", machine)
+    writer = ShardWriter("q/", "q", machine)
     flow = writer.measure_clock()
     written = perform(truth, next(flow))
     machine.step(HOUR_MS)
@@ -211,21 +217,21 @@ def test_the_time_is_not_known_from_an_answer_during_which_the_wall_clock_was_se
 def test_an_older_request_whose_object_has_to_be_read_goes_before_younger_ones() -> None:
     truth = Truth(Clock())
     large, small, combiner = (
-        Writer("q/", "q", VirtualMachine(truth._world, name, 1), truth.clock_ms) for name in "abc"
+        ShardWriter("q/", "q", VirtualMachine(truth._world, name, 1), truth.clock_ms) for name in "abc"
     )
-    run(truth, combiner, Enqueue((New(key(1), b""),)), 5.0)
+    run(truth, combiner, EnqueueJobs((JobSpec(key(1), b""),)), 5.0)
     for at, writer in enumerate((large, small)):
         flow = writer.read_head()
         with pytest.raises(StopIteration):
             flow.send(perform(truth, next(flow)))
         assert writer.head is not None
         state = writer.head.state
-        one = writer.identify((Enqueue((New(key(7 + at), bytes((2_000, 0)[at])),)),), state)
-        place = announced("q/") + intent_key(one, writer.name_bytes_max, state.seals)
+        one = writer.identify((EnqueueJobs((JobSpec(key(7 + at), bytes((2_000, 0)[at])),)),), state)
+        place = intents_prefix("q/") + intent_key(one, writer.name_bytes_max, state.seals)
         truth.perform(Put(place, intent_body(one)))
-        run(truth, combiner, Enqueue((New(key(2 + at), b""),)), 5.0)  # the next one is younger
+        run(truth, combiner, EnqueueJobs((JobSpec(key(2 + at), b""),)), 5.0)  # the next one is younger
     with limited({"INTENTS_PER_COMMIT_MAX": 1}):
-        flow = commit(combiner, (Sweep(),), combiner.machine.monotonic() + 5.0, True)
+        flow = commit(combiner, (RunTimers(),), combiner.machine.monotonic() + 5.0, True)
         effect: Any = next(flow)
         while not isinstance(effect, PutIfMatch):
             assert not isinstance(effect, All) or not any(

@@ -10,7 +10,7 @@ from osqueue import limits
 from osqueue.core import encoding
 from simulation.__main__ import add, run_soak
 from simulation.profile import FAULTS, PROFILES, TIGHT
-from simulation.run import Report, simulate
+from simulation.run import RunReport, simulate
 from simulation.tight import limited
 
 SEEDS = [
@@ -106,9 +106,9 @@ def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
     assert {"crash", "freeze", "lost", "late", "duplicate"} <= total.faults.keys()
 
 
-def runs(profile: str, seeds: Iterable[int]) -> Report:
+def runs(profile: str, seeds: Iterable[int]) -> RunReport:
     """Several runs in one report."""
-    total = Report(profile, 0)
+    total = RunReport(profile, 0)
     for seed in seeds:
         report = simulate(seed, PROFILES[profile])
         assert report.violation == ""

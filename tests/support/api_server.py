@@ -21,7 +21,7 @@ from osqueue.aws_lambda.direct_event import answer_of, request_of
 from osqueue.contract.functions import BY_NAME, deployed_name
 from osqueue.contract.operations import ROUTES
 from osqueue.limits import REQUEST_TIMEOUT_S
-from osqueue.server.app import Api, Request, Response
+from osqueue.server.app import Api, ApiRequest, ApiResponse
 from osqueue.server.reading import pairs_of
 
 INVOCATIONS = ("/2015-03-31/functions/", "/invocations")
@@ -40,20 +40,20 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith(INVOCATIONS[0]) and path.endswith(INVOCATIONS[1]):
             self._send(self._invoked(path[len(INVOCATIONS[0]) : -len(INVOCATIONS[1])], json.loads(body)))
             return
-        self._send(self.server.api.answer(Request(self.command, path, pairs_of(query), body)))
+        self._send(self.server.api.answer(ApiRequest(self.command, path, pairs_of(query), body)))
 
-    def _invoked(self, name: str, event: dict[str, Any]) -> Response:
+    def _invoked(self, name: str, event: dict[str, Any]) -> ApiResponse:
         function = name.removeprefix(f"{PREFIX}-")
         if function not in BY_NAME or name != deployed_name(PREFIX, function):
             error = {"Type": "User", "Message": f"Function not found: {name}"}
-            return Response(
+            return ApiResponse(
                 404, json.dumps(error).encode(), {"x-amzn-errortype": "ResourceNotFoundException"}
             )
         request = request_of(event, REQUEST_TIMEOUT_S)
-        done = request if isinstance(request, Response) else self.server.apis[function].answer(request)
-        return Response(200, to_json(answer_of(done)).encode(), {"x-amz-executed-version": "$LATEST"})
+        done = request if isinstance(request, ApiResponse) else self.server.apis[function].answer(request)
+        return ApiResponse(200, to_json(answer_of(done)).encode(), {"x-amz-executed-version": "$LATEST"})
 
-    def _send(self, response: Response) -> None:
+    def _send(self, response: ApiResponse) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)

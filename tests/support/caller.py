@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from osqueue.clock import MACHINE, Machine
 from osqueue.model.keys import KeySource, job_id
-from osqueue.server.app import Api, Request, Response
+from osqueue.server.app import Api, ApiRequest, ApiResponse
 
 QUEUE = "/v1/queues/mail"
 JOBS = f"{QUEUE}/jobs"
@@ -21,7 +21,7 @@ class Told(Struct):
 
     status: int
     body: Any
-    response: Response
+    response: ApiResponse
 
     @property
     def code(self) -> str:
@@ -53,7 +53,7 @@ class Caller:
     ) -> Told:
         """Send a request; bytes go as they are, everything else as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        response = self.api.answer(Request(method, path, tuple(query), data, deadline_s))
+        response = self.api.answer(ApiRequest(method, path, tuple(query), data, deadline_s))
         return Told(response.status, json.loads(response.body) if response.body else None, response)
 
     def get(self, path: str, **query: Any) -> Told:

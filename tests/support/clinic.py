@@ -13,9 +13,9 @@ from osqueue.core.encoding import decode_head, encode_head
 from osqueue.errors import Unavailable
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.head_restore import Restorer
-from osqueue.maintenance.store_probes import Finding, Probe, worst
+from osqueue.maintenance.store_probes import Finding, StoreProbes, worst
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, Failed, Get, List, Put, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -28,19 +28,19 @@ HOUR = 3_600
 class Careless(WrappedStore):
     """A store that breaks one promise: ``how`` turns a request into what it does instead."""
 
-    def __init__(self, inner: Any, how: Callable[[Request], Request | Reply]) -> None:
+    def __init__(self, inner: Any, how: Callable[[StoreRequest], StoreRequest | StoreReply]) -> None:
         super().__init__(inner)
         self.how = how
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         done = self.how(request)
-        return self.inner.perform(done) if isinstance(done, Request) else done  # type: ignore[arg-type]
+        return self.inner.perform(done) if isinstance(done, StoreRequest) else done  # type: ignore[arg-type]
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
-def forbids(kind: Any) -> Callable[[Request], Request | Reply]:
+def forbids(kind: Any) -> Callable[[StoreRequest], StoreRequest | StoreReply]:
     refused = Failed(Unavailable("the store refuses: access denied.", permanent=True))
     return lambda request: refused if isinstance(request, kind) else request
 
@@ -60,7 +60,7 @@ class Clinic:
         return BlockingDriver(self.store, self.machine).run(flow)
 
     def probe(self, how: Any = lambda request: request) -> list[Finding]:
-        probe = Probe(self.machine, None)
+        probe = StoreProbes(self.machine, None)
         found = BlockingDriver(Careless(self.store, how), self.machine).run(probe.run())
         return [*found, probe.clock()]
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import pytest
 
-from simulation.mutations.control import Control, Sighting
+from simulation.mutations.control import Control, Detection
 
 
 class Case(NamedTuple):
     """One check, and one place where its lack is seen."""
 
     control: Control
-    sighting: Sighting
+    sighting: Detection
 
     def judge(self) -> None:
         """The violation is seen there without the check."""

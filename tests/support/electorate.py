@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from osqueue.election.base import MARGIN, Record, unseal
+from osqueue.election.base import MARGIN, ElectionRecord, unseal
 from osqueue.election.blocking import Election
 from osqueue.errors import Timeout, Unavailable
-from osqueue.stores.base import Failed, Found, Get, Reply, Request, Store
+from osqueue.stores.base import Failed, Found, Get, Store, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -27,11 +27,11 @@ class Meddling(WrappedStore):
     def __init__(self, inner: Store, clockless: bool = False) -> None:
         super().__init__(inner)
         self.clockless = clockless
-        self.before: dict[type, Callable[[], Reply | None]] = {}
-        self.after: dict[type, Callable[[], Reply | None]] = {}
-        self.sent: list[Request] = []
+        self.before: dict[type, Callable[[], StoreReply | None]] = {}
+        self.after: dict[type, Callable[[], StoreReply | None]] = {}
+        self.sent: list[StoreRequest] = []
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.sent.append(request)
         early = self.before.pop(type(request), lambda: None)()
         if early is not None:
@@ -42,7 +42,7 @@ class Meddling(WrappedStore):
             reply = msgspec.structs.replace(reply, modified_ms=whole)
         return self.after.pop(type(request), lambda: None)() or reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
     def clock_ms(self) -> int | None:
@@ -68,7 +68,7 @@ class Scene:
         for machine in self.machines:
             machine.advance(seconds)
 
-    def record(self) -> Record:
+    def record(self) -> ElectionRecord:
         found = self.memory.get(Get(KEY))
         assert isinstance(found, Found)
         return unseal(found.body, KEY)

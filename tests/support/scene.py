@@ -6,7 +6,7 @@ from typing import Any
 
 from osqueue import Queue
 from osqueue.clock import Machine
-from osqueue.core.archive_record import Record, decode_part
+from osqueue.core.archive_record import ArchiveRecord, decode_part
 from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
 from osqueue.objects import archive
@@ -37,7 +37,7 @@ def names(store: MemoryStore, prefix: str) -> list[str]:
     return list(store.list(List(prefix)).keys)
 
 
-def parts(store: MemoryStore) -> dict[str, list[Record]]:
+def parts(store: MemoryStore) -> dict[str, list[ArchiveRecord]]:
     """What the archive holds, by part."""
     return {
         name: decode_part(store.get(Get(name)).body, name)  # type: ignore[union-attr]

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from osqueue import Timeout, Unavailable
-from osqueue.client.transports.base import Answer, Call, Lost, Reply, Transport
+from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, Transport
 
-BROKEN = Lost(Unavailable("the connection broke"))
-REFUSED = Lost(Unavailable("no connection"), sent=False)
-LATE = Lost(Timeout("no answer in time"))
+BROKEN = LostCall(Unavailable("the connection broke"))
+REFUSED = LostCall(Unavailable("no connection"), sent=False)
+LATE = LostCall(Timeout("no answer in time"))
 KEY = "01890a5d-ac96-774b-bcce-b302099a8001"
 NOW = "2030-01-31T08:00:00Z"
 
-Say = Reply | Callable[[Call], Reply]
+Say = CallOutcome | Callable[[ApiCall], CallOutcome]
 
 
 class Scripted(Transport):
@@ -25,13 +25,13 @@ class Scripted(Transport):
     def __init__(self, says: Iterable[Say], machine: Any) -> None:
         super().__init__(machine)
         self.says = list(says)
-        self.calls: list[Call] = []
+        self.calls: list[ApiCall] = []
 
     @property
     def place(self) -> object:
         return self
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         self.calls.append(call)
         say = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         return say(call) if callable(say) else say
@@ -45,21 +45,21 @@ class Scripted(Transport):
         return [call.route.name for call in self.calls]
 
 
-def ok(body: Any = None, status: int = 200) -> Answer:
-    return Answer(status, b"" if body is None else msgspec.json.encode(body))
+def ok(body: Any = None, status: int = 200) -> ApiAnswer:
+    return ApiAnswer(status, b"" if body is None else msgspec.json.encode(body))
 
 
-def fault(code: str, status: int, **more: Any) -> Answer:
+def fault(code: str, status: int, **more: Any) -> ApiAnswer:
     return ok({"error": {"code": code, "message": f"it is {code}", **more}}, status)
 
 
-def accepts(call: Call) -> Answer:
+def accepts(call: ApiCall) -> ApiAnswer:
     jobs = msgspec.json.decode(call.body)["jobs"]
     done = [{"status": "queued", "job_id": each["job_id"], "state": "queued"} for each in jobs]
     return ok({"jobs": done})
 
 
-def leased(**more: Any) -> Answer:
+def leased(**more: Any) -> ApiAnswer:
     job = {
         "job_id": KEY,
         "token": "t-0",
@@ -78,5 +78,5 @@ def leased(**more: Any) -> Answer:
     return ok({"jobs": [{name: each for name, each in job.items() if each is not None}]})
 
 
-def told(**more: Any) -> Answer:
+def told(**more: Any) -> ApiAnswer:
     return ok({"completions": [{"job_id": KEY, "ok": True, **more}]})

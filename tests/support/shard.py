@@ -8,37 +8,37 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.block_reader import decode_need
-from osqueue.core.deletion_vectors import NONE, decode_vector
-from osqueue.core.draft import Context
+from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
+from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
-from osqueue.core.ops import Claim, Enqueue, New, Op, Outcome, Request
+from osqueue.core.ops import ClaimJobs, EnqueueJobs, JobSpec, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import (
-    ECHO,
+    ARCHIVE_ONLY,
     ENDED,
+    EXPIRED_DEAD,
     FAILED,
     KEYSUM_MASK,
-    LET_GO,
     PROCESSING,
     QUEUED,
-    RECALLED,
+    UPDATED,
     Backlog,
-    Event,
-    Finished,
-    Job,
-    Lease,
+    FinishedJob,
+    JobRecord,
+    LeaseRecord,
     Span,
     State,
-    Table,
+    TableRef,
+    Transition,
     delayed_state,
     finished_weight,
+    job_weight,
     keysums,
     lease_weight,
     session_weight,
-    weight,
 )
-from osqueue.core.tables import decode_index as decode_tables
 from osqueue.core.tables import decode_rows
+from osqueue.core.tables import decode_table_index as decode_tables
 from osqueue.errors import Damaged
 from osqueue.objects.segments import remaining
 from tests.support.machines import NOON_MS
@@ -52,7 +52,7 @@ class Shard:
         self.state = State(commit=bytes(16), epoch=7)
         self.objects: dict[str, bytes] = {}
         self.now = NOON_MS
-        self.events: list[Event] = []  # of every commit
+        self.events: list[Transition] = []  # of every commit
         self.last: Reduction | None = None
         self.checked = checked  # look into every segment after every commit
         self.head_bytes = 0
@@ -69,9 +69,9 @@ class Shard:
         self._drawn += 1
         return self._drawn.to_bytes(8, "big") + self.chance.getrandbits(64).to_bytes(8, "big")
 
-    def new(self, payload: bytes = b"1", **fields: Any) -> New:
+    def new(self, payload: bytes = b"1", **fields: Any) -> JobSpec:
         """A job to enqueue."""
-        return New(self.key(), payload, **fields)
+        return JobSpec(self.key(), payload, **fields)
 
     def request(self, *ops: Op, env: str = "w") -> Request:
         """A request with an identity of its own."""
@@ -88,7 +88,7 @@ class Shard:
         commit, chance = self.chance.randbytes(16), self.chance.getrandbits(64)
         blocks: dict[Any, Any] = {}
         for _ in range(200):
-            done = reduce(self.state, requests, Context(self.now, commit, chance, blocks))
+            done = reduce(self.state, requests, ReductionContext(self.now, commit, chance, blocks))
             wanted = [need for need in done.missing if need.place not in blocks]
             if not wanted or not load:
                 break
@@ -116,14 +116,14 @@ class Shard:
     def enqueue(self, count: int = 1, payload: bytes = b"1", **fields: Any) -> list[bytes]:
         """Enqueue jobs in one commit; their keys."""
         news = tuple(self.new(payload, **fields) for _ in range(count))
-        self.apply(Enqueue(news))
+        self.apply(EnqueueJobs(news))
         return [new.key for new in news]
 
     def claim(
         self, limit: int = 1, kinds: tuple[str, ...] | None = None, lease_ms: int = limits.LEASE_MS_DEFAULT
-    ) -> tuple[Lease, ...]:
+    ) -> tuple[LeaseRecord, ...]:
         """Claim jobs."""
-        return self.apply(Claim(limit, "ada", lease_ms, kinds))[0].leases
+        return self.apply(ClaimJobs(limit, "ada", lease_ms, kinds))[0].leases
 
     def drain(self, limit: int = 1_000) -> list[bytes]:
         """Claim until nothing comes any more; the keys in order."""
@@ -161,31 +161,33 @@ class Shard:
         for job in self.jobs(state.dead, set()):
             yield job.key, FAILED
         for row in state.finished:
-            if row.mark not in (ECHO, RECALLED):  # those jobs lie elsewhere
+            if row.mark not in (ARCHIVE_ONLY, UPDATED):  # those jobs lie elsewhere
                 yield row.job.key, "gone" if row.state == FAILED else row.state
 
-    def jobs(self, backlog: Backlog, gone: set[bytes]) -> Iterator[Job]:
+    def jobs(self, backlog: Backlog, gone: set[bytes]) -> Iterator[JobRecord]:
         """Every job of a FIFO in order."""
         yield from backlog.ready
         for span in backlog.spans:
             yield from (job for job in self.inside(span) if job.key not in gone)
         yield from backlog.tail
 
-    def inside(self, span: Span) -> list[Job]:
+    def inside(self, span: Span) -> list[JobRecord]:
         """Every job still to come in a span, its numbers checked."""
         data = self.objects[span.name]
         if span.level:
             jobs = [job for child in decode_index(data, span.name) for job in self.inside(child)]
         else:
             vector = span.vector
-            deleted = NONE if vector is None else decode_vector(self.objects[vector.name], vector.name)
+            deleted = (
+                EMPTY_VECTOR if vector is None else decode_vector(self.objects[vector.name], vector.name)
+            )
             jobs = remaining(span, data[span.offset :], deleted)
         assert len(jobs) == span.count
         assert keysums(jobs) == span.keysum
         assert all(span.first <= job.key <= span.last for job in jobs)
         return jobs
 
-    def rows(self, table: Table) -> list[Finished]:
+    def rows(self, table: TableRef) -> list[FinishedJob]:
         """Every row of one table, or of all below an index, its numbers checked."""
         data = self.objects[table.name]
         assert len(data) == table.size
@@ -202,7 +204,7 @@ class Shard:
         assert table.named == sum(row.job.client_id is not None for row in rows)
         return rows
 
-    def _shelved(self, tables: tuple[Table, ...]) -> None:
+    def _shelved(self, tables: tuple[TableRef, ...]) -> None:
         """Look into the tables that are new: no job leaves the head twice, and none comes out of nowhere."""
         for table in tables:
             if table.name in self._tables:
@@ -210,7 +212,7 @@ class Shard:
             self._tables.add(table.name)
             if table.level:
                 self._shelved(decode_tables(self.objects[table.name], table.name))
-            fresh = {row.key: row.state for row in self.rows(table) if row.mark in (ENDED, LET_GO)}
+            fresh = {row.key: row.state for row in self.rows(table) if row.mark in (ENDED, EXPIRED_DEAD)}
             if table.archived or table.level:  # made of tables
                 assert fresh.keys() <= self.left.keys()
             else:
@@ -221,10 +223,10 @@ class Shard:
         """The sums kept in the head are the true ones, and no job was lost or doubled."""
         state = self.state
         for backlog in [*(lane.backlog for lane in state.lanes), state.dead]:
-            assert backlog.ready_bytes == sum(map(weight, backlog.ready))
-            assert backlog.tail_bytes == sum(map(weight, backlog.tail))
+            assert backlog.ready_bytes == sum(map(job_weight, backlog.ready))
+            assert backlog.tail_bytes == sum(map(job_weight, backlog.tail))
         assert state.leases_bytes == sum(map(lease_weight, state.leases.values()))
-        assert state.delayed.jobs_bytes == sum(map(weight, state.delayed.jobs))
+        assert state.delayed.jobs_bytes == sum(map(job_weight, state.delayed.jobs))
         assert state.finished_bytes == sum(map(finished_weight, state.finished))
         assert state.sessions_bytes == sum(session_weight(*each) for each in state.sessions.items())
         keys = list(self.places())

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from osqueue import Queue, Unavailable
-from osqueue.bulk.writer import BulkWriter, Staged
-from osqueue.core.ops import New
-from osqueue.stores.base import Failed, List, Listed, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.bulk.writer import BulkWriter, StagedJobs
+from osqueue.core.ops import JobSpec
+from osqueue.stores.base import Failed, List, Listed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -18,14 +18,16 @@ LOST = Failed(Unavailable("the reply was lost"))
 class Meddled(WrappedStore):
     """Does something of the test's own with each request."""
 
-    def __init__(self, inner: Any, meddle: Callable[[Request, Callable[[Request], Reply]], Reply]) -> None:
+    def __init__(
+        self, inner: Any, meddle: Callable[[StoreRequest, Callable[[StoreRequest], StoreReply]], StoreReply]
+    ) -> None:
         super().__init__(inner)
         self._meddle = meddle
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return self._meddle(request, self.inner.perform)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -33,9 +35,9 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-def stage(bulks: BulkWriter, jobs: int, shard: int = 0, **fields: Any) -> Staged:
+def stage(bulks: BulkWriter, jobs: int, shard: int = 0, **fields: Any) -> StagedJobs:
     stager = bulks.stager(bulks.plan(), shard)
-    stager.add([New(key, b"%d" % at, **fields) for at, key in enumerate(stager.keys(jobs))])
+    stager.add([JobSpec(key, b"%d" % at, **fields) for at, key in enumerate(stager.keys(jobs))])
     return stager.finish()
 
 
@@ -47,7 +49,7 @@ def head_writes(store: MemoryStore, run: Callable[[Any], Any]) -> int:
     """How many heads a call writes."""
     seen: list[str] = []
 
-    def note(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def note(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfAbsent | PutIfMatch | Put) and request.key.endswith("/head"):
             seen.append(request.key)
         return perform(request)

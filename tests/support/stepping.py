@@ -7,9 +7,9 @@ from typing import Any
 
 from osqueue import Queue
 from osqueue.commit.effects import All, Sleep, Submit
-from osqueue.commit.group import Flight, Rider
+from osqueue.commit.group import CommitBatch, CommitWaiter
 from osqueue.errors import OsqueueError, Unavailable
-from osqueue.stores.base import Delete, Failed, Get, List, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, StoreReply, StoreRequest
 
 LOST = Failed(Unavailable("the reply was lost"))
 
@@ -25,14 +25,14 @@ class Call:
         self.over = False
         self.answer: Any = None
         self.error: OsqueueError | None = None
-        self.next: Request | None = None  # what it asks of the store next
+        self.next: StoreRequest | None = None  # what it asks of the store next
         self._effects = _effects(q, flow)
-        self._left: list[Request] = []
-        self._replies: list[Reply] = []
+        self._left: list[StoreRequest] = []
+        self._replies: list[StoreReply] = []
         self._together = False
         self._go_on(None)
 
-    def step(self, reply: Callable[[Request], Reply] | None = None) -> Request:
+    def step(self, reply: Callable[[StoreRequest], StoreReply] | None = None) -> StoreRequest:
         """Perform the next request, or let ``reply`` answer it."""
         request = self._left.pop(0)
         self._replies.append((reply or self.q.store.perform)(request))
@@ -42,16 +42,16 @@ class Call:
             self._go_on(tuple(self._replies) if self._together else self._replies[0])
         return request
 
-    def lose(self) -> Request:
+    def lose(self) -> StoreRequest:
         """Perform the next request; its answer does not arrive."""
 
-        def lost(request: Request) -> Reply:
+        def lost(request: StoreRequest) -> StoreReply:
             self.q.store.perform(request)
             return LOST
 
         return self.step(lost)
 
-    def until(self, wanted: Callable[[Request], bool]) -> Call:
+    def until(self, wanted: Callable[[StoreRequest], bool]) -> Call:
         """Go on until such a request is the next one."""
         while self.next is not None and not wanted(self.next):
             self.step()
@@ -103,18 +103,18 @@ def _effects(q: Queue[Any], flow: Generator[Any, Any, Any]) -> Generator[Any, An
         if not isinstance(effect, Submit):
             reply = yield effect
             continue
-        rider = Rider(effect.ops, q._deadline(effect), None, effect.look)
-        flight = Flight(q._writers[effect.shard], [rider])
+        waiter = CommitWaiter(effect.ops, q._deadline(effect), None, effect.look)
+        batch = CommitBatch(q._writers[effect.shard], [waiter])
         try:
-            answer = yield from flight.flow
+            answer = yield from batch.flow
         except OsqueueError as error:
             go_on, reply = flow.throw, error
             continue
-        flight.land(answer)
-        reply = rider.answer
+        batch.distribute(answer)
+        reply = waiter.answer
 
 
-def writes(part: str) -> Callable[[Request], bool]:
+def writes(part: str) -> Callable[[StoreRequest], bool]:
     """Is it a write of an object whose key contains this?"""
     return lambda request: not isinstance(request, Get | List | Delete) and part in request.key
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from osqueue.contract.functions import FUNCTIONS, Function
+from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 from osqueue.devstack import Stack
 
 PATIENCE_S = 30.0
@@ -132,9 +132,9 @@ def tiny_stack(folder: Path, lines: Lines | None = None, **more: Any) -> Stack:
     return Stack(f"file://{folder}/store", functions=functions, on_line=lines, **more)
 
 
-def function(name: str, **more: Any) -> Function:
+def function(name: str, **more: Any) -> FunctionSpec:
     """An entry of the table."""
-    return Function(name, "for tests", more.pop("timeout_s", 20), more.pop("memory_mb", 128), **more)
+    return FunctionSpec(name, "for tests", more.pop("timeout_s", 20), more.pop("memory_mb", 128), **more)
 
 
 def is_alive(pid: int) -> bool:

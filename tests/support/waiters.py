@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from osqueue import Queue
-from osqueue.commit.effects import Await
+from osqueue.commit.effects import AwaitJob
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Get, Reply, Request
+from osqueue.stores.base import Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support.stepping import LOST
@@ -27,15 +27,15 @@ class Process(WrappedStore):
     def __init__(self, inner: MemoryStore, machine: Any) -> None:
         super().__init__(inner)
         self.machine = machine
-        self.seen: list[tuple[float, Request]] = []
+        self.seen: list[tuple[float, StoreRequest]] = []
         self.silent = 0  # requests that get no answer
-        self.refusal: Reply | None = None  # of every GET
+        self.refusal: StoreReply | None = None  # of every GET
 
     @property
     def place(self) -> object:
         return self
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.seen.append((self.machine.monotonic(), request))
         if self.silent:
             self.silent -= 1
@@ -44,7 +44,7 @@ class Process(WrappedStore):
             return self.refusal
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
     def looks(self) -> list[float]:
@@ -82,7 +82,7 @@ class Waiter:
             except OsqueueError as error:
                 self.answer, self.ended = error, self.q.machine.monotonic()
                 return
-            if isinstance(effect, Await):
+            if isinstance(effect, AwaitJob):
                 self.until = self.q.machine.monotonic() + effect.seconds
                 self._asleep.enter_context(self.q._flows.board(effect.shard).waking(effect.key, self._wake))
                 return

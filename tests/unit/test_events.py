@@ -40,10 +40,10 @@ NOON_MS = 1_800_000_000_000
 REGION = "eu-west-1"
 
 
-def transition(origin: str, target: str, cause: str, **more: Any) -> stored.Event:
+def transition(origin: str, target: str, cause: str, **more: Any) -> stored.Transition:
     """What the core tells of a transition."""
     fields = {"key": KEY, "at_ms": NOON_MS, "attempt": 1, "run": 2, "worker": "ada", **more}
-    return stored.Event(origin=origin, target=target, cause=cause, **fields)
+    return stored.Transition(origin=origin, target=target, cause=cause, **fields)
 
 
 def event(number: int = 0, **more: Any) -> Event:
@@ -143,7 +143,7 @@ def test_an_event_has_no_field_that_a_payload_could_hide_in() -> None:
 
 def test_the_cores_events_have_the_fields_that_are_read() -> None:
     assert {"key", "at_ms", "origin", "target", "cause", "attempt", "run", "worker"} <= set(
-        stored.Event.__struct_fields__
+        stored.Transition.__struct_fields__
     )
 
 

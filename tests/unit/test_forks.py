@@ -13,9 +13,9 @@ import pytest
 
 from osqueue import Queue, forks
 from osqueue.clock import Machine
-from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, Request
+from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreRequest
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import Held, Patience
+from osqueue.stores.file_locks import LockDeadline, LockTimeout
 from tests.support.replies import version_of
 from tests.unit.test_architecture import MODULES, dotted, names_used
 
@@ -76,7 +76,7 @@ def idle_child() -> Iterator[Callable[[], None]]:
     ids=["swap", "put", "delete", "conditional delete"],
 )
 def test_a_child_forked_in_the_middle_of_a_write_does_not_keep_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, request_of: Callable[[str], Request]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, request_of: Callable[[str], StoreRequest]
 ) -> None:
     store, stranger = FileStore(tmp_path), FileStore(tmp_path, machine=Hurried())
     version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
@@ -100,15 +100,15 @@ def test_a_child_that_leaves_a_write_of_its_parent_does_not_open_the_parents_loc
     store.perform(PutIfAbsent("q/head", b"one"))
     path = f"{tmp_path}/q/head"
     locks, others = store._stripes, stranger._stripes
-    with locks.locked(path, Patience(None, Hurried())):
+    with locks.locked(path, LockDeadline(None, Hurried())):
         child = os.fork()
         if child:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            with pytest.raises(Held), others.locked(path, Patience(0.0, Hurried())):
+            with pytest.raises(LockTimeout), others.locked(path, LockDeadline(0.0, Hurried())):
                 pass
     if not child:
         os._exit(0)  # it has left
-    with others.locked(path, Patience(0.0, Hurried())):
+    with others.locked(path, LockDeadline(0.0, Hurried())):
         pass
 
 

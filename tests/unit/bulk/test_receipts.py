@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from osqueue import Queue, Throttled, Unavailable, Unknown
-from osqueue.bulk.receipts import _FixedWriter, forget, identified, place_of
-from osqueue.bulk.writer import BulkWriter, Staged
+from osqueue.bulk.receipts import _FixedWriter, forget, identified, receipt_key
+from osqueue.bulk.writer import BulkWriter, StagedJobs
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import TurnedAway, commit
+from osqueue.commit.protocol import RequestRefused, commit
 from osqueue.core.encoding import encode_head
-from osqueue.core.ops import AttachAll, mark_of
+from osqueue.core.ops import AttachBulk, nonce_digest
 from osqueue.core.state import Refusals, State
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Delete, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
@@ -50,7 +50,9 @@ def test_wherever_a_run_dies_the_next_one_finishes_the_batch_and_adds_nothing_tw
         staged = [stage(bulks, 10, shard) for shard in range(shards)]
         requests = 0
 
-        def die(request: Request, perform: Callable[[Request], Reply], at: int = die_at) -> Reply:
+        def die(
+            request: StoreRequest, perform: Callable[[StoreRequest], StoreReply], at: int = die_at
+        ) -> StoreReply:
             nonlocal requests
             requests += 1
             if requests == at // 2 + 1:
@@ -104,8 +106,8 @@ def test_of_two_runs_at_once_one_decides_and_both_finish() -> None:
     mine, theirs = [stage(bulks, 10)], [stage(bulks, 20)]
     answers = []
 
-    def overtake(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b") and not answers:
+    def overtake(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+        if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b") and not answers:
             answers.append(BulkWriter(store, "q").attach(theirs, "b"))
         return perform(request)
 
@@ -122,7 +124,7 @@ def test_two_runs_that_send_the_same_requests_at_once_attach_once() -> None:
     staged = [stage(bulks, 10)]
     done = []
 
-    def overtake(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def overtake(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfMatch) and request.key.endswith("/head") and not done:
             done.append(BulkWriter(store, "q").resume("b"))
         return perform(request)
@@ -132,12 +134,12 @@ def test_two_runs_that_send_the_same_requests_at_once_attach_once() -> None:
     assert waiting(store) == 11
 
 
-def dead_after_deciding(store: Any, machine: Any, jobs: int = 10, committed: bool = False) -> Staged:
+def dead_after_deciding(store: Any, machine: Any, jobs: int = 10, committed: bool = False) -> StagedJobs:
     """A run that died after it wrote the batch down: before its commit, or right after it."""
     bulks = BulkWriter(store, "q", machine)
     staged = stage(bulks, jobs)
 
-    def die(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def die(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfMatch) and request.key.endswith("/head"):
             if committed:
                 perform(request)
@@ -175,7 +177,7 @@ def test_a_batch_of_which_nobody_can_tell_says_where_to_look_and_adds_nothing(ma
     with pytest.raises(Unknown, match=r"batch_id: .* delete the object batches/q/"):
         BulkWriter(store, "q", machine).resume("b")
     assert waiting(store) == 1_001
-    store.perform(Delete((place_of("q", "b"),)))
+    store.perform(Delete((receipt_key("q", "b"),)))
     BulkWriter(store, "q", machine).attach([stage(BulkWriter(store, "q", machine), 10)], "b")
     assert waiting(store) == 1_011
 
@@ -277,8 +279,8 @@ def test_lanes_that_fill_between_the_look_and_the_commit_leave_nothing_behind() 
     Queue(store, "q").enqueue("x", kind="k0")
     staged = [stage(bulks, 3, kind="new")]
 
-    def fill(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b"):
+    def fill(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+        if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
             crowded_lanes(Queue(store, "q"))
         return perform(request)
 
@@ -295,8 +297,8 @@ def test_of_a_refused_bulk_nothing_joins_later_by_a_run_that_finds_room() -> Non
     q.enqueue("x", kind="k0")
     staged = [stage(bulks, 3, kind="new")]
 
-    def fill_and_empty(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b"):
+    def fill_and_empty(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+        if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
             crowded_lanes(q)
         if isinstance(request, DeleteIfMatch):  # another run has found the batch, and now there is room
             q.complete_many(q.claim(1_000))
@@ -319,8 +321,8 @@ def test_where_some_shards_took_their_part_the_next_run_adds_what_is_missing() -
         bulks.attach([stage(bulks, 1, shard, kind="k0")])
     staged = [stage(bulks, 3, shard, kind="new") for shard in range(2)]
 
-    def fill(request: Request, perform: Callable[[Request], Reply]) -> Reply:
-        if isinstance(request, PutIfAbsent) and request.key == place_of("q", "b"):
+    def fill(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+        if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
             bulks.attach([stage(bulks, 1, 1, kind=f"k{at}") for at in range(16)])
         return perform(request)
 
@@ -346,7 +348,7 @@ def test_a_part_that_was_collected_before_its_shard_got_it_is_told_by_its_shard(
     staged = [stage(bulks, 3, shard) for shard in range(2)]
     heads: list[str] = []
 
-    def die(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def die(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfMatch) and request.key.endswith("/head"):
             heads.append(request.key)
             if len(heads) == 2:
@@ -399,11 +401,11 @@ def test_what_is_staged_and_never_attached_is_collected(machine: Any) -> None:
 def test_a_part_that_was_turned_away_before_is_told_so_and_not_that_nobody_knows(machine: Any) -> None:
     store = MemoryStore(machine)
     state = State(commit=bytes(16), epoch=5, seq=10, now_ms=machine.now_ms())
-    request = identified(machine, state, (AttachAll(()),))
-    refusals = (Refusals(11, state.now_ms, frozenset({mark_of(request.nonce)})),)
+    request = identified(machine, state, (AttachBulk(()),))
+    refusals = (Refusals(11, state.now_ms, frozenset({nonce_digest(request.nonce)})),)
     head = msgspec.structs.replace(state, seq=11, refusals=refusals)
     store.put(Put(root_of("mail", 0) + "head", encode_head(head)))
     writer = _FixedWriter(root_of("mail", 0), "mail", machine, store.clock_ms)
     writer.fix(request)
-    with pytest.raises(TurnedAway):
+    with pytest.raises(RequestRefused):
         BlockingDriver(store, machine).run(commit(writer, request.ops, machine.monotonic() + 5))

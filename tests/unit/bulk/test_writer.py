@@ -8,28 +8,28 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Throttled, Unavailable
-from osqueue.bulk.writer import BulkWriter, Plan, Staged
+from osqueue.bulk.writer import BulkPlan, BulkWriter, StagedJobs
 from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
-from osqueue.core.ops import Attach, AttachAll, Code, New, RaiseGcFloor
-from osqueue.core.state import Job
-from osqueue.stores.base import Get, Reply, Request
+from osqueue.core.ops import AttachBulk, AttachSpans, Code, JobSpec, RaiseGcFloor
+from osqueue.core.state import JobRecord
+from osqueue.stores.base import Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
 from tests.support.staged import LOST, Meddled, head_writes, stage, store_keys, waiting
 
 
 # ── The operation ────────────────────────────────────────────────────────────
-def part(shard: Any, count: int, kind: str = "", due_ms: int = 0) -> Attach:
+def part(shard: Any, count: int, kind: str = "", due_ms: int = 0) -> AttachSpans:
     name = staged_name("segments", shard.state.seq, shard.chance.getrandbits(64))
-    jobs = [Job(shard.key(), b"1", shard.now, kind=kind, due_ms=due_ms) for _ in range(count)]
+    jobs = [JobRecord(shard.key(), b"1", shard.now, kind=kind, due_ms=due_ms) for _ in range(count)]
     shard.objects[name], span = encode_segment(jobs, name)
-    return Attach(5, kind, (span,), delayed=due_ms > 0)
+    return AttachSpans(5, kind, (span,), delayed=due_ms > 0)
 
 
 def test_several_lanes_and_delayed_jobs_join_in_one_commit(shard: Any) -> None:
     parts = (part(shard, 3, "a"), part(shard, 4, "b"), part(shard, 5, due_ms=shard.now + 1_000))
-    assert shard.apply(AttachAll(parts))[0].code == Code.QUEUED
+    assert shard.apply(AttachBulk(parts))[0].code == Code.QUEUED
     assert [lane.kind for lane in shard.state.lanes] == ["a", "b"]
     assert shard.state.counters.enqueued == 12
     assert sum(span.count for span in shard.state.delayed.spans) == 5
@@ -38,12 +38,12 @@ def test_several_lanes_and_delayed_jobs_join_in_one_commit(shard: Any) -> None:
 def test_one_lane_too_many_keeps_all_of_them_out(shard: Any) -> None:
     for at in range(15):
         shard.enqueue(kind=f"k{at}")
-    assert shard.apply(AttachAll((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
+    assert shard.apply(AttachBulk((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
     before = shard.state
     parts = (part(shard, 1, "k3"), part(shard, 1, "newer"))
-    assert shard.apply(AttachAll(parts))[0].code == Code.LANES
+    assert shard.apply(AttachBulk(parts))[0].code == Code.LANES
     assert shard.state.lanes == before.lanes
-    assert shard.apply(AttachAll((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
+    assert shard.apply(AttachBulk((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
 
 
 def test_lanes_that_have_run_empty_make_room(shard: Any) -> None:
@@ -51,7 +51,7 @@ def test_lanes_that_have_run_empty_make_room(shard: Any) -> None:
         shard.enqueue(kind=f"k{at}")
     shard.claim(16)
     parts = tuple(part(shard, 1, f"n{at}") for at in range(16))
-    assert shard.apply(AttachAll(parts))[0].code == Code.QUEUED
+    assert shard.apply(AttachBulk(parts))[0].code == Code.QUEUED
 
 
 def test_one_segment_from_before_the_collectors_floor_keeps_all_of_them_out(shard: Any) -> None:
@@ -59,13 +59,13 @@ def test_one_segment_from_before_the_collectors_floor_keeps_all_of_them_out(shar
     shard.enqueue()
     young = part(shard, 2, "b")
     shard.apply(RaiseGcFloor(1))
-    assert shard.apply(AttachAll((young, old)))[0].code == Code.STALE
+    assert shard.apply(AttachBulk((young, old)))[0].code == Code.STALE
     assert not shard.state.lanes[0].backlog.spans
 
 
 def test_too_many_segments_of_delayed_jobs_keep_the_other_lanes_out(shard: Any) -> None:
     parts = tuple(part(shard, 1, due_ms=shard.now + 60_000) for _ in range(65))
-    assert shard.apply(AttachAll((part(shard, 1, "a"), *parts)))[0].code == Code.DELAYED_LIMIT
+    assert shard.apply(AttachBulk((part(shard, 1, "a"), *parts)))[0].code == Code.DELAYED_LIMIT
     assert not shard.state.lanes
 
 
@@ -95,7 +95,7 @@ def test_large_payloads_come_back_whole() -> None:
     bulks = BulkWriter(store, "q")
     stager = bulks.stager(bulks.plan(), 0)
     payload = b'"' + b"x" * 5_000 + b'"'
-    stager.add([New(key, payload) for key in stager.keys(3)])
+    stager.add([JobSpec(key, payload) for key in stager.keys(3)])
     bulks.attach([stager.finish()])
     assert [lease.payload for lease in Queue(store, "q").claim(3)] == ["x" * 5_000] * 3
 
@@ -107,7 +107,7 @@ def test_delays_count_from_the_plan_and_everything_is_enqueued_at_its_moment(mac
     machine.advance(30)
     stager = bulks.stager(plan, 0)
     (one, two) = stager.keys(2)
-    stager.add([New(one, b"1", delay_ms=60_000), New(two, b"2", at_ms=plan.now_ms - 1)])
+    stager.add([JobSpec(one, b"1", delay_ms=60_000), JobSpec(two, b"2", at_ms=plan.now_ms - 1)])
     bulks.attach([stager.finish()])
     q = Queue(store, "q", machine=machine)
     jobs, _ = q.jobs()
@@ -132,13 +132,15 @@ def test_each_shard_gets_its_part_in_one_commit() -> None:
 
 
 # ── Many processes ───────────────────────────────────────────────────────────
-def stage_mixed(bulks: BulkWriter, plan: Plan, task: int, jobs: int) -> Staged:
+def stage_mixed(bulks: BulkWriter, plan: BulkPlan, task: int, jobs: int) -> StagedJobs:
     """Of each task: jobs of several kinds and priorities, half of them delayed, one with a large payload."""
     stager = bulks.stager(plan, 0)
     payloads = [b"%d" % (task * jobs + at) + b" " * (3_000 if at == 5 else 0) for at in range(jobs)]
     stager.add(
         [
-            New(key, payload, kind=f"k{at % 3}", priority=3 + at % 2, delay_ms=60_000 + at if at % 2 else 0)
+            JobSpec(
+                key, payload, kind=f"k{at % 3}", priority=3 + at % 2, delay_ms=60_000 + at if at % 2 else 0
+            )
             for at, (key, payload) in enumerate(zip(stager.keys(jobs), payloads, strict=True))
         ]
     )
@@ -213,7 +215,7 @@ def test_a_store_that_does_not_tell_its_time_is_told_of_and_not_asked_for_ever()
         def clock_ms(self) -> int | None:
             return None
 
-    def fail(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def fail(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         return LOST if isinstance(request, Get) and request.key.endswith("/clock") else perform(request)
 
     with pytest.raises(Unavailable, match="did not tell its time"):

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from osqueue import Enqueued, OsqueueError, Queue, Throttled, Timeout, Unavailable, Unknown
 from osqueue.cli import output
 from osqueue.cli.app import app
-from osqueue.stores.base import Failed, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Failed, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.counting import CountingStore
 
 PATIENCE = 30  # seconds that a test waits for what must come
@@ -252,7 +252,7 @@ def test_a_store_that_fails_between_two_commits_refuses_no_line(
     lines = jobs(*(f"order-{at}" for at in range(2_500)))
     commits = 0
 
-    def perform(self: Any, request: Request) -> Reply:
+    def perform(self: Any, request: StoreRequest) -> StoreReply:
         nonlocal commits
         if isinstance(request, PutIfMatch | PutIfAbsent) and request.key.endswith("/head"):
             commits += 1
@@ -333,7 +333,7 @@ def test_a_bulk_whose_answer_cannot_be_printed_says_where_it_stands(
     run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch, ids: bool
 ) -> None:
     def full(*args: Any) -> None:
-        raise output.Unwritten("standard output takes no answer.")
+        raise output.OutputFailed("standard output takes no answer.")
 
     monkeypatch.setattr(output.Output, "document", full)
     result = run("enqueue", "emails", *(["--ids"] if ids else []), stdin="1\n2\n3\n")
@@ -347,7 +347,7 @@ def test_a_result_that_cannot_be_printed_is_said_to_be_of_which_job(
     run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: Any) -> None:
-        raise output.Unwritten("standard output takes no answer.")
+        raise output.OutputFailed("standard output takes no answer.")
 
     job_id = q.enqueue(1, id="a").job_id
     q.claim()[0].complete(2)

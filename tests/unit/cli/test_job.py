@@ -192,7 +192,7 @@ def test_lines_go_in_batches_of_bounded_number_and_size(monkeypatch: pytest.Monk
     monkeypatch.setattr(lines, "BATCH_JOBS", 3)
     monkeypatch.setattr(lines, "BATCH_BYTES", 100)
     sent: list[list[int]] = []
-    jobs = [lines.Line(n, {}, size) for n, size in enumerate([1, 1, 1, 1, 99, 1, 500, 1])]
+    jobs = [lines.InputLine(n, {}, size) for n, size in enumerate([1, 1, 1, 1, 99, 1, 500, 1])]
     lines.batches(iter(jobs), lambda batch: sent.append([each.number for each in batch]))
     assert sent == [[0, 1, 2], [3, 4], [5], [6], [7]]
 
@@ -391,7 +391,7 @@ def test_a_look_whether_the_queue_exists_that_fails_hides_nothing_of_what_was_do
         looks.append(queue.name)
         raise Unavailable("HTTP 403: Forbidden", permanent=True)
 
-    monkeypatch.setattr(claim, "known", refused)
+    monkeypatch.setattr(claim, "existing_queue", refused)
     if not as_lines:
         result = run("complete", "emails", leases[1]["job_id"], leases[1]["token"])
         assert (result.exit_code, result.stdout) == (1, "")

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 from osqueue import OsqueueError, Queue, Unavailable
 from osqueue.cli import output as printed
 from osqueue.cli.app import app
-from osqueue.cli.output import Output, Unwritten
+from osqueue.cli.output import Output, OutputFailed
 from osqueue.cli.reap import ELECTION, election_of, keep_reaping, passes
 from osqueue.core.intents import INTENTS
 from osqueue.election.blocking import Election
-from osqueue.stores.base import Delete, Failed, List, Reply, Request
+from osqueue.stores.base import Delete, Failed, List, StoreReply, StoreRequest
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 
@@ -343,7 +343,7 @@ def test_a_pace_that_makes_no_sense_is_refused(run: Run, every: str) -> None:
     assert "--every" in result.stderr
 
 
-@pytest.mark.parametrize("trouble", [Unwritten("standard output takes no answer."), BrokenPipeError()])
+@pytest.mark.parametrize("trouble", [OutputFailed("standard output takes no answer."), BrokenPipeError()])
 def test_a_loop_goes_on_when_nobody_can_be_told_what_it_did(
     store: CountingStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -376,15 +376,15 @@ def test_a_bench_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("refused", [Delete, List])
 def test_a_bench_that_may_not_delete_ends_and_says_what_it_left(
-    run: Run, monkeypatch: pytest.MonkeyPatch, refused: type[Request]
+    run: Run, monkeypatch: pytest.MonkeyPatch, refused: type[StoreRequest]
 ) -> None:
-    asked: list[Request] = []
+    asked: list[StoreRequest] = []
 
-    def commits(request: Request) -> bool:
+    def commits(request: StoreRequest) -> bool:
         """Does it belong to a commit? After half a second of them, one looks for announced requests."""
         return isinstance(request, List) and request.prefix.startswith(INTENTS)
 
-    def perform(self: Any, request: Request) -> Reply:
+    def perform(self: Any, request: StoreRequest) -> StoreReply:
         if isinstance(request, refused) and not commits(request):
             asked.append(request)
             assert len(asked) < 100, "it goes on and on"

@@ -18,8 +18,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from osqueue import NotInstalled, Queue, Rejected, Throttled, Timeout, Unavailable
 from osqueue.client.transports.address import open_transport
 from osqueue.client.transports.aws_lambda import LambdaTransport
-from osqueue.client.transports.base import Answer, Call, Lost, Reply, call
-from osqueue.client.transports.credentials import Signed
+from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, call
+from osqueue.client.transports.credentials import SigV4Credentials
 from osqueue.client.transports.http import HttpTransport
 from osqueue.clock import Machine
 from osqueue.contract.error_codes import TooLarge
@@ -30,12 +30,12 @@ STATS = call("stats", path={"queue": "mail"}, timeout=20.0)
 OK = response(200, b"{}")
 
 
-def posting(body: bytes = b'{"jobs":[]}', **more: Any) -> Call:
+def posting(body: bytes = b'{"jobs":[]}', **more: Any) -> ApiCall:
     return call("enqueue", path={"queue": "mail"}, body=body, timeout=20.0, **more)
 
 
-def lost(reply: Reply) -> Lost:
-    assert isinstance(reply, Lost)
+def lost(reply: CallOutcome) -> LostCall:
+    assert isinstance(reply, LostCall)
     return reply
 
 
@@ -97,12 +97,12 @@ def signature_of(heard: Heard, secret: str, region: str, service: str) -> str:
     ids=lambda each: each.route.name,
 )
 def test_a_call_is_signed_as_the_gateway_will_check_it(
-    credentials: tuple[str, str, str], asked: Call
+    credentials: tuple[str, str, str], asked: ApiCall
 ) -> None:
     key, secret, token = credentials
     with speaking(OK) as speaker:
         address = f"http://127.0.0.1:{speaker.port}/prod?auth=iam&region=eu-central-1"
-        assert open_transport(address).perform(asked) == Answer(200, b"{}")
+        assert open_transport(address).perform(asked) == ApiAnswer(200, b"{}")
     (heard,) = speaker.heard
     told = heard.headers["authorization"]
     assert f"Credential={key}/" in told
@@ -144,7 +144,7 @@ class Refreshed:
 
 
 def test_refreshed_credentials_are_used(aws_environment: None) -> None:
-    signed = Signed("execute-api", GATEWAY, None)
+    signed = SigV4Credentials("execute-api", GATEWAY, None)
     signed._session = Refreshed()
     for at in (1, 2):
         headers = signed.headers("GET", f"https://{GATEWAY}/", {}, b"")
@@ -178,7 +178,7 @@ class Failing:
 def test_credentials_that_cannot_be_had_are_told_soberly_and_nothing_is_sent(
     aws_environment: None, error: Exception, permanent: bool
 ) -> None:
-    signed = Signed("execute-api", GATEWAY, None)
+    signed = SigV4Credentials("execute-api", GATEWAY, None)
     signed._session = Failing(error)
     with speaking(OK) as speaker:
         invoked = invoking(speaker)
@@ -271,9 +271,9 @@ def test_a_function_is_invoked_with_the_call_and_its_answer_is_passed_on(aws_env
     with speaking(response(200, b'{"status": 202, "body": {"a": [1]}}')) as speaker:
         transport = invoking(speaker)
         query = (("kind", "a"), ("limit", "5"), ("kind", "b"))
-        assert transport.perform(posting(b'{"jobs":[]}', query=query)) == Answer(202, b'{"a": [1]}')
+        assert transport.perform(posting(b'{"jobs":[]}', query=query)) == ApiAnswer(202, b'{"a": [1]}')
         speaker.says = [response(200, b'{"status": 204}')]
-        assert transport.perform(STATS) == Answer(204)
+        assert transport.perform(STATS) == ApiAnswer(204)
         transport.close()
     first, second = speaker.heard
     assert first.target == "/2015-03-31/functions/dev-enqueue/invocations"
@@ -381,7 +381,11 @@ def test_credentials_that_were_refused_are_read_anew(
     refusal = refused(403, "ExpiredTokenException") if invoked else response(403, b'{"message":"expired"}')
     with speaking(taken, refusal, taken) as speaker:
         url = f"http://127.0.0.1:{speaker.port}"
-        transport = invoking(speaker) if invoked else HttpTransport(url, Signed("execute-api", GATEWAY, None))
+        transport = (
+            invoking(speaker)
+            if invoked
+            else HttpTransport(url, SigV4Credentials("execute-api", GATEWAY, None))
+        )
         for key in ("OLD", "NEW", "NEW"):
             put(key)
             transport.perform(STATS)

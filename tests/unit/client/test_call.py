@@ -25,7 +25,7 @@ from osqueue import (
     WaitTimeout,
     limits,
 )
-from osqueue.client.transports.base import Answer, Lost, Reply
+from osqueue.client.transports.base import ApiAnswer, CallOutcome, LostCall
 from osqueue.contract.error_codes import TooLarge, fault_of
 from tests.support.scripted import BROKEN, KEY, LATE, NOW, REFUSED, Say, Scripted, accepts, fault, ok
 
@@ -45,7 +45,7 @@ def opened(machine: Any) -> Callable[..., Any]:
         BROKEN,
         REFUSED,
         LATE,
-        Lost(Throttled("busy"), sent=False),
+        LostCall(Throttled("busy"), sent=False),
         fault("throttled", 429, retry_after=1.0),
         fault("unavailable", 503, retry_after=5.0),
         fault("unknown", 503, retry_after=5.0),
@@ -53,13 +53,13 @@ def opened(machine: Any) -> Callable[..., Any]:
         ok({"message": "Too Many Requests"}, 429),
         ok({"message": "Internal Server Error"}, 500),
         ok({"message": "Service Unavailable"}, 503),
-        Answer(502, b"<html>Bad Gateway</html>"),
-        Answer(504),
-        Answer(200, b'{"jobs": [{"status"'),
+        ApiAnswer(502, b"<html>Bad Gateway</html>"),
+        ApiAnswer(504),
+        ApiAnswer(200, b'{"jobs": [{"status"'),
     ],
     ids=repr,
 )
-def test_an_enqueue_is_repeated_with_the_same_keys(opened: Any, trouble: Reply) -> None:
+def test_an_enqueue_is_repeated_with_the_same_keys(opened: Any, trouble: CallOutcome) -> None:
     q = opened(trouble, trouble, accepts)
     done = q.enqueue({"n": 1})
     first, second, third = q.transport.calls
@@ -68,7 +68,7 @@ def test_an_enqueue_is_repeated_with_the_same_keys(opened: Any, trouble: Reply) 
 
 
 def test_what_this_machine_refuses_is_tried_for_a_second_and_no_longer(opened: Any, machine: Any) -> None:
-    q = opened(Lost(Unavailable("no connection"), sent=False, seconds=1.0), timeout=25)
+    q = opened(LostCall(Unavailable("no connection"), sent=False, seconds=1.0), timeout=25)
     began = machine.monotonic()
     with pytest.raises(Unavailable, match="no connection"):
         q.stats()
@@ -109,21 +109,21 @@ def test_a_pause_that_is_longer_than_the_time_left_is_not_begun(opened: Any, mac
         (fault("damaged", 503), OsqueueError),
         (fault("unavailable", 503), Unavailable),  # without retry_after: somebody has to change something
         (fault("internal", 500), OsqueueError),
-        (Lost(Rejected("no credentials"), sent=False), Rejected),
-        (Lost(Unavailable("no such host", permanent=True), sent=False), Unavailable),
+        (LostCall(Rejected("no credentials"), sent=False), Rejected),
+        (LostCall(Unavailable("no such host", permanent=True), sent=False), Unavailable),
         (ok({"message": "Forbidden"}, 403), Unavailable),
         (ok({"message": "Unauthorized"}, 401), Unavailable),
         (ok({"message": "Not Found"}, 404), Unavailable),
-        (Answer(413, b"<html>"), TooLarge),
-        (Answer(302), Unavailable),
-        (Answer(200, b"<!doctype html>"), Unavailable),
+        (ApiAnswer(413, b"<html>"), TooLarge),
+        (ApiAnswer(302), Unavailable),
+        (ApiAnswer(200, b"<!doctype html>"), Unavailable),
         (ok({"hello": "world"}), Unavailable),
         (ok([1, 2]), Unavailable),
     ],
     ids=repr,
 )
 def test_what_repeating_does_not_mend_is_raised_at_once(
-    opened: Any, trouble: Reply, error: type[Exception]
+    opened: Any, trouble: CallOutcome, error: type[Exception]
 ) -> None:
     q = opened(trouble)
     with pytest.raises(error) as caught:
@@ -159,9 +159,11 @@ ONCE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", [*REPEATED, *ONCE])
 @pytest.mark.parametrize(
-    "trouble", [BROKEN, LATE, fault("unknown", 503, retry_after=0.1), Answer(504)], ids=repr
+    "trouble", [BROKEN, LATE, fault("unknown", 503, retry_after=0.1), ApiAnswer(504)], ids=repr
 )
-def test_what_may_be_done_twice_is_repeated_and_nothing_else(opened: Any, name: str, trouble: Reply) -> None:
+def test_what_may_be_done_twice_is_repeated_and_nothing_else(
+    opened: Any, name: str, trouble: CallOutcome
+) -> None:
     q = opened(trouble, fault("conflict", 409))
     with pytest.raises(OsqueueError) as caught:
         {**REPEATED, **ONCE}[name](q)
@@ -170,8 +172,12 @@ def test_what_may_be_done_twice_is_repeated_and_nothing_else(opened: Any, name: 
 
 
 @pytest.mark.parametrize("name", ONCE)
-@pytest.mark.parametrize("trouble", [REFUSED, Lost(Throttled("busy"), sent=False), Answer(429)], ids=repr)
-def test_what_certainly_had_no_effect_is_always_repeated(opened: Any, name: str, trouble: Reply) -> None:
+@pytest.mark.parametrize(
+    "trouble", [REFUSED, LostCall(Throttled("busy"), sent=False), ApiAnswer(429)], ids=repr
+)
+def test_what_certainly_had_no_effect_is_always_repeated(
+    opened: Any, name: str, trouble: CallOutcome
+) -> None:
     q = opened(trouble, fault("conflict", 409))
     with pytest.raises(OsqueueError, match="conflict"):
         ONCE[name](q)
@@ -220,7 +226,9 @@ def test_calls_are_counted_by_method(opened: Any) -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_errors_come_back_as_what_they_were(opened: Any, answer: Reply, error: type[OsqueueError]) -> None:
+def test_errors_come_back_as_what_they_were(
+    opened: Any, answer: CallOutcome, error: type[OsqueueError]
+) -> None:
     q = opened(answer)
     with pytest.raises(error) as caught:
         q.result("a")
@@ -312,7 +320,7 @@ def test_the_archive_comes_page_by_page_without_repeats(opened: Any) -> None:
     def key(at: int) -> dict[str, Any]:
         return {**job(at), "job_id": f"{KEY[:-2]}{at:02x}"}
 
-    def page(hour: int, *ats: int, cursor: str | None = None) -> Answer:
+    def page(hour: int, *ats: int, cursor: str | None = None) -> ApiAnswer:
         part = f"archive/queue=mail/date=2030-01-31/hour={hour:02d}/part"
         return ok({"jobs": [key(at) for at in ats], "part": part, "cursor": cursor})
 
@@ -410,7 +418,7 @@ def test_an_answer_that_cannot_be_read_at_all_is_one_that_arrived_damaged(
     opened: Any, status: int, body: bytes
 ) -> None:
     with pytest.raises(Unavailable) as caught:
-        opened(Answer(status, body), timeout=1).stats()
+        opened(ApiAnswer(status, body), timeout=1).stats()
     assert not caught.value.permanent
 
 

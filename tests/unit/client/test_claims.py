@@ -12,11 +12,11 @@ import pytest
 
 from osqueue import LeaseLost, NotSupported, Queue, Rejected, Throttled
 from osqueue.client.call import REQUEST_BYTES_MAX
-from osqueue.client.transports.base import Call, Reply
+from osqueue.client.transports.base import ApiCall, CallOutcome
 from osqueue.clock import MACHINE
 from osqueue.contract.error_codes import TooLarge
 from osqueue.contract.functions import PAYLOAD_BYTES_MAX
-from osqueue.devstack.gateway import Request, event_of
+from osqueue.devstack.gateway import StackRequest, event_of
 from osqueue.devstack.invocation import EVENT_BYTES_MAX
 from tests.support.scripted import KEY, LATE, Say, Scripted, accepts, fault, leased, ok, told
 
@@ -81,7 +81,7 @@ def test_a_call_fits_into_an_event_whatever_is_in_its_jobs(opened: Any, payload:
     q.enqueue_many([{"payload": payload}] * 2_000)
     headers = (("content-type", "application/json"),)
     for call in q.transport.calls:
-        request = Request("POST", "/v1/queues/mail/jobs", headers, call.body)
+        request = StackRequest("POST", "/v1/queues/mail/jobs", headers, call.body)
         event = event_of(request, call.route, {"queue": "mail"}, "127.0.0.1:8787")
         assert event["body"] == call.body.decode()
         assert len(json.dumps(event, ensure_ascii=False).encode()) < EVENT_BYTES_MAX
@@ -299,7 +299,7 @@ def test_a_heartbeat_extends_and_tells_of_a_cancel(opened: Any, machine: Any) ->
 
 
 def test_a_heartbeat_that_hangs_is_repeated_before_the_lease_ends(opened: Any, machine: Any) -> None:
-    def hangs(call: Call) -> Reply:
+    def hangs(call: ApiCall) -> CallOutcome:
         machine.sleep(call.timeout)
         return LATE
 
@@ -321,7 +321,7 @@ def test_a_result_that_is_too_large_fails_alone(opened: Any) -> None:
 def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renewed() -> None:
     given, refusals = iter([leased(lease=3_600.0)]), iter([403, 401])
 
-    def say(call: Call) -> Reply:
+    def say(call: ApiCall) -> CallOutcome:
         if call.route.name == "claim":
             return next(given, ok({"jobs": [], "reason": "empty"}))
         refusal = next(refusals, None)

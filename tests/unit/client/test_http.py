@@ -17,21 +17,26 @@ from osqueue import NotSupported, Queue, Rejected, Timeout, Unavailable
 from osqueue.client.transports.address import open_transport
 from osqueue.client.transports.aws_lambda import LambdaTransport
 from osqueue.client.transports.base import (
-    Answer,
-    Call,
-    Lost,
-    Reply,
+    ApiAnswer,
+    ApiCall,
+    CallOutcome,
+    LostCall,
     Transport,
     call,
     path_of,
     unreached,
 )
-from osqueue.client.transports.credentials import Bearer, Open, Signed, region_in
+from osqueue.client.transports.credentials import (
+    AnonymousCredentials,
+    BearerCredentials,
+    SigV4Credentials,
+    region_in,
+)
 from osqueue.client.transports.faulty import FaultyTransport, SlowTransport
 from osqueue.client.transports.http import ANSWER_BYTES_MAX, HttpTransport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
-from osqueue.stores.faulty import Luck
+from osqueue.stores.faulty import FaultInjector
 from tests.support.speaking import HANG_UP, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -39,12 +44,12 @@ STATS = call("stats", path={"queue": "mail"}, timeout=20.0)
 OK = response(200, b"{}")
 
 
-def posting(body: bytes = b'{"jobs":[]}', **more: Any) -> Call:
+def posting(body: bytes = b'{"jobs":[]}', **more: Any) -> ApiCall:
     return call("enqueue", path={"queue": "mail"}, body=body, timeout=20.0, **more)
 
 
-def lost(reply: Reply) -> Lost:
-    assert isinstance(reply, Lost)
+def lost(reply: CallOutcome) -> LostCall:
+    assert isinstance(reply, LostCall)
     return reply
 
 
@@ -52,14 +57,18 @@ def lost(reply: Reply) -> Lost:
 @pytest.mark.parametrize(
     ("address", "url", "credentials"),
     [
-        (f"https://{GATEWAY}", f"https://{GATEWAY}", Signed),
-        (f"https://{GATEWAY}/", f"https://{GATEWAY}", Signed),
-        (f"https://{GATEWAY}/prod/?region=eu-west-1", f"https://{GATEWAY}/prod", Signed),
-        (f"HTTPS://{GATEWAY}/$default?auth=bearer", f"https://{GATEWAY}/$default", Bearer),
-        ("https://jobs.example.com:8443/a/b?auth=none", "https://jobs.example.com:8443/a/b", Open),
-        ("http://127.0.0.1:8787", "http://127.0.0.1:8787", Open),
-        ("http://localhost:8787?auth=iam&region=eu-west-1", "http://localhost:8787", Signed),
-        ("http://[::1]:8787?auth=bearer", "http://[::1]:8787", Bearer),
+        (f"https://{GATEWAY}", f"https://{GATEWAY}", SigV4Credentials),
+        (f"https://{GATEWAY}/", f"https://{GATEWAY}", SigV4Credentials),
+        (f"https://{GATEWAY}/prod/?region=eu-west-1", f"https://{GATEWAY}/prod", SigV4Credentials),
+        (f"HTTPS://{GATEWAY}/$default?auth=bearer", f"https://{GATEWAY}/$default", BearerCredentials),
+        (
+            "https://jobs.example.com:8443/a/b?auth=none",
+            "https://jobs.example.com:8443/a/b",
+            AnonymousCredentials,
+        ),
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787", AnonymousCredentials),
+        ("http://localhost:8787?auth=iam&region=eu-west-1", "http://localhost:8787", SigV4Credentials),
+        ("http://[::1]:8787?auth=bearer", "http://[::1]:8787", BearerCredentials),
     ],
 )
 def test_an_address_names_host_stage_and_who_calls(address: str, url: str, credentials: type) -> None:
@@ -201,7 +210,7 @@ def test_every_id_comes_back_from_its_path(api_server: Any) -> None:
 
 def test_a_query_is_quoted() -> None:
     with speaking(OK) as speaker:
-        transport = HttpTransport(f"http://127.0.0.1:{speaker.port}", Open())
+        transport = HttpTransport(f"http://127.0.0.1:{speaker.port}", AnonymousCredentials())
         query = (("error", "a b&c=d/ü"), ("kind", "x"), ("kind", ""))
         transport.perform(call("dead_letters", path={"queue": "mail"}, query=query, timeout=20.0))
     assert speaker.heard[0].target == "/v1/queues/mail/dead?error=a%20b%26c%3Dd%2F%C3%BC&kind=x&kind="
@@ -218,14 +227,14 @@ class Forked(Machine):
 
 
 def http(speaker: Speaker, **options: Any) -> HttpTransport:
-    return HttpTransport(f"http://127.0.0.1:{speaker.port}", Open(), **options)
+    return HttpTransport(f"http://127.0.0.1:{speaker.port}", AnonymousCredentials(), **options)
 
 
 def test_a_call_and_its_answer() -> None:
     with speaking(response(201, b'{"a": 1}')) as speaker:
         transport = http(speaker)
-        assert transport.perform(posting(b'{"x":1}')) == Answer(201, b'{"a": 1}')
-        assert asyncio.run(transport.perform_async(STATS)) == Answer(201, b'{"a": 1}')
+        assert transport.perform(posting(b'{"x":1}')) == ApiAnswer(201, b'{"a": 1}')
+        assert asyncio.run(transport.perform_async(STATS)) == ApiAnswer(201, b'{"a": 1}')
         transport.close()
     first, second = speaker.heard
     assert (first.method, first.target, first.body) == ("POST", "/v1/queues/mail/jobs", b'{"x":1}')
@@ -272,14 +281,14 @@ def test_a_redirect_is_not_followed(status: int) -> None:
     with speaking(response(200)) as other:
         target = f"http://127.0.0.1:{other.port}/"
         with speaking(response(status, location=target)) as speaker:
-            assert http(speaker).perform(STATS) == Answer(status)
+            assert http(speaker).perform(STATS) == ApiAnswer(status)
         assert other.heard == []
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_refusal_is_passed_on_and_the_client_below_repeats_nothing(status: int) -> None:
     with speaking(response(status, b"busy", retry_after="0")) as speaker:
-        assert http(speaker).perform(STATS) == Answer(status, b"busy")
+        assert http(speaker).perform(STATS) == ApiAnswer(status, b"busy")
     assert len(speaker.heard) == 1
 
 
@@ -294,7 +303,7 @@ def test_where_nobody_listens_nothing_was_sent() -> None:
     with socket.socket() as taken:  # nobody else can listen there
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        reply = lost(HttpTransport(f"http://127.0.0.1:{port}/stage", Open()).perform(STATS))
+        reply = lost(HttpTransport(f"http://127.0.0.1:{port}/stage", AnonymousCredentials()).perform(STATS))
     assert isinstance(reply.error, Unavailable)
     assert reply.error.message == (
         f"http://127.0.0.1:{port} cannot be reached: no connection. Does an API run there? 'osqueue dev' starts one."
@@ -326,7 +335,9 @@ def test_a_host_without_connection_is_named_and_only_this_machines_refusal_is_fi
 def test_a_host_that_speaks_no_tls_is_told_as_such() -> None:
     with speaking(OK) as speaker:
         speaker.greeting = b"no tls"
-        reply = lost(HttpTransport(f"https://127.0.0.1:{speaker.port}", Open()).perform(STATS))
+        reply = lost(
+            HttpTransport(f"https://127.0.0.1:{speaker.port}", AnonymousCredentials()).perform(STATS)
+        )
     assert (reply.error.permanent, reply.sent) == (True, False)
     assert "certificate" in reply.error.message
 
@@ -347,49 +358,49 @@ class Heeding(Transport):
     def place(self) -> object:
         return self
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         self.sent += 1
-        return Answer(204)
+        return ApiAnswer(204)
 
 
-def both(transport: Transport) -> list[Reply]:
+def both(transport: Transport) -> list[CallOutcome]:
     return [transport.perform(STATS), asyncio.run(transport.perform_async(STATS))]
 
 
 def test_an_injected_error_has_no_effect_and_an_injected_loss_has_one() -> None:
     inner = Heeding()
-    replies = both(FaultyTransport(inner, Luck(1.0, 0.0)))
+    replies = both(FaultyTransport(inner, FaultInjector(1.0, 0.0)))
     assert [(lost(each).sent, type(lost(each).error)) for each in replies] == [(True, Unavailable)] * 2
     assert inner.sent == 0
-    replies = both(FaultyTransport(inner, Luck(0.0, 1.0)))
+    replies = both(FaultyTransport(inner, FaultInjector(0.0, 1.0)))
     assert [(lost(each).sent, type(lost(each).error)) for each in replies] == [(True, Timeout)] * 2
     assert inner.sent == 2
 
 
 def test_what_one_caller_adds_to_an_injected_error_the_next_does_not_get() -> None:
-    for luck in (Luck(1.0, 0.0), Luck(0.0, 1.0)):
+    for luck in (FaultInjector(1.0, 0.0), FaultInjector(0.0, 1.0)):
         transport = FaultyTransport(Heeding(), luck)
         assert lost(transport.perform(STATS)).error is not lost(transport.perform(STATS)).error
 
 
 def test_with_a_seed_the_same_calls_meet_the_same_fate() -> None:
     def fates(seed: int) -> list[bool]:
-        transport = FaultyTransport(Heeding(), Luck(0.5, 0.2, seed))
-        return [isinstance(transport.perform(STATS), Lost) for _ in range(50)]
+        transport = FaultyTransport(Heeding(), FaultInjector(0.5, 0.2, seed))
+        return [isinstance(transport.perform(STATS), LostCall) for _ in range(50)]
 
     assert fates(7) == fates(7) != fates(8)
 
 
 def test_latency_is_added_half_before_and_half_after(machine: Any) -> None:
     transport = SlowTransport(Heeding(), 30, machine)
-    assert transport.perform(STATS) == Answer(204)
+    assert transport.perform(STATS) == ApiAnswer(204)
     assert machine.slept == [0.015, 0.015]
-    assert asyncio.run(transport.perform_async(STATS)) == Answer(204)
+    assert asyncio.run(transport.perform_async(STATS)) == ApiAnswer(204)
 
 
 def test_closing_closes_what_is_inside() -> None:
     inner = Heeding()
     closed: list[int] = []
     inner.close: Callable[[], None] = lambda: closed.append(1)  # type: ignore[misc,method-assign]
-    SlowTransport(FaultyTransport(inner, Luck(0, 0)), 1).close()
+    SlowTransport(FaultyTransport(inner, FaultInjector(0, 0)), 1).close()
     assert closed == [1]

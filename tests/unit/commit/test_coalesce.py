@@ -10,26 +10,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from osqueue import limits
-from osqueue.commit.coalesce import coalesced, runs_of, shares
+from osqueue.commit.coalesce import coalesced, runs_of, split_outcomes
 from osqueue.core.ops import (
-    Cancel,
-    Claim,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    New,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    LeaseRef,
     Op,
     Outcome,
-    Release,
-    Sweep,
+    ReleaseJobs,
+    RunTimers,
 )
-from osqueue.core.state import Job, Lease, State
+from osqueue.core.state import JobRecord, LeaseRecord, State
 from simulation.tight import limited
 
 KEYS = [at.to_bytes(16, "big") for at in range(1, 40)]
@@ -46,31 +46,37 @@ STEPS = st.tuples(
 def operation(state: State, step: tuple[str, list[int], int]) -> Op:
     """What a caller may ask for who has seen this state."""
     what, some, one = step
-    held = [Held(lease.job.key, lease.token) for lease in state.leases.values()] or [Held(KEYS[0], "none")]
+    held = [LeaseRef(lease.job.key, lease.token) for lease in state.leases.values()] or [
+        LeaseRef(KEYS[0], "none")
+    ]
     mine = [held[at % len(held)] for at in some]
     match what:
         case "enqueue":
-            return Enqueue(tuple(New(KEYS[at], b"1", kind="ab"[at % 2], delay_ms=at % 3 // 2) for at in some))
+            return EnqueueJobs(
+                tuple(JobSpec(KEYS[at], b"1", kind="ab"[at % 2], delay_ms=at % 3 // 2) for at in some)
+            )
         case "claim":
-            return Claim(len(some), "ada" if one else "bob", 5_000, ("a",) if one == 1 else None)
+            return ClaimJobs(len(some), "ada" if one else "bob", 5_000, ("a",) if one == 1 else None)
         case "complete":
-            return Complete(tuple(Completion(each.key, each.token) for each in mine))
+            return CompleteJobs(tuple(Completion(each.key, each.token) for each in mine))
         case "fail":
-            return Fail(tuple(Failure(each.key, each.token, "no", 1_000, final=one == 1) for each in mine))
+            return FailJobs(
+                tuple(FailedAttempt(each.key, each.token, "no", 1_000, final=one == 1) for each in mine)
+            )
         case "beat":
-            return Heartbeat(tuple(mine), 5_000 if one else 0)
+            return ExtendLeases(tuple(mine), 5_000 if one else 0)
         case "release":
-            return Release(tuple(mine))
+            return ReleaseJobs(tuple(mine))
         case "cancel":
-            return Cancel(KEYS[one])
+            return CancelJob(KEYS[one])
         case _:
-            return Configure(paused=not one % 3)
+            return ChangeSettings(paused=not one % 3)
 
 
 def together(shard: Any, ops: Sequence[Op]) -> list[Outcome]:
     runs = runs_of(ops)
     answers = shard.apply(*map(coalesced, runs))
-    return [share for run, answer in zip(runs, answers, strict=True) for share in shares(run, answer)]
+    return [share for run, answer in zip(runs, answers, strict=True) for share in split_outcomes(run, answer)]
 
 
 def content(state: State) -> State:
@@ -92,7 +98,9 @@ def test_everybody_gets_what_they_would_have_got_alone(
             expected = apart.apply(*ops)
             for op, mine, other in zip(ops, together(one, ops), expected, strict=True):
                 assert mine.leases == other.leases
-                if isinstance(op, Claim) and mine.leases:  # why there were no more is told once, to the last
+                if (
+                    isinstance(op, ClaimJobs) and mine.leases
+                ):  # why there were no more is told once, to the last
                     assert mine.runs[0] == other.runs[0]
                 else:
                     assert mine.runs == other.runs
@@ -101,36 +109,36 @@ def test_everybody_gets_what_they_would_have_got_alone(
 
 def test_neighbours_that_are_alike_become_one_and_others_stay_themselves() -> None:
     ops = [
-        Enqueue((New(KEYS[0], b"1"),)),
-        Enqueue((New(KEYS[1], b"2"),)),
-        Claim(1, "ada", 5_000),
-        Claim(2, "ada", 5_000),
-        Claim(1, "bob", 5_000),
-        Sweep(),
-        Sweep(),
-        Enqueue((New(KEYS[2], b"3"),)),
+        EnqueueJobs((JobSpec(KEYS[0], b"1"),)),
+        EnqueueJobs((JobSpec(KEYS[1], b"2"),)),
+        ClaimJobs(1, "ada", 5_000),
+        ClaimJobs(2, "ada", 5_000),
+        ClaimJobs(1, "bob", 5_000),
+        RunTimers(),
+        RunTimers(),
+        EnqueueJobs((JobSpec(KEYS[2], b"3"),)),
     ]
     assert [coalesced(run) for run in runs_of(ops)] == [
-        Enqueue((New(KEYS[0], b"1"), New(KEYS[1], b"2"))),
-        Claim(3, "ada", 5_000),
-        Claim(1, "bob", 5_000),
-        Sweep(),
-        Sweep(),
-        Enqueue((New(KEYS[2], b"3"),)),
+        EnqueueJobs((JobSpec(KEYS[0], b"1"), JobSpec(KEYS[1], b"2"))),
+        ClaimJobs(3, "ada", 5_000),
+        ClaimJobs(1, "bob", 5_000),
+        RunTimers(),
+        RunTimers(),
+        EnqueueJobs((JobSpec(KEYS[2], b"3"),)),
     ]
 
 
 @pytest.mark.parametrize("reason", [Code.EMPTY, Code.IN_FLIGHT_LIMIT, Code.UNREADABLE])
 def test_whoever_gets_no_job_hears_why(reason: Code) -> None:
-    leases = tuple(Lease(Job(key, b"1", 1), "t", "ada", 1, 1, 2, 1) for key in KEYS[:3])
-    run = [Claim(2, "ada", 1), Claim(2, "ada", 1), Claim(2, "ada", 1)]
-    got = shares(run, Outcome(((Code.GRANTED, 3), (reason, 0)), leases))
+    leases = tuple(LeaseRecord(JobRecord(key, b"1", 1), "t", "ada", 1, 1, 2, 1) for key in KEYS[:3])
+    run = [ClaimJobs(2, "ada", 1), ClaimJobs(2, "ada", 1), ClaimJobs(2, "ada", 1)]
+    got = split_outcomes(run, Outcome(((Code.GRANTED, 3), (reason, 0)), leases))
     assert [each.leases for each in got] == [leases[:2], leases[2:], ()]
     assert got[2].code is reason
 
 
 def test_a_claim_of_all_that_a_flight_may_carry_stays_within_the_head(shard: Any) -> None:
     shard.enqueue(50)
-    run = [Claim(limits.CLAIM_LIMIT_MAX, "ada", 5_000)] * 4
+    run = [ClaimJobs(limits.CLAIM_LIMIT_MAX, "ada", 5_000)] * 4
     (answer,) = shard.apply(coalesced(run))
-    assert [len(each.leases) for each in shares(run, answer)] == [50, 0, 0, 0]
+    assert [len(each.leases) for each in split_outcomes(run, answer)] == [50, 0, 0, 0]

@@ -10,7 +10,7 @@ import pytest
 from osqueue import Queue, Unavailable
 from osqueue.commit.deadline import IDLE_REFUSALS_MAX
 from osqueue.objects import id_index
-from osqueue.stores.base import PutIfAbsent, PutIfMatch, Refused, Reply, Request
+from osqueue.stores.base import PutIfAbsent, PutIfMatch, Refused, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -26,14 +26,14 @@ class Gateway(WrappedStore):
         self.left = times
         self.asked: Counter[str] = Counter()
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.asked[type(request).__name__] += 1
         if isinstance(request, self.kinds) and request.key.endswith(self.where) and self.left > 0:  # type: ignore[union-attr]
             self.left -= 1
             return Refused()
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
     where = "head"
@@ -68,7 +68,7 @@ def test_a_few_such_refusals_are_overcome(machine: Any, kind: type, used: bool) 
 
 def test_an_id_that_cannot_be_registered_ends_early_and_names_the_cause(machine: Any) -> None:
     q, gateway = queue(machine, PutIfAbsent)
-    gateway.where = id_index.place_of("mail", "a")
+    gateway.where = id_index.entry_key("mail", "a")
     with pytest.raises(Unavailable, match=r"although nothing changed.*Nothing was enqueued.*etag=bare"):
         q.enqueue("after", id="a")
     assert gateway.asked["PutIfAbsent"] == IDLE_REFUSALS_MAX
@@ -77,5 +77,5 @@ def test_an_id_that_cannot_be_registered_ends_early_and_names_the_cause(machine:
 
 def test_an_id_is_registered_after_a_few_such_refusals(machine: Any) -> None:
     q, gateway = queue(machine, PutIfAbsent, times=IDLE_REFUSALS_MAX - 1)
-    gateway.where = id_index.place_of("mail", "a")
+    gateway.where = id_index.entry_key("mail", "a")
     assert q.enqueue("after", id="a").status == "queued"

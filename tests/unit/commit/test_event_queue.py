@@ -12,8 +12,8 @@ import pytest
 
 from osqueue import AsyncQueue, Rejected
 from osqueue.commit import async_group, event_queue
-from osqueue.commit.async_group import AsyncOutbox
-from osqueue.commit.event_queue import Outbox
+from osqueue.commit.async_group import AsyncEventQueue
+from osqueue.commit.event_queue import EventQueue
 from osqueue.worker import loop
 
 PATIENCE_SECONDS = 20
@@ -35,7 +35,7 @@ class Slow:
         assert self.go_on.wait(PATIENCE_SECONDS)
 
 
-def deliver(box: Outbox) -> threading.Thread:
+def deliver(box: EventQueue) -> threading.Thread:
     thread = threading.Thread(target=box.deliver)
     thread.start()
     return thread
@@ -43,7 +43,7 @@ def deliver(box: Outbox) -> threading.Thread:
 
 def test_what_is_added_meanwhile_is_told_by_who_is_telling(machine: Any) -> None:
     slow = Slow()
-    box = Outbox(slow.tell, machine)
+    box = EventQueue(slow.tell, machine)
     box.put([1])  # type: ignore[list-item]
     teller = deliver(box)
     assert slow.busy.wait(PATIENCE_SECONDS)
@@ -62,7 +62,7 @@ def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
 ) -> None:
     monkeypatch.setattr(event_queue, "ROOM_SECONDS", PATIENCE_SECONDS)
     slow = Slow()
-    box = Outbox(slow.tell, machine)
+    box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
     assert slow.busy.wait(PATIENCE_SECONDS)
@@ -83,7 +83,7 @@ def test_a_listener_that_never_ends_holds_up_nobody_for_ever(
 ) -> None:
     monkeypatch.setattr(event_queue, "ROOM_SECONDS", 0.001)
     slow = Slow()
-    box = Outbox(slow.tell, machine)
+    box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
     assert slow.busy.wait(PATIENCE_SECONDS)
@@ -102,7 +102,7 @@ def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
     monkeypatch.setattr(event_queue, "ROOM_SECONDS", 0.05)
     monkeypatch.setattr(event_queue, "WAITING_MAX", 1)
     slow = Slow()
-    box = Outbox(slow.tell, machine)
+    box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     threads = [deliver(box)]
     assert slow.busy.wait(PATIENCE_SECONDS)
@@ -127,7 +127,7 @@ def test_a_listener_that_is_interrupted_leaves_the_rest_to_the_next(machine: Any
         if told == [1]:
             raise KeyboardInterrupt
 
-    box = Outbox(tell, machine)
+    box = EventQueue(tell, machine)
     box.put([1])  # type: ignore[list-item]
     box.put([2])  # type: ignore[list-item]
     with pytest.raises(KeyboardInterrupt):
@@ -138,7 +138,7 @@ def test_a_listener_that_is_interrupted_leaves_the_rest_to_the_next(machine: Any
 
 def test_a_forks_child_does_not_tell_what_the_parent_tells(machine: Any) -> None:
     told: list[Any] = []
-    box = Outbox(told.extend, machine)
+    box = EventQueue(told.extend, machine)
     box.put([1])  # type: ignore[list-item]
     with box._changed:  # another thread of the parent
         machine.pid += 1
@@ -160,7 +160,7 @@ def test_a_forks_child_with_coroutines_does_not_wait_for_the_parents_listener(ma
             told.extend(events)
             return asyncio.get_running_loop().create_future()
 
-        box = AsyncOutbox(tell, machine)
+        box = AsyncEventQueue(tell, machine)
         for at in range(2):
             box.put([at])  # type: ignore[list-item]
         machine.pid += 1
@@ -187,7 +187,7 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
 
             return asyncio.ensure_future(slowly())
 
-        box = AsyncOutbox(tell, machine)
+        box = AsyncEventQueue(tell, machine)
         for at in range(6):
             box.put([at])  # type: ignore[list-item]
             await box.room()
@@ -363,7 +363,7 @@ def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already(machine
             told.append(asyncio.get_running_loop().create_future())
             return told[-1]
 
-        box = AsyncOutbox(tell, machine)
+        box = AsyncEventQueue(tell, machine)
         box.put([0])  # type: ignore[list-item]
         box.put([1])  # type: ignore[list-item]
         waiting = asyncio.create_task(box.told(PATIENCE_SECONDS))

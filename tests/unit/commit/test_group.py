@@ -13,7 +13,7 @@ import pytest
 from osqueue import AsyncQueue, Damaged, Queue, Timeout, Unavailable
 from osqueue.commit import group
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 60  # how long a test waits for what must happen
 HEAD = root_of("mail", 0) + "head"
 
 
-def is_swap(request: Request) -> bool:
+def is_swap(request: StoreRequest) -> bool:
     return isinstance(request, PutIfMatch | PutIfAbsent) and request.key.endswith("/head")
 
 
@@ -39,7 +39,7 @@ class Gate(WrappedStore):
         self.most_inside = 0
         self.after: Callable[[], None] = lambda: None  # runs on the caller's thread, the effect done
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if not is_swap(request):
             return self.inner.perform(request)
         self.swaps += 1
@@ -55,7 +55,7 @@ class Gate(WrappedStore):
         finally:
             self.inside -= 1
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         if not is_swap(request):
             return self.inner.perform(request)
         self.swaps += 1
@@ -76,8 +76,8 @@ class Announced(list[Any]):
         super().__init__()
         self.joined = threading.Semaphore(0)
 
-    def append(self, rider: Any) -> None:
-        super().append(rider)
+    def append(self, waiter: Any) -> None:
+        super().append(waiter)
         self.joined.release()
 
 
@@ -124,9 +124,9 @@ def results(futures: list[Any]) -> list[Any]:
 def test_those_who_come_meanwhile_share_the_next_flight(rig: Rig) -> None:
     before = rig.gate.swaps
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(*[lambda at=at: rig.q.enqueue(at) for at in range(30)])
+    waiters = rig.join(*[lambda at=at: rig.q.enqueue(at) for at in range(30)])
     rig.gate.pass_all()
-    assert {done.status for done in results([leader, *riders])} == {"queued"}
+    assert {done.status for done in results([leader, *waiters])} == {"queued"}
     assert rig.gate.swaps - before == 2
     assert rig.gate.most_inside == 1
     assert rig.q.stats()["queued"] == 32
@@ -134,10 +134,10 @@ def test_those_who_come_meanwhile_share_the_next_flight(rig: Rig) -> None:
 
 def test_each_rider_gets_the_answer_to_its_own_operations(rig: Rig) -> None:
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(lambda: rig.q.claim(1), lambda: rig.q.enqueue("x", delay=60), lambda: rig.q.claim(5))
+    waiters = rig.join(lambda: rig.q.claim(1), lambda: rig.q.enqueue("x", delay=60), lambda: rig.q.claim(5))
     rig.gate.pass_all()
     results([leader])
-    one, later, rest = results(riders)
+    one, later, rest = results(waiters)
     assert [lease.payload for lease in (*one, *rest)] == ["first", "leader"]
     assert later.state == "scheduled"
 
@@ -157,10 +157,10 @@ def test_an_error_reaches_every_rider_and_the_next_call_is_fine(rig: Rig) -> Non
     assert good
     body = store._objects[HEAD].body  # type: ignore[attr-defined]
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(*[lambda: rig.q.enqueue(1)] * 3)
+    waiters = rig.join(*[lambda: rig.q.enqueue(1)] * 3)
     store.perform(Put(HEAD, body[:-1]))
     rig.gate.pass_all()
-    for future in (leader, *riders):
+    for future in (leader, *waiters):
         with pytest.raises(Damaged):
             future.result(PATIENCE_SECONDS)
     store.perform(Put(HEAD, body))
@@ -173,12 +173,12 @@ def test_an_interrupted_leader_hands_its_flight_to_a_rider(rig: Rig) -> None:
         raise KeyboardInterrupt
 
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(lambda: rig.q.enqueue("rider"), lambda: rig.q.enqueue("another"))
+    waiters = rig.join(lambda: rig.q.enqueue("rider"), lambda: rig.q.enqueue("another"))
     rig.gate.after = interrupt
     rig.gate.pass_all()
     with pytest.raises(KeyboardInterrupt):
         leader.result(PATIENCE_SECONDS)
-    assert [done.status for done in results(riders)] == ["queued", "queued"]
+    assert [done.status for done in results(waiters)] == ["queued", "queued"]
     assert sorted(lease.payload for lease in rig.q.claim(9)) == ["another", "first", "leader", "rider"]
 
 
@@ -219,7 +219,7 @@ def test_an_interruption_in_the_middle_of_a_reduction_leaves_the_queue_usable(
 def test_a_leader_that_is_interrupted_before_it_takes_off_leaves_the_flight_to_the_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupting(group.Flight):
+    class Interrupting(group.CommitBatch):
         def __init__(self, *args: Any) -> None:
             monkeypatch.undo()
             super().__init__(*args)
@@ -227,11 +227,11 @@ def test_a_leader_that_is_interrupted_before_it_takes_off_leaves_the_flight_to_t
 
     rig.q.timeout = 1.0
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
-    monkeypatch.setattr(group, "Flight", Interrupting)
+    waiters = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
+    monkeypatch.setattr(group, "CommitBatch", Interrupting)
     rig.gate.pass_all()
     leader.result(PATIENCE_SECONDS)
-    ends = [future.exception(PATIENCE_SECONDS) for future in riders]
+    ends = [future.exception(PATIENCE_SECONDS) for future in waiters]
     assert [type(end) for end in ends if end] == [KeyboardInterrupt]
     assert rig.q.stats()["queued"] == 4  # with the first and the leader's
 
@@ -240,7 +240,7 @@ def test_riders_of_a_flight_that_was_interrupted_inside_the_protocol_are_told(ri
     machine = rig.q.machine
     draw = machine.bits
     leader = rig.lead(lambda: rig.q.enqueue("leader"))
-    riders = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
+    waiters = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
 
     def interrupt(count: int) -> int:
         machine.bits = draw  # type: ignore[method-assign]
@@ -249,7 +249,7 @@ def test_riders_of_a_flight_that_was_interrupted_inside_the_protocol_are_told(ri
     machine.bits = interrupt  # type: ignore[method-assign]
     rig.gate.pass_all()
     leader.result(PATIENCE_SECONDS)
-    ends = [future.exception(PATIENCE_SECONDS) for future in riders]
+    ends = [future.exception(PATIENCE_SECONDS) for future in waiters]
     assert sum(isinstance(end, KeyboardInterrupt) for end in ends) == 1
     assert all(end is None or isinstance(end, KeyboardInterrupt | Unavailable) for end in ends)
     assert rig.q.enqueue("afterwards").status == "queued"
@@ -395,10 +395,10 @@ def test_a_claim_cancelled_while_it_reads_payloads_gives_its_leases_back(machine
     class Slow(WrappedStore):
         reading = asyncio.Event()
 
-        def perform(self, request: Request) -> Reply:
+        def perform(self, request: StoreRequest) -> StoreReply:
             return self.inner.perform(request)
 
-        async def perform_async(self, request: Request) -> Reply:
+        async def perform_async(self, request: StoreRequest) -> StoreReply:
             if isinstance(request, Get) and "/bodies/" in request.key and not self.reading.is_set():
                 self.reading.set()
                 await asyncio.sleep(PATIENCE_SECONDS)

@@ -17,7 +17,7 @@ import pytest
 from osqueue import Queue
 from osqueue.commit import group, writer
 from osqueue.core import encoding
-from osqueue.stores.base import PutIfMatch, Reply, Request
+from osqueue.stores.base import PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 60
@@ -31,7 +31,7 @@ class Interrupting(MemoryStore):
         super().__init__(machine)
         self.before: Callable[[], None] = lambda: None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if isinstance(request, PutIfMatch):
             self.before()
         return super().perform(request)
@@ -74,8 +74,8 @@ def interrupted_at(line: int, work: Callable[[], Any], function: str = "") -> bo
         nonlocal left
         if frame.f_code.co_filename != group.__file__:
             return None
-        flight = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
-        inside = flight is not None and flight.torn
+        batch = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
+        inside = batch is not None and batch.torn
         text = linecache.getline(group.__file__, frame.f_lineno)
         asked = function in ("", frame.f_code.co_name)
         if event == "line" and asked and not inside and SWITCHED_OFF not in text:
@@ -165,7 +165,7 @@ def test_riders_of_an_interrupted_flight_are_flown_on_when_its_heir_leaves_too(
     store: Interrupting, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_the_air, go_on = threading.Event(), threading.Event()
-    fly = group.BlockingGroup._fly
+    fly = group.BlockingGroup._lead
     pilots: list[Any] = []
 
     def hold() -> None:
@@ -179,7 +179,7 @@ def test_riders_of_an_interrupted_flight_are_flown_on_when_its_heir_leaves_too(
             raise KeyboardInterrupt  # the heir, before it has the controls
         fly(self, leader)
 
-    monkeypatch.setattr(group.BlockingGroup, "_fly", flown)
+    monkeypatch.setattr(group.BlockingGroup, "_lead", flown)
     waiting = q._group(0)._waiting
     store.once(hold)
     with ThreadPoolExecutor(4) as pool:
@@ -199,14 +199,14 @@ def test_events_of_a_commit_are_told_although_its_pilot_was_interrupted(
     q: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    land = group.BlockingGroup._land
+    distribute = group.BlockingGroup._distribute
     q._observe(told.extend)
 
     def interrupted(*_: Any) -> None:
-        monkeypatch.setattr(group.BlockingGroup, "_land", land)
+        monkeypatch.setattr(group.BlockingGroup, "_distribute", distribute)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(group.BlockingGroup, "_land", interrupted)
+    monkeypatch.setattr(group.BlockingGroup, "_distribute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         q.enqueue("second")
     q.enqueue("third")

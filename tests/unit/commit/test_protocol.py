@@ -11,16 +11,16 @@ import pytest
 from osqueue import Queue, Throttled, Unavailable, Unknown
 from osqueue import Timeout as StoreTimeout
 from osqueue.core.encoding import decode_head
-from osqueue.core.intents import announced, parse_intent_key
-from osqueue.core.ops import mark_of
+from osqueue.core.intents import intents_prefix, parse_intent_key
+from osqueue.core.ops import nonce_digest
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import Failed, Get, List, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited
 
 ROOT = root_of("mail", 0)
-Trick = Callable[[Request, Callable[[Request], Reply]], Reply]
+Trick = Callable[[StoreRequest, Callable[[StoreRequest], StoreReply]], StoreReply]
 LOST = Failed(StoreTimeout("the reply was lost"))
 
 
@@ -30,44 +30,44 @@ class Script(WrappedStore):
     def __init__(self, inner: MemoryStore, *tricks: Trick) -> None:
         super().__init__(inner)
         self.tricks = list(tricks)
-        self.seen: list[Request] = []
+        self.seen: list[StoreRequest] = []
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.seen.append(request)
         swap = isinstance(request, PutIfMatch | PutIfAbsent) and request.key == ROOT + "head"
         if swap and self.tricks:
             return self.tricks.pop(0)(request, self.inner.perform)
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
     def announced(self) -> list[str]:
         """The keys of the intents that were written."""
         return [
-            each.key.removeprefix(announced(ROOT))
+            each.key.removeprefix(intents_prefix(ROOT))
             for each in self.seen
-            if isinstance(each, Put) and each.key.startswith(announced(ROOT))
+            if isinstance(each, Put) and each.key.startswith(intents_prefix(ROOT))
         ]
 
 
-def honest(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+def honest(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
     return perform(request)
 
 
-def reply_lost(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+def reply_lost(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
     perform(request)
     return LOST
 
 
-def request_lost(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+def request_lost(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
     return LOST
 
 
 def after(work: Callable[[], Any]) -> Trick:
     """Somebody else is faster."""
 
-    def trick(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def trick(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         work()
         return perform(request)
 
@@ -177,7 +177,7 @@ def test_a_refused_swap_is_announced_under_the_identity_it_was_sent_with(
         for each in script(q).seen
         if isinstance(each, PutIfMatch) and each.key == ROOT + "head"
     ]
-    assert {(row.n, mark_of(row.nonce)) for row in sent[1:]} == {(name.request.n, name.request.nonce)}
+    assert {(row.n, nonce_digest(row.nonce)) for row in sent[1:]} == {(name.request.n, name.request.nonce)}
     assert payloads(other) == ["first", "mine", "second", "theirs"]
 
 
@@ -220,9 +220,9 @@ def test_of_two_creators_one_wins_and_the_other_joins(opened: Any, store: Memory
 
 
 def test_a_creation_that_lands_after_another_head_is_refused(opened: Any, store: MemoryStore) -> None:
-    late: list[Request] = []
+    late: list[StoreRequest] = []
 
-    def held(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def held(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         late.append(request)
         other.enqueue("theirs")
         return LOST
@@ -310,7 +310,7 @@ def test_when_sessions_are_full_a_new_writer_is_throttled_and_nothing_is_written
 
 
 def test_a_commit_that_the_store_forbids_is_told_at_once_and_did_not_happen(opened: Any) -> None:
-    def forbidden(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def forbidden(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         return Failed(Unavailable("403", permanent=True))
 
     q = opened(*[forbidden] * 50)
@@ -330,13 +330,13 @@ def test_an_object_that_is_there_is_not_written_over(machine: Any, store: Memory
         names: list[str] = []
 
         class Blanked(WrappedStore):
-            def perform(self, request: Request) -> Reply:
+            def perform(self, request: StoreRequest) -> StoreReply:
                 if isinstance(request, PutIfAbsent) and "/segments/" in request.key:
                     names.append(request.key)
                     self.inner.perform(Put(request.key, b"blank"))
                 return self.inner.perform(request)
 
-            async def perform_async(self, request: Request) -> Reply:
+            async def perform_async(self, request: StoreRequest) -> StoreReply:
                 return self.perform(request)
 
         late: Queue[Any] = Queue(Blanked(store), "mail", machine=machine)

@@ -8,10 +8,10 @@ import pytest
 
 from osqueue import limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import Answer, commit
-from osqueue.commit.writer import Writer
+from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.writer import ShardWriter
 from osqueue.core.encoding import encode_head
-from osqueue.core.ops import Code, Configure
+from osqueue.core.ops import ChangeSettings, Code
 from osqueue.core.state import Session, State, session_weight, session_weight_of
 from osqueue.errors import Throttled
 from osqueue.stores.base import Put
@@ -29,13 +29,13 @@ def full(now_ms: int) -> State:
     return State(bytes(16), 7, len(sessions) + 1, now_ms, sessions=sessions, sessions_bytes=size)
 
 
-def configure(machine: Any, head: State) -> Answer:
+def configure(machine: Any, head: State) -> CommitResult:
     """What a writer is told that has just begun, by a store that does not tell its clock, as S3 does not."""
     store = MemoryStore(machine)
     store.perform(Put("q/head", encode_head(head)))
-    writer = Writer("q/", "q", machine)
+    writer = ShardWriter("q/", "q", machine)
     return BlockingDriver(store, machine).run(
-        commit(writer, (Configure(paused=True),), machine.monotonic() + 5)
+        commit(writer, (ChangeSettings(paused=True),), machine.monotonic() + 5)
     )
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import Answer, commit
-from osqueue.commit.writer import Writer
-from osqueue.core.ops import Code, Configure, Enqueue, New, Op
+from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.ops import ChangeSettings, Code, EnqueueJobs, JobSpec, Op
 from osqueue.stores.memory import MemoryStore
 
 
-def run(store: MemoryStore, writer: Writer, *ops: Op) -> Answer:
+def run(store: MemoryStore, writer: ShardWriter, *ops: Op) -> CommitResult:
     return BlockingDriver(store, writer.machine).run(commit(writer, ops, writer.machine.monotonic() + 25))
 
 
-def seq_and_floor(writer: Writer) -> tuple[int, int]:
+def seq_and_floor(writer: ShardWriter) -> tuple[int, int]:
     assert writer.head is not None
     return writer.head.state.seq, writer.head.state.floor
 
@@ -27,15 +27,18 @@ def test_a_job_enqueued_after_a_suspension_is_accepted_and_not_unknown(
 ) -> None:
     awake, asleep = new_machine(1), new_machine(2)
     store = MemoryStore(awake)
-    mine, other = Writer("q/", "q", asleep, store.clock_ms), Writer("q/", "q", awake, store.clock_ms)
-    run(store, mine, Configure(backoff_base_ms=7))
+    mine, other = (
+        ShardWriter("q/", "q", asleep, store.clock_ms),
+        ShardWriter("q/", "q", awake, store.clock_ms),
+    )
+    run(store, mine, ChangeSettings(backoff_base_ms=7))
     known = seq_and_floor(mine)[0]
-    crowd = tuple(New(bytes([at % 256, at // 256]) + bytes(14), b"") for at in range(500))
+    crowd = tuple(JobSpec(bytes([at % 256, at // 256]) + bytes(14), b"") for at in range(500))
     while seq_and_floor(other)[1] <= known if other.head else True:  # others come and go, and are forgotten
         awake.advance(limits.SESSION_IDLE_MS_MIN / 1000)
         for _ in range(40):
             other.redraw()
-            run(store, other, Enqueue(crowd))
+            run(store, other, EnqueueJobs(crowd))
     asleep.time_ms = awake.time_ms  # and its monotonic clock has stood still
-    job = New(bytes(15) + b"\1", b"1")
-    assert run(store, mine, Enqueue((job,))).outcomes[0].code == Code.QUEUED
+    job = JobSpec(bytes(15) + b"\1", b"1")
+    assert run(store, mine, EnqueueJobs((job,))).outcomes[0].code == Code.QUEUED

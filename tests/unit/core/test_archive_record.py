@@ -9,31 +9,31 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Queue, Rejected
-from osqueue.core.archive_record import Record, decode_part, encode_part, record, wants_record
+from osqueue.core.archive_record import ArchiveRecord, decode_part, encode_part, to_record, wants_record
 from osqueue.core.state import (
+    ARCHIVE_ONLY,
     CANCELLED,
     COMPLETED,
-    ECHO,
     ENDED,
+    EXPIRED_DEAD,
     FAILED,
-    LET_GO,
-    RECALLED,
-    Attempt,
-    Body,
-    Finished,
-    Job,
+    UPDATED,
+    BodyRef,
+    FinishedJob,
+    JobRecord,
+    PastAttempt,
 )
 from osqueue.model.keys import job_id
-from osqueue.objects.archive import Seen
+from osqueue.objects.archive import RecordDeduplicator
 from osqueue.stores.base import Get, Put
 from osqueue.stores.memory import MemoryStore
 from tests.support.scene import HOUR, done, names, parts
 
 NOON = 1_800_000_000_000
 KEY = bytes(range(16))
-PLAIN = Finished(Job(KEY, b"", NOON), COMPLETED, NOON + 5)
-FULL = Finished(
-    Job(
+PLAIN = FinishedJob(JobRecord(KEY, b"", NOON), COMPLETED, NOON + 5)
+FULL = FinishedJob(
+    JobRecord(
         KEY,
         b"",
         NOON,
@@ -46,12 +46,15 @@ FULL = Finished(
         run=3,
         client_id="order 7",
         scheduled_ms=NOON + 1,
-        history=(Attempt(2, "ada", 1, 2, "stalled"), Attempt(3, "bob", 3, 4, "failed", "no", "KeyError")),
+        history=(
+            PastAttempt(2, "ada", 1, 2, "stalled"),
+            PastAttempt(3, "bob", 3, 4, "failed", "no", "KeyError"),
+        ),
     ),
     CANCELLED,
     NOON + 9,
     "secret-token",
-    Body("bodies/x", 5, 6_000, 9),
+    BodyRef("bodies/x", 5, 6_000, 9),
     44,
     "as asked",
 )
@@ -62,7 +65,7 @@ def lines(data: bytes) -> list[Any]:
 
 
 def test_a_record_leaves_out_what_has_its_default() -> None:
-    assert lines(encode_part([record(PLAIN)])) == [
+    assert lines(encode_part([to_record(PLAIN)])) == [
         {
             "format": 1,
             "job_id": job_id(KEY),
@@ -77,7 +80,7 @@ def test_a_record_leaves_out_what_has_its_default() -> None:
 
 
 def test_a_record_tells_the_whole_story_and_neither_payload_token_nor_result() -> None:
-    (told,) = lines(encode_part([record(FULL)]))
+    (told,) = lines(encode_part([to_record(FULL)]))
     assert told == {
         "format": 1,
         "job_id": job_id(KEY),
@@ -113,24 +116,24 @@ def test_a_record_tells_the_whole_story_and_neither_payload_token_nor_result() -
 
 
 def test_a_part_survives_the_round_trip() -> None:
-    records = [record(PLAIN), record(FULL)]
+    records = [to_record(PLAIN), to_record(FULL)]
     assert decode_part(encode_part(records), "p") == records
     assert decode_part(encode_part([]), "p") == []
 
 
 def test_writing_the_same_records_again_writes_the_same_bytes() -> None:
-    assert encode_part([record(FULL)]) == encode_part([record(FULL)])
-    assert encode_part([record(FULL)])[4:8] == bytes(4)  # no time stamp
+    assert encode_part([to_record(FULL)]) == encode_part([to_record(FULL)])
+    assert encode_part([to_record(FULL)])[4:8] == bytes(4)  # no time stamp
 
 
 def test_a_reader_of_today_reads_what_a_later_release_added() -> None:
-    (told,) = lines(encode_part([record(PLAIN)]))
+    (told,) = lines(encode_part([to_record(PLAIN)]))
     data = gzip.compress(json.dumps({**told, "colour": "red"}).encode())
-    assert decode_part(data, "p") == [record(PLAIN)]
+    assert decode_part(data, "p") == [to_record(PLAIN)]
 
 
 def test_a_newer_format_is_told_from_damage() -> None:
-    (told,) = lines(encode_part([record(PLAIN)]))
+    (told,) = lines(encode_part([to_record(PLAIN)]))
     good = json.dumps(told).encode()
     with pytest.raises(NewerFormat, match="p was written by a newer release"):
         decode_part(gzip.compress(good + b"\n" + json.dumps({**told, "format": 2}).encode()), "p")
@@ -138,8 +141,8 @@ def test_a_newer_format_is_told_from_damage() -> None:
 
 SPOILED = {
     "no gzip": b"no gzip",
-    "cut by one byte": encode_part([record(FULL)])[:-1],
-    "cut short": encode_part([record(FULL)])[:20],
+    "cut by one byte": encode_part([to_record(FULL)])[:-1],
+    "cut short": encode_part([to_record(FULL)])[:20],
     "no JSON": gzip.compress(b"{oops"),
     "no record": gzip.compress(b'{"format": 1}'),
     "no text": gzip.compress(b"\xff\xff"),
@@ -158,23 +161,23 @@ def test_an_empty_object_is_no_part() -> None:
 
 
 def test_a_turned_bit_anywhere_is_noticed_or_harmless() -> None:
-    data = encode_part([record(FULL)])
+    data = encode_part([to_record(FULL)])
     noticed = 0
     for at in range(8 * len(data)):
         spoiled = bytearray(data)
         spoiled[at // 8] ^= 1 << at % 8
         try:
-            assert decode_part(bytes(spoiled), "p") == [record(FULL)]  # a byte that gzip gives no meaning
+            assert decode_part(bytes(spoiled), "p") == [to_record(FULL)]  # a byte that gzip gives no meaning
         except Damaged:
             noticed += 1
     assert noticed > 7 * len(data)
 
 
 @pytest.mark.parametrize(
-    ("mark", "wanted"), [(ENDED, True), (ECHO, True), (RECALLED, False), (LET_GO, False)]
+    ("mark", "wanted"), [(ENDED, True), (ARCHIVE_ONLY, True), (UPDATED, False), (EXPIRED_DEAD, False)]
 )
 def test_each_end_of_a_job_has_one_record(mark: int, wanted: bool) -> None:
-    assert wants_record(Finished(PLAIN.job, FAILED, NOON, mark=mark)) is wanted
+    assert wants_record(FinishedJob(PLAIN.job, FAILED, NOON, mark=mark)) is wanted
 
 
 # ── The archive, read ────────────────────────────────────────────────────────
@@ -264,12 +267,12 @@ def test_another_queue_has_another_history(q: Queue[Any], store: MemoryStore, ma
     other.reap()
     assert sorted(job.job_id for job in other.history()) == sorted(jobs)
     assert len(list(q.history())) == 1
-    assert isinstance(record(PLAIN), Record)
+    assert isinstance(to_record(PLAIN), ArchiveRecord)
 
 
 def test_a_record_that_comes_again_every_hour_is_told_once() -> None:
-    seen = Seen()
-    one = record(PLAIN)
+    seen = RecordDeduplicator()
+    one = to_record(PLAIN)
     told = [
         len(list(seen.fresh(f"archive/queue=q/date=2026-01-01/hour={hour:02d}/p", [one])))
         for hour in range(9)

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
-from osqueue.core.ops import Attach, Cancel, Claim, Code, Fail, Failure, Redrive, Sweep
-from osqueue.core.state import Job
+from osqueue.core.ops import (
+    AttachSpans,
+    CancelJob,
+    ClaimJobs,
+    Code,
+    FailedAttempt,
+    FailJobs,
+    RedriveJobs,
+    RunTimers,
+)
+from osqueue.core.state import JobRecord
 from simulation.tight import limited
 
 SMALL = {
@@ -37,9 +46,9 @@ def keys_of(leases: Any) -> list[bytes]:
 
 def finish(shard: Any, leases: Any) -> None:
     """Complete leases, so that they do not fill the lease budget."""
-    from osqueue.core.ops import Complete, Completion
+    from osqueue.core.ops import CompleteJobs, Completion
 
-    shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
+    shard.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
 
 
 def drain(shard: Any, limit: int) -> list[bytes]:
@@ -51,7 +60,7 @@ def drain(shard: Any, limit: int) -> list[bytes]:
     return keys
 
 
-def place_in(shard: Any, span: Any, key: bytes) -> tuple[Job, int, int] | None:
+def place_in(shard: Any, span: Any, key: bytes) -> tuple[JobRecord, int, int] | None:
     """A job's record, block offset and index in a span or below it."""
     data = shard.objects[span.name]
     if span.level:
@@ -71,11 +80,11 @@ def cancel_deep(shard: Any, spans: Any, key: bytes) -> Code:
     for span in spans:
         if found := place_in(shard, span, key):
             job, offset, index = found
-            return shard.apply(Cancel(key, job, span.name, offset, index))[0].code
+            return shard.apply(CancelJob(key, job, span.name, offset, index))[0].code
     raise AssertionError("not in these spans")
 
 
-def staged(shard: Any, jobs: list[Job], number: int = 0) -> Any:
+def staged(shard: Any, jobs: list[JobRecord], number: int = 0) -> Any:
     """Write a segment as a bulk would; its span."""
     name = staged_name("segments", shard.state.seq, shard.chance.getrandbits(64), number)
     shard.objects[name], span = encode_segment(jobs, name)
@@ -148,18 +157,18 @@ def test_a_claim_that_may_not_read_segments_takes_nothing_out_of_turn(small: Non
     low = shard.enqueue(priority=9)
     held = len(shard.state.lanes[0].backlog.ready)
     shard.claim(held)
-    done = shard.commit([shard.request(Claim(5, "ada", 30_000))], load=False)
+    done = shard.commit([shard.request(ClaimJobs(5, "ada", 30_000))], load=False)
     assert done.missing
     assert not done.changed
     assert shard.drain(50) == [*keys[held:], *low]
 
 
 def test_a_job_released_in_front_of_a_deep_backlog_comes_next(small: None, shard: Any) -> None:
-    from osqueue.core.ops import Held, Release
+    from osqueue.core.ops import LeaseRef, ReleaseJobs
 
     keys = shard.enqueue(200)
     leases = shard.claim(30)
-    shard.apply(Release(tuple(Held(lease.job.key, lease.token) for lease in leases)))
+    shard.apply(ReleaseJobs(tuple(LeaseRef(lease.job.key, lease.token) for lease in leases)))
     assert shard.drain(40) == keys
 
 
@@ -185,10 +194,10 @@ def test_cancelling_twice_inside_a_segment_is_one_cancel(small: None, shard: Any
     )
     assert job is not None
     name = next(span.name for span in spans if place_in(shard, span, keys[50]))
-    op = Cancel(keys[50], job, name, offset, index)
+    op = CancelJob(keys[50], job, name, offset, index)
     assert shard.apply(op)[0].code == Code.CANCELLED
     assert shard.apply(op)[0].code == Code.CANCELLED  # its record lives
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     assert shard.apply(op)[0].code == Code.NOT_FOUND  # it was archived, the tombstone stays
     assert shard.state.counters.cancelled == 1
 
@@ -201,11 +210,11 @@ def test_evidence_from_a_segment_that_moved_on_cancels_nothing(small: None, shar
     assert found is not None
     job, offset, index = found
     shard.claim(keys.index(victim) + 1)
-    assert shard.apply(Cancel(victim, None, "", 0, 0))[0].code == Code.PROCESSING
-    shard.apply(Sweep())
+    assert shard.apply(CancelJob(victim, None, "", 0, 0))[0].code == Code.PROCESSING
+    shard.apply(RunTimers())
     finish(shard, tuple(shard.state.leases.values()))
-    shard.apply(Sweep(flush=True))
-    assert shard.apply(Cancel(victim, job, span.name, offset, index))[0].code == Code.RETRY
+    shard.apply(RunTimers(flush=True))
+    assert shard.apply(CancelJob(victim, job, span.name, offset, index))[0].code == Code.RETRY
     assert not shard.state.tombstones
 
 
@@ -272,7 +281,7 @@ def test_a_delayed_job_is_cancelled_inside_its_segment(small: None, shard: Any) 
 def test_failing_jobs_are_still_failing_in_a_segment(small: None, shard: Any) -> None:
     shard.enqueue(60)
     leases = shard.claim(60)
-    shard.apply(Fail(tuple(Failure(lease.job.key, lease.token, "no", 60_000) for lease in leases)))
+    shard.apply(FailJobs(tuple(FailedAttempt(lease.job.key, lease.token, "no", 60_000) for lease in leases)))
     assert sum(span.failing for span in shard.state.delayed.spans) > 0
     assert set(shard.places().values()) == {"failing"}
     shard.now += 60_000
@@ -285,7 +294,7 @@ def make_dead(shard: Any, count: int, **fields: Any) -> list[bytes]:
     for _ in range(count):
         shard.enqueue(**fields)
         (lease,) = shard.claim()
-        shard.apply(Fail((Failure(lease.job.key, lease.token, "boom", final=True),)))
+        shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "boom", final=True),)))
         keys.append(lease.job.key)
     return keys
 
@@ -295,7 +304,7 @@ def test_dead_letters_overflow_into_segments_and_are_redriven_in_order(small: No
     assert shard.state.dead.spans
     moved = 0
     while moved < 120:
-        answer = shard.apply(Redrive(50, 50))[0]
+        answer = shard.apply(RedriveJobs(50, 50))[0]
         moved += answer.count
     assert drain(shard, 20) == keys
 
@@ -304,8 +313,8 @@ def test_a_redrive_of_some_kinds_keeps_the_others_in_order(small: None, shard: A
     kinds = {kind: [] for kind in "ab"}
     for at in range(60):
         kinds["ab"[at % 2]].extend(make_dead(shard, 1, kind="ab"[at % 2]))
-    shard.apply(Redrive(1_000, 60, kinds=("b",)))
-    assert shard.apply(Redrive(1_000, 30))[0].count == 30
+    shard.apply(RedriveJobs(1_000, 60, kinds=("b",)))
+    assert shard.apply(RedriveJobs(1_000, 30))[0].count == 30
     got = drain(shard, 100)
     assert [key for key in got if key in set(kinds["a"])] == kinds["a"]
     assert [key for key in got if key in set(kinds["b"])] == kinds["b"]
@@ -313,29 +322,29 @@ def test_a_redrive_of_some_kinds_keeps_the_others_in_order(small: None, shard: A
 
 def test_a_redrive_that_finds_nothing_changes_nothing(small: None, shard: Any) -> None:
     make_dead(shard, 30)
-    (answer,) = shard.apply(Redrive(10, 1_000, error="another text"))
+    (answer,) = shard.apply(RedriveJobs(10, 1_000, error="another text"))
     assert answer.runs[0] == (Code.OK, 0)
     assert not shard.last.changed
 
 
 # ── Bulks ────────────────────────────────────────────────────────────────────
-def bulk_jobs(shard: Any, count: int, due_ms: int = 0, **fields: Any) -> list[Job]:
-    return [Job(shard.key(), b"1", shard.now, due_ms=due_ms, **fields) for _ in range(count)]
+def bulk_jobs(shard: Any, count: int, due_ms: int = 0, **fields: Any) -> list[JobRecord]:
+    return [JobRecord(shard.key(), b"1", shard.now, due_ms=due_ms, **fields) for _ in range(count)]
 
 
 def test_an_attached_bulk_stands_between_what_was_there_and_what_comes(small: None, shard: Any) -> None:
     before = shard.enqueue(30)
     jobs = bulk_jobs(shard, 300)
     spans = (staged(shard, jobs[:200]), staged(shard, jobs[200:], 1))
-    assert shard.apply(Attach(5, "", spans))[0].code == Code.QUEUED
+    assert shard.apply(AttachSpans(5, "", spans))[0].code == Code.QUEUED
     after = shard.enqueue(30)
     assert drain(shard, 50) == [*before, *(job.key for job in jobs), *after]
     assert shard.state.counters.enqueued == 360
 
 
 def test_an_attached_bulk_of_delayed_jobs_becomes_due_in_order(small: None, shard: Any) -> None:
-    jobs = [Job(shard.key(), b"1", shard.now, due_ms=shard.now + 1_000 * at) for at in range(1, 101)]
-    assert shard.apply(Attach(0, "", (staged(shard, jobs),), delayed=True))[0].code == Code.SCHEDULED
+    jobs = [JobRecord(shard.key(), b"1", shard.now, due_ms=shard.now + 1_000 * at) for at in range(1, 101)]
+    assert shard.apply(AttachSpans(0, "", (staged(shard, jobs),), delayed=True))[0].code == Code.SCHEDULED
     shard.now += 50_000
     assert drain(shard, 100) == [job.key for job in jobs[:50]]
     shard.now += 50_000
@@ -348,7 +357,7 @@ def test_a_bulk_staged_before_the_collectors_floor_is_refused(small: None, shard
     spans = (staged(shard, bulk_jobs(shard, 10)),)
     shard.enqueue()
     shard.apply(RaiseGcFloor(1))
-    assert shard.apply(Attach(5, "", spans))[0].code == Code.STALE
+    assert shard.apply(AttachSpans(5, "", spans))[0].code == Code.STALE
     assert not shard.last.changed
 
 
@@ -356,12 +365,12 @@ def test_a_bulk_for_one_lane_too_many_is_refused_as_a_whole(shard: Any) -> None:
     for at in range(16):
         shard.enqueue(kind=f"k{at}")
     spans = (staged(shard, bulk_jobs(shard, 10, kind="new")),)
-    assert shard.apply(Attach(5, "new", spans))[0].code == Code.LANES
+    assert shard.apply(AttachSpans(5, "new", spans))[0].code == Code.LANES
     assert shard.state.counters.enqueued == 16
 
 
 def test_a_block_is_never_larger_than_its_budget(shard: Any) -> None:
-    data, span = encode_segment([Job(shard.key(), bytes(900), 1) for _ in range(500)], "segments/x")
+    data, span = encode_segment([JobRecord(shard.key(), bytes(900), 1) for _ in range(500)], "segments/x")
     sizes = [(offset, block) for offset, block in decode_blocks(data, span.length, "segments/x")]
     offsets = [offset for offset, _ in sizes]
     assert all(isinstance(block, Block) for _, block in sizes)

@@ -7,8 +7,8 @@ from typing import Any
 
 from osqueue.core import spill
 from osqueue.core.encoding import encode_segment, staged_name
-from osqueue.core.ops import Attach, Code, Enqueue
-from osqueue.core.state import Job, Span
+from osqueue.core.ops import AttachSpans, Code, EnqueueJobs
+from osqueue.core.state import JobRecord, Span
 from simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_000}
@@ -19,13 +19,13 @@ def attach(shard: Any, sizes: list[int], *, delay_ms: int = HOUR_MS, apart_ms: i
     """Segments of so many jobs each, one commit each as if their writers were many."""
     for at, count in enumerate(sizes):
         jobs = [
-            Job(shard.key(), bytes(60), shard.now, due_ms=shard.now + delay_ms + place * apart_ms)
+            JobRecord(shard.key(), bytes(60), shard.now, due_ms=shard.now + delay_ms + place * apart_ms)
             for place in range(count)
         ]
         name = staged_name("segments", shard.state.seq, shard.chance.getrandbits(64), at)
         body, span = partial(encode_segment, jobs)(name)
         shard.objects[name] = body
-        shard.apply(Attach(0, "", (span,), delayed=True))
+        shard.apply(AttachSpans(0, "", (span,), delayed=True))
 
 
 def spans(shard: Any) -> tuple[Span, ...]:
@@ -98,7 +98,7 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
         with limited({"DELAYED_SPANS_SOFT": 100}):
             attach(shard, [120] * spill.DELAYED_SPANS_MAX, apart_ms=1_000)
         late = shard.new(delay_ms=HOUR_MS)
-        assert shard.apply(Enqueue((late,)))[0].code == Code.DELAYED_LIMIT
+        assert shard.apply(EnqueueJobs((late,)))[0].code == Code.DELAYED_LIMIT
         shard.now += HOUR_MS + 117_000
         with limited({"TAIL_BYTES_MAX": 400_000}):
             for _ in range(20):
@@ -106,5 +106,5 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
         assert sum(span.count for span in spans(shard)) + len(shard.state.delayed.jobs) == 2 * 64
         assert len(spans(shard)) <= spill.DELAYED_SPANS_SOFT
         assert shard.enqueue(delay_ms=HOUR_MS)
-        assert shard.apply(Enqueue((shard.new(delay_ms=HOUR_MS),)))[0].code == Code.SCHEDULED
+        assert shard.apply(EnqueueJobs((shard.new(delay_ms=HOUR_MS),)))[0].code == Code.SCHEDULED
         shard.check()

@@ -10,8 +10,18 @@ from msgspec.structs import replace
 from osqueue import Queue, limits
 from osqueue.core import dedup
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import Cancel, Claim, Code, Complete, Completion, Enqueue, Merge, New, Sweep
-from osqueue.core.state import Table
+from osqueue.core.ops import (
+    CancelJob,
+    ClaimJobs,
+    Code,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    JobSpec,
+    MergeTables,
+    RunTimers,
+)
+from osqueue.core.state import TableRef
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
 from tests.support.stepping import Call, writes
@@ -19,7 +29,7 @@ from tests.support.stepping import Call, writes
 
 def again(shard: Any, key: bytes, seen: int) -> Code:
     """Enqueue a key under an id once more."""
-    (outcome,) = shard.apply(Enqueue((type(shard.new())(key, b"2", client_id="a", seen=seen),)))
+    (outcome,) = shard.apply(EnqueueJobs((type(shard.new())(key, b"2", client_id="a", seen=seen),)))
     return outcome.code  # type: ignore[no-any-return]
 
 
@@ -29,7 +39,7 @@ def test_a_key_that_the_head_holds_is_a_duplicate(shard: Any, place: str) -> Non
     if place in ("leased", "finished", "dead"):
         (lease,) = shard.claim()
         if place == "finished":
-            shard.apply(Complete((Completion(key, lease.token),)))
+            shard.apply(CompleteJobs((Completion(key, lease.token),)))
         if place == "dead":
             shard.now += 3 * limits.LEASE_MS_DEFAULT
             while shard.where(key) != "failed":
@@ -41,9 +51,9 @@ def test_a_key_that_the_head_holds_is_a_duplicate(shard: Any, place: str) -> Non
 
 def test_a_key_is_looked_for_in_younger_tables(shard: Any) -> None:
     key, _ = shard.enqueue(2, client_id="a", seen=0)
-    shard.apply(Cancel(key))
+    shard.apply(CancelJob(key))
     seen = shard.state.seq
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     (table,) = shard.state.tables
     assert table.first <= key <= table.last
     assert again(shard, key, seen) == Code.DUPLICATE  # a head seen before the table existed
@@ -69,7 +79,7 @@ def test_a_key_that_a_younger_object_may_hold_is_looked_for_again(shard: Any, ki
     span = shard.state.lanes[0].backlog.spans[0]
     assert span.first in keys
     inside = (int.from_bytes(span.first, "big") + 1).to_bytes(16, "big")
-    request = shard.request(Enqueue((New(inside, b"2", client_id="a", seen=0),)))
+    request = shard.request(EnqueueJobs((JobSpec(inside, b"2", client_id="a", seen=0),)))
     before = dedup.WHOLE_BYTES_MAX
     try:
         if kind.startswith("too"):
@@ -101,8 +111,8 @@ def test_a_job_that_is_claimed_in_the_same_commit_is_not_accepted_again(shard: A
             shard.enqueue()
         while shard.state.lanes[0].backlog.ready or not _covers(shard.state.lanes[0].backlog.spans[0], key):
             shard.claim()
-        claim = shard.request(Claim(1, "w", 30_000), env="a")
-        late = shard.request(Enqueue((New(key, b"2", client_id="a", seen=seen),)), env="b")
+        claim = shard.request(ClaimJobs(1, "w", 30_000), env="a")
+        late = shard.request(EnqueueJobs((JobSpec(key, b"2", client_id="a", seen=seen),)), env="b")
         done = shard.commit([claim, late])
         assert done.outcomes[claim.identity][0].leases
         assert done.outcomes[late.identity][0].code == Code.DUPLICATE
@@ -115,9 +125,9 @@ def _covers(span: Any, key: bytes) -> bool:
 def test_a_key_is_looked_for_again_when_jobs_were_forgotten_meanwhile(shard: Any) -> None:
     (key,) = shard.enqueue(client_id="a", seen=0)
     seen = shard.state.seq
-    shard.apply(Cancel(key))
-    shard.apply(Sweep(flush=True))
-    assert shard.apply(Merge(shard.state.tables, (), 1, True))[0].code == Code.OK
+    shard.apply(CancelJob(key))
+    shard.apply(RunTimers(flush=True))
+    assert shard.apply(MergeTables(shard.state.tables, (), 1, True))[0].code == Code.OK
     assert shard.state.tables == ()
     assert again(shard, key, seen) == Code.RETRY
     other = key[:-1] + bytes([key[-1] ^ 1])
@@ -129,7 +139,7 @@ def test_a_table_that_is_older_than_the_look_says_nothing_new(shard: Any) -> Non
     (key,) = shard.enqueue()
     name = staged_name("finished", shard.state.seq, 7, 0)
     size = dedup.WHOLE_BYTES_MAX + 1
-    table = Table(name, 0, 1, size, bytes(16), b"\xff" * 16, 0, 0, named=1)  # it may hold any key
+    table = TableRef(name, 0, 1, size, bytes(16), b"\xff" * 16, 0, 0, named=1)  # it may hold any key
     shard.state = replace(shard.state, tables=(table,))
     shard.checked = False
     unknown = key[:-1] + bytes([key[-1] ^ 1])

@@ -19,8 +19,8 @@ from osqueue.core.encoding import (
     encode_index,
     encode_segment,
 )
-from osqueue.core.ops import Cancel, Complete, Completion, Fail, Failure
-from osqueue.core.state import Body, Job
+from osqueue.core.ops import CancelJob, CompleteJobs, Completion, FailedAttempt, FailJobs
+from osqueue.core.state import BodyRef, JobRecord
 from osqueue.errors import Damaged, NewerFormat
 
 NAME = "segments/000000000001-00000000000000aa-0"
@@ -32,17 +32,19 @@ def head(shard: Any) -> bytes:
     shard.enqueue(3, kind="a")
     shard.enqueue(2, delay_ms=1_000)
     first, second, _third = shard.claim(3)
-    shard.apply(Fail((Failure(first.job.key, first.token, "no", final=True),)))
-    shard.apply(Cancel(second.job.key))
-    shard.apply(Cancel(shard.enqueue()[0]))
+    shard.apply(FailJobs((FailedAttempt(first.job.key, first.token, "no", final=True),)))
+    shard.apply(CancelJob(second.job.key))
+    shard.apply(CancelJob(shard.enqueue()[0]))
     return encode_head(shard.state)
 
 
-def jobs(count: int, size: int = 10) -> list[Job]:
-    return [Job(at.to_bytes(16, "big"), bytes(size), 1, kind=f"k{at % 3}") for at in range(1, count + 1)]
+def jobs(count: int, size: int = 10) -> list[JobRecord]:
+    return [
+        JobRecord(at.to_bytes(16, "big"), bytes(size), 1, kind=f"k{at % 3}") for at in range(1, count + 1)
+    ]
 
 
-def read_segment(data: bytes, first: int) -> list[Job]:
+def read_segment(data: bytes, first: int) -> list[JobRecord]:
     found = [job for _, block in decode_blocks(data, first, NAME) for job in block.jobs]
     footer = decode_footer(data, NAME)
     assert isinstance(footer, Footer)
@@ -159,7 +161,7 @@ def test_heads_that_follow_one_another_are_encoded_as_each_alone(shard: Any) -> 
         shard.enqueue(1 + turn % 20)
         assert encoder.encode(shard.state) == encode_head(shard.state)
         items = tuple(Completion(lease.job.key, lease.token, bytes(turn)) for lease in shard.claim(20))
-        shard.apply(Complete(items))
+        shard.apply(CompleteJobs(items))
         head = encode_head(shard.state)
         assert encoder.encode(shard.state) == head
         if turn % 7 == 0:  # somebody else's commit, read back: equal rows, other objects
@@ -191,7 +193,7 @@ def test_a_segment_survives_the_round_trip(count: int, size: int) -> None:
 
 
 def test_a_footer_names_the_bodies_its_jobs_need() -> None:
-    several = [Job(bytes([at] * 16), Body(f"bodies/{at % 2}", 0, 1, 0), 1) for at in range(1, 5)]
+    several = [JobRecord(bytes([at] * 16), BodyRef(f"bodies/{at % 2}", 0, 1, 0), 1) for at in range(1, 5)]
     data, span = encode_segment(several, NAME)
     footer = decode_footer(data, NAME)
     assert isinstance(footer, Footer)

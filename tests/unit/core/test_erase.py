@@ -23,26 +23,26 @@ from osqueue.core.erase import (
     strip_part,
 )
 from osqueue.core.ops import (
-    Cancel,
+    CancelJob,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Enqueue,
-    Erase,
-    Fail,
-    Failure,
-    New,
-    Redrive,
-    Swap,
-    Sweep,
+    EnqueueJobs,
+    EraseJobs,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    RedriveJobs,
+    RunTimers,
+    SpanSwap,
 )
-from osqueue.core.state import Attempt, Body, Finished, Job, weight
+from osqueue.core.state import BodyRef, FinishedJob, JobRecord, PastAttempt, job_weight
 from osqueue.core.tables import encode_table
 from osqueue.errors import Damaged
 from simulation.tight import limited
 
-decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
-decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
+decode_jobs = msgspec.msgpack.Decoder(tuple[JobRecord, ...]).decode
+decode_rows = msgspec.msgpack.Decoder(tuple[FinishedJob, ...]).decode
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def loose(new_shard: Callable[..., Any]) -> Any:
 def bury(shard: Any, count: int = 1, **fields: Any) -> list[bytes]:
     keys: list[bytes] = shard.enqueue(count, max_attempts=1, kind="dead", **fields)
     for lease in shard.claim(count, kinds=("dead",)):
-        shard.apply(Fail((Failure(lease.job.key, lease.token, "boom"),)))
+        shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "boom"),)))
     return keys
 
 
@@ -62,12 +62,12 @@ def bury(shard: Any, count: int = 1, **fields: Any) -> list[bytes]:
 def test_whatever_is_over_is_forgotten_and_the_books_balance(loose: Any) -> None:
     (done,) = loose.enqueue()
     (lease,) = loose.claim()
-    loose.apply(Complete((Completion(done, lease.token, b"7"),)))
+    loose.apply(CompleteJobs((Completion(done, lease.token, b"7"),)))
     (cancelled,) = loose.enqueue()
-    loose.apply(Cancel(cancelled))
+    loose.apply(CancelJob(cancelled))
     (dead,) = bury(loose)
     (kept,) = loose.enqueue()
-    (answer,) = loose.apply(Erase((done, cancelled, dead)))
+    (answer,) = loose.apply(EraseJobs((done, cancelled, dead)))
     assert (answer.code, answer.count) == (
         Code.OK,
         4,
@@ -76,14 +76,18 @@ def test_whatever_is_over_is_forgotten_and_the_books_balance(loose: Any) -> None
     assert loose.where(kept) == "queued"
     assert imbalances(loose.state) == []
     assert loose.state.forgotten == loose.state.seq
-    assert loose.apply(Erase((done, cancelled, dead)))[0].count == 0
+    assert loose.apply(EraseJobs((done, cancelled, dead)))[0].count == 0
 
 
 def test_a_job_that_finishes_as_others_are_erased_stays_in_the_head_for_a_commit(loose: Any) -> None:
     keys = loose.enqueue(4)
     *old, last = loose.claim(4)
-    loose.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in old)))
-    loose.apply(Complete((Completion(last.job.key, last.token),)), Erase(tuple(keys[:3])), Sweep(flush=True))
+    loose.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in old)))
+    loose.apply(
+        CompleteJobs((Completion(last.job.key, last.token),)),
+        EraseJobs(tuple(keys[:3])),
+        RunTimers(flush=True),
+    )
     assert [row.key for row in loose.state.finished] == [last.job.key]
     assert imbalances(loose.state) == []
 
@@ -92,7 +96,7 @@ def test_a_leased_job_is_not_erased_nor_anything_with_it(loose: Any) -> None:
     (dead,) = bury(loose)
     (leased,) = loose.enqueue()
     loose.claim()
-    assert loose.apply(Erase((dead, leased)))[0].code == Code.PROCESSING
+    assert loose.apply(EraseJobs((dead, leased)))[0].code == Code.PROCESSING
     assert loose.where(dead) == "failed"
 
 
@@ -100,14 +104,14 @@ def test_a_result_that_has_been_moved_since_it_was_wiped_is_wiped_first(loose: A
     with limited({"INLINE_LEASED_BYTES_MAX": 100}):
         (key,) = loose.enqueue()
         (lease,) = loose.claim()
-        loose.apply(Complete((Completion(key, lease.token, b"7" * 90),)))
+        loose.apply(CompleteJobs((Completion(key, lease.token, b"7" * 90),)))
         loose.enqueue(payload=b"8" * 90)
         loose.claim()  # a commit that moves what is large out of the head
         (row,) = loose.state.finished
-        assert isinstance(row.result, Body)
-        assert loose.apply(Erase((key,)))[0].code == Code.RETRY
+        assert isinstance(row.result, BodyRef)
+        assert loose.apply(EraseJobs((key,)))[0].code == Code.RETRY
         assert loose.where(key) == "completed"
-        assert loose.apply(Erase((key,), wiped=(row.result,)))[0].code == Code.OK
+        assert loose.apply(EraseJobs((key,), wiped=(row.result,)))[0].code == Code.OK
         assert loose.where(key) == "gone"
 
 
@@ -120,9 +124,9 @@ def test_dead_letters_in_segments_go_with_their_span_unless_it_has_moved_on(loos
     body, fresh = encode_segment(jobs[1:], name)
     loose.objects[name] = body
     gone = jobs[0].key
-    stale = Swap(msgspec.structs.replace(span, skip=1), fresh)
-    assert loose.apply(Erase((gone,), (stale,)))[0].code == Code.RETRY
-    assert loose.apply(Erase((gone,), (Swap(span, fresh),)))[0].code == Code.OK
+    stale = SpanSwap(msgspec.structs.replace(span, skip=1), fresh)
+    assert loose.apply(EraseJobs((gone,), (stale,)))[0].code == Code.RETRY
+    assert loose.apply(EraseJobs((gone,), (SpanSwap(span, fresh),)))[0].code == Code.OK
     left = [job.key for job in loose.jobs(loose.state.dead, set())]
     assert sorted(left) == sorted(set(keys) - {gone})
     assert imbalances(loose.state) == []
@@ -131,7 +135,7 @@ def test_dead_letters_in_segments_go_with_their_span_unless_it_has_moved_on(loos
 # ── Redrive of chosen letters ────────────────────────────────────────────────
 def test_only_the_letters_that_were_chosen_are_redriven(shard: Any) -> None:
     first, second, third = bury(shard, 3)
-    (answer,) = shard.apply(Redrive(3, 3, keys=(second,), first=first))
+    (answer,) = shard.apply(RedriveJobs(3, 3, keys=(second,), first=first))
     assert answer.runs == ((Code.OK, 1), (Code.EMPTY, 3))
     assert [shard.where(key) for key in (first, second, third)] == ["failed", "queued", "failed"]
     assert [job.key for job in shard.jobs(shard.state.dead, set())] == [first, third]
@@ -139,15 +143,17 @@ def test_only_the_letters_that_were_chosen_are_redriven(shard: Any) -> None:
 
 def test_letters_that_have_moved_since_they_were_read_stay(shard: Any) -> None:
     first, second = bury(shard, 2)
-    (answer,) = shard.apply(Redrive(2, 2, keys=(first, second), first=second))
+    (answer,) = shard.apply(RedriveJobs(2, 2, keys=(first, second), first=second))
     assert answer.runs == ((Code.RETRY, 0), (Code.EMPTY, 0))
     assert [shard.where(key) for key in (first, second)] == ["failed", "failed"]
 
 
 # ── Blanking ─────────────────────────────────────────────────────────────────
-def a_job(key: int, payload: Any = b'{"to": "ada"}') -> Job:
-    history = (Attempt(1, "worker", 1, 2, "failed", "no mailbox ada", "ÄrgerError"),)
-    return Job(key.to_bytes(16, "big"), payload, 5, client_id="ada-7", history=history, trace="in ada()")
+def a_job(key: int, payload: Any = b'{"to": "ada"}') -> JobRecord:
+    history = (PastAttempt(1, "worker", 1, 2, "failed", "no mailbox ada", "ÄrgerError"),)
+    return JobRecord(
+        key.to_bytes(16, "big"), payload, 5, client_id="ada-7", history=history, trace="in ada()"
+    )
 
 
 def test_a_blank_job_tells_nothing_and_takes_as_many_bytes() -> None:
@@ -157,18 +163,18 @@ def test_a_blank_job_tells_nothing_and_takes_as_many_bytes() -> None:
     assert b"ada" not in msgspec.msgpack.encode(blank)
     assert (blank.key, blank.enqueued_ms, blank.history[0].worker) == (job.key, 5, "worker")
     assert blank_job(blank) == blank
-    where = Body("bodies/1", 0, 9, 7)
+    where = BodyRef("bodies/1", 0, 9, 7)
     assert blank_job(a_job(1, where)).payload == where
 
 
 @pytest.mark.parametrize("priority", range(limits.PRIORITY_MAX + 1))
-@pytest.mark.parametrize("payload", [b"0", b"", b"\xc0", Body("bodies/1", 0, 9, 7)], ids=repr)
+@pytest.mark.parametrize("payload", [b"0", b"", b"\xc0", BodyRef("bodies/1", 0, 9, 7)], ids=repr)
 def test_a_blank_job_is_told_from_every_other_whatever_it_held(payload: Any, priority: int) -> None:
     job = replace(a_job(1, payload), priority=priority)
     blank = blank_job(job)
     assert (is_blank(job), is_blank(blank)) == (False, True)
     assert len(msgspec.msgpack.encode(blank)) == len(msgspec.msgpack.encode(job))
-    assert weight(blank) == weight(job)
+    assert job_weight(blank) == job_weight(job)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,7 @@ def test_jobs_that_were_blanked_without_a_mark_are_known_by_their_zeros(
 
 
 def test_a_finished_job_keeps_its_priority_for_whoever_reads_it() -> None:
-    row = Finished(a_job(1, b""), "completed", 9, result=b'"ada"')
+    row = FinishedJob(a_job(1, b""), "completed", 9, result=b'"ada"')
     assert blank_row(row).job.priority == row.job.priority
 
 
@@ -207,7 +213,7 @@ def test_a_segment_with_a_blank_job_keeps_its_layout() -> None:
 
 
 def test_a_table_with_a_blank_row_keeps_its_layout() -> None:
-    rows = [Finished(a_job(at, b""), "completed", 9, result=b'"ada"', why="ada") for at in range(3)]
+    rows = [FinishedJob(a_job(at, b""), "completed", 9, result=b'"ada"', why="ada") for at in range(3)]
     data, _ = encode_table(rows, False, "finished/1")
     blank = blank_object(b"OSQT", data, "finished/1", decode_rows, blank_row)
     assert blank is not None
@@ -260,8 +266,8 @@ def test_whoever_is_about_to_enqueue_under_an_id_may_be_made_to_look_again(shard
     shard.enqueue()
     seen = shard.state.seq
     key = shard.key()
-    shard.apply(Erase((), again=True))
-    late = New(key, b"1", client_id="a", seen=seen)
-    assert shard.apply(Enqueue((late,)))[0].codes == [Code.RETRY]
-    again = New(key, b"1", client_id="a", seen=shard.state.seq)
-    assert shard.apply(Enqueue((again,)))[0].codes == [Code.QUEUED]
+    shard.apply(EraseJobs((), again=True))
+    late = JobSpec(key, b"1", client_id="a", seen=seen)
+    assert shard.apply(EnqueueJobs((late,)))[0].codes == [Code.RETRY]
+    again = JobSpec(key, b"1", client_id="a", seen=shard.state.seq)
+    assert shard.apply(EnqueueJobs((again,)))[0].codes == [Code.QUEUED]

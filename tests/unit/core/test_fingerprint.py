@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from osqueue.core.fingerprint import CHARS, error_of, fingerprint, last_error, normalised
-from osqueue.core.state import Attempt
+from osqueue.core.state import PastAttempt
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_half_a_surrogate_pair_has_a_fingerprint() -> None:
 
 
 def test_all_leases_that_ran_out_are_one_error() -> None:
-    one = Attempt(1, "a", 0, 1, "stalled")
-    other = Attempt(2, "b", 5, 9, "stalled")
+    one = PastAttempt(1, "a", 0, 1, "stalled")
+    other = PastAttempt(2, "b", 5, 9, "stalled")
     assert error_of(one) == error_of(other)
 
 
 def test_a_job_died_of_its_last_failure_whatever_came_after() -> None:
     history = (
-        Attempt(1, "a", 0, 1, "failed", "first"),
-        Attempt(2, "a", 2, 3, "failed", "second", "OSError"),
-        Attempt(3, "a", 4, 5, "released"),
+        PastAttempt(1, "a", 0, 1, "failed", "first"),
+        PastAttempt(2, "a", 2, 3, "failed", "second", "OSError"),
+        PastAttempt(3, "a", 4, 5, "released"),
     )
     assert last_error(history) == ("OSError", "second")
     assert last_error(()) == ("", "")

@@ -12,28 +12,28 @@ from msgspec.structs import replace
 from osqueue import Queue, limits
 from osqueue.core.encoding import decode_head, encode, encode_segment, frame
 from osqueue.core.intents import (
-    announced,
     decode_intent,
     intent_body,
     intent_key,
-    opened,
+    intents_prefix,
     parse_intent_key,
-    public,
+    public_identity,
     read_intent,
+    request_in_key,
 )
 from osqueue.core.ops import (
-    Abort,
-    Claim,
-    Complete,
+    AbortJobs,
+    ClaimJobs,
+    CompleteJobs,
     Completion,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    New,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    LeaseRef,
     Request,
-    Sweep,
+    RunTimers,
     token_of,
 )
 from osqueue.core.state import State
@@ -47,11 +47,11 @@ ROOM = 900
 GOOD = "000000000001.e.1.000000000000000b.7.1."
 ROOT = root_of("mail", 0)
 WROTE = [
-    Enqueue((New(bytes(16), b"secret"),)),
-    Complete((Completion(bytes(16), "secret", b"secret"),)),
-    Fail((Failure(bytes(16), "secret", "secret"),)),
-    Abort((Held(bytes(16), "secret"),), "secret"),
-    Claim(1, "secret", 30_000),
+    EnqueueJobs((JobSpec(bytes(16), b"secret"),)),
+    CompleteJobs((Completion(bytes(16), "secret", b"secret"),)),
+    FailJobs((FailedAttempt(bytes(16), "secret", "secret"),)),
+    AbortJobs((LeaseRef(bytes(16), "secret"),), "secret"),
+    ClaimJobs(1, "secret", 30_000),
 ]
 
 
@@ -64,7 +64,7 @@ def text_of(key: str) -> bytes:
 def told(key: str, *seals: bytes) -> Request | None:
     name = parse_intent_key(key)
     assert name is not None
-    return opened(name, seals)
+    return request_in_key(name, seals)
 
 
 # ── Sealed in the key ────────────────────────────────────────────────────────
@@ -87,20 +87,20 @@ def test_what_a_caller_wrote_never_stands_in_a_key(shard: Any, op: Any) -> None:
 
 def test_a_key_does_not_show_of_what_lease_tokens_are_made(shard: Any) -> None:
     """Whoever has a job's id and its lease's token may finish the job."""
-    request = shard.request(Claim(1, "ada", 30_000))
+    request = shard.request(ClaimJobs(1, "ada", 30_000))
     for seals in ((SEAL,), ()):
         key = intent_key(request, ROOM, seals)
         assert f"{request.nonce:x}" not in key
         assert token_of(request.nonce, 0).partition("-")[0] not in key
         name = parse_intent_key(key)
         assert name is not None
-        assert name.request == public(request)
+        assert name.request == public_identity(request)
         assert read_intent(name, intent_body(request)) == request
 
 
 def test_no_two_requests_are_sealed_alike(shard: Any) -> None:
     """Else the difference of two keys would tell the difference of their operations."""
-    op = Enqueue((New(bytes(16), bytes(100)),))
+    op = EnqueueJobs((JobSpec(bytes(16), bytes(100)),))
     texts = [text_of(intent_key(shard.request(op), ROOM, (SEAL,))) for _ in range(50)]
     texts += [text_of(intent_key(shard.request(op, env="v"), ROOM, (OTHER,)))]
     for position in range(len(texts[0])):
@@ -108,7 +108,7 @@ def test_no_two_requests_are_sealed_alike(shard: Any) -> None:
 
 
 def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
-    request = shard.request(Claim(3, "ada", 30_000))
+    request = shard.request(ClaimJobs(3, "ada", 30_000))
     key = intent_key(request, ROOM, (SEAL,))
     stem, _, sealed = key.rpartition(".")
     born, env, n, mark, epoch, form = stem.split(".")
@@ -127,8 +127,8 @@ def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
 
 
 def test_without_a_secret_and_without_room_the_key_holds_no_operations(shard: Any) -> None:
-    short = shard.request(Heartbeat((Held(bytes(16), "t" * 18),)))
-    long = shard.request(Heartbeat(tuple(Held(bytes(16), "t" * 18) for _ in range(100))))
+    short = shard.request(ExtendLeases((LeaseRef(bytes(16), "t" * 18),)))
+    long = shard.request(ExtendLeases(tuple(LeaseRef(bytes(16), "t" * 18) for _ in range(100))))
     for key in (intent_key(short, ROOM, ()), intent_key(long, ROOM, (SEAL,))):
         assert key.endswith(".")
         assert told(key, SEAL) is None
@@ -137,7 +137,7 @@ def test_without_a_secret_and_without_room_the_key_holds_no_operations(shard: An
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_key_is_used_to_its_last_byte(shard: Any, missing: int) -> None:
-    request = shard.request(Claim(5, "ada", 30_000))
+    request = shard.request(ClaimJobs(5, "ada", 30_000))
     full = len(intent_key(request, ROOM, (SEAL,)))
     key = intent_key(request, full - missing, (SEAL,))
     assert len(key) <= full - missing
@@ -151,8 +151,8 @@ def test_a_small_job_fits_into_a_name_of_a_file() -> None:
 
 
 def test_a_request_has_one_key_however_often_it_is_sent(shard: Any) -> None:
-    request = shard.request(Claim(3, "ada", 30_000))
-    again = shard.request(Claim(3, "ada", 30_000))
+    request = shard.request(ClaimJobs(3, "ada", 30_000))
+    again = shard.request(ClaimJobs(3, "ada", 30_000))
     assert intent_key(request, ROOM, (SEAL,)) == intent_key(request, ROOM, (SEAL,))
     assert intent_key(again, ROOM, (SEAL,)) != intent_key(request, ROOM, (SEAL,))
 
@@ -160,7 +160,7 @@ def test_a_request_has_one_key_however_often_it_is_sent(shard: Any) -> None:
 def test_announcements_sort_by_birth(shard: Any) -> None:
     names = []
     for _ in range(20):
-        request = shard.request(Sweep(), env=f"{shard.chance.getrandbits(64):016x}")
+        request = shard.request(RunTimers(), env=f"{shard.chance.getrandbits(64):016x}")
         names.append(intent_key(request, ROOM, (SEAL,)))
         shard.enqueue()
     assert names == sorted(names)
@@ -198,13 +198,13 @@ def test_a_key_that_is_none_of_ours_is_skipped(key: str) -> None:
 @pytest.mark.parametrize("sealed", ["!!", "A", "AAAA", "éé", "A" * 900])
 def test_sealed_nonsense_is_no_operation(sealed: str) -> None:
     name = parse_intent_key(GOOD + sealed)
-    assert name is None or opened(name, (SEAL, OTHER)) is None
+    assert name is None or request_in_key(name, (SEAL, OTHER)) is None
 
 
 def test_whoever_knows_what_a_key_says_cannot_make_it_say_something_else(shard: Any) -> None:
-    one, other = (encode((Enqueue((New(bytes(16), payload),)),)) for payload in (b'"key"', b'"bad"'))
+    one, other = (encode((EnqueueJobs((JobSpec(bytes(16), payload),)),)) for payload in (b'"key"', b'"bad"'))
     stem, _, sealed = intent_key(
-        shard.request(Enqueue((New(bytes(16), b'"key"'),))), ROOM, (SEAL,)
+        shard.request(EnqueueJobs((JobSpec(bytes(16), b'"key"'),))), ROOM, (SEAL,)
     ).rpartition(".")
     text = text_of(f"{stem}.{sealed}")
     tag = len(text) - len(one)
@@ -213,15 +213,15 @@ def test_whoever_knows_what_a_key_says_cannot_make_it_say_something_else(shard: 
 
 
 def test_a_copy_of_a_writer_that_draws_the_same_numbers_gives_nothing_away(shard: Any) -> None:
-    request = shard.request(Enqueue((New(bytes(16), bytes(40)),)))
-    copy = replace(request, ops=(Enqueue((New(bytes(16), bytes(39) + b"1"),)),))
+    request = shard.request(EnqueueJobs((JobSpec(bytes(16), bytes(40)),)))
+    copy = replace(request, ops=(EnqueueJobs((JobSpec(bytes(16), bytes(39) + b"1"),)),))
     one, other = (text_of(intent_key(each, ROOM, (SEAL,))) for each in (request, copy))
     assert sum(a == b for a, b in zip(one, other, strict=True)) < 10
 
 
 # ── The object ───────────────────────────────────────────────────────────────
 def test_the_object_holds_the_whole_request(shard: Any) -> None:
-    request = shard.request(Enqueue((shard.new(b"payload"),)))
+    request = shard.request(EnqueueJobs((shard.new(b"payload"),)))
     name = parse_intent_key(intent_key(request, ROOM, ()))
     assert name is not None
     assert read_intent(name, intent_body(request)) == request
@@ -229,7 +229,7 @@ def test_the_object_holds_the_whole_request(shard: Any) -> None:
 
 
 def test_a_turned_bit_anywhere_in_an_object_is_noticed(shard: Any) -> None:
-    data = intent_body(shard.request(Enqueue((shard.new(b"payload"),))))
+    data = intent_body(shard.request(EnqueueJobs((shard.new(b"payload"),))))
     for at in range(len(data)):
         broken = data[:at] + bytes((data[at] ^ 1 << at % 8,)) + data[at + 1 :]
         with pytest.raises((Damaged, NewerFormat)):
@@ -247,7 +247,7 @@ def test_other_objects_and_newer_formats_are_told_apart(shard: Any) -> None:
     segment, _ = encode_segment(shard.state.lanes[0].backlog.ready, "segments/x")
     with pytest.raises(Damaged):
         decode_intent(segment, "intents/x")
-    data = intent_body(shard.request(Sweep()))
+    data = intent_body(shard.request(RunTimers()))
     with pytest.raises(NewerFormat):
         decode_intent(data[:4] + (2).to_bytes(2, "big") + data[6:], "intents/x")
 
@@ -279,7 +279,7 @@ def mail(machine: Any, store: MemoryStore) -> Callable[[], Queue[Any]]:
 
 def plant(store: MemoryStore, request: Request, *seals: bytes) -> None:
     """Announce a request, as a writer would who died after it."""
-    key = announced(ROOT) + intent_key(request, ROOM, seals)
+    key = intents_prefix(ROOT) + intent_key(request, ROOM, seals)
     store.perform(Put(key, intent_body(request)))
 
 
@@ -290,7 +290,7 @@ def head_of(store: MemoryStore) -> State:
 def job_of(store: MemoryStore, env: str, payload: bytes) -> Request:
     head = head_of(store)
     key = head.now_ms.to_bytes(6, "big") + payload.ljust(9, b"-") + b"\0"
-    return Request(env, 1, 7, head.seq, head.epoch, (Enqueue((New(key, payload, "json"),)),))
+    return Request(env, 1, 7, head.seq, head.epoch, (EnqueueJobs((JobSpec(key, payload, "json"),)),))
 
 
 def test_sealed_announcements_are_taken_along_without_reading_their_objects(
@@ -311,7 +311,7 @@ def test_sealed_announcements_are_taken_along_without_reading_their_objects(
     assert q.requests["get"] - before >= reading + 5
     assert sorted(map(str, (lease.payload for lease in q.claim(20)))) == sorted(["first", *"0123456789"])
     q.reap()
-    assert store.perform(List(announced(ROOT))).keys == ()  # type: ignore[union-attr]
+    assert store.perform(List(intents_prefix(ROOT))).keys == ()  # type: ignore[union-attr]
 
 
 def test_an_announcement_whose_secret_is_forgotten_is_read_from_its_object(
@@ -332,7 +332,7 @@ def test_announcements_that_nobody_can_read_keep_no_other_one_out(
     head = head_of(store)
     for at in range(limits.INTENTS_PER_COMMIT_MAX):
         name = intent_key(job_of(store, f"{at:016x}", b"0"), ROOM, ())
-        store.perform(Put(announced(ROOT) + name, b"written by a later release"))
+        store.perform(Put(intents_prefix(ROOT) + name, b"written by a later release"))
     plant(store, job_of(store, "f" * 16, b"2"), head.seals[-1])
     q.reap()
     assert [lease.payload for lease in q.claim(9)] == ["first", 2]

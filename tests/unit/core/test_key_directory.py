@@ -11,7 +11,7 @@ import pytest
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import Footer, decode_footer, encode_segment
 from osqueue.core.key_directory import PAGE_BYTES, blocks_of, encode_pages, page_of, wants_pages
-from osqueue.core.state import Job
+from osqueue.core.state import JobRecord
 from osqueue.errors import Damaged
 from osqueue.objects.segments import find
 from osqueue.stores.base import Put
@@ -20,7 +20,7 @@ from osqueue.stores.memory import MemoryStore
 
 JOBS = 30_000
 CHANCE = random.Random(7)
-JOBS_BY_DUE = [Job(CHANCE.randbytes(16), b"1", 1, due_ms=at + 1) for at in range(JOBS)]
+JOBS_BY_DUE = [JobRecord(CHANCE.randbytes(16), b"1", 1, due_ms=at + 1) for at in range(JOBS)]
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 700, 3_000])

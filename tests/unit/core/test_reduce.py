@@ -10,31 +10,31 @@ import pytest
 from osqueue import limits
 from osqueue.core.archive_record import wants_record
 from osqueue.core.ops import (
-    Abort,
-    Cancel,
-    Claim,
+    AbortJobs,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
     Op,
-    Redrive,
-    Release,
-    Sweep,
+    RedriveJobs,
+    ReleaseJobs,
+    RunTimers,
 )
 from osqueue.core.reduce import backoff_ms
 from osqueue.core.state import (
+    ARCHIVE_ONLY,
     CANCELLED,
     COMPLETED,
-    ECHO,
+    EXPIRED_DEAD,
     FAILED,
     FAILING,
-    LET_GO,
     PROCESSING,
     QUEUED,
     SCHEDULED,
@@ -61,37 +61,37 @@ def processing(shard: Any, **fields: Any) -> Hold:
 
 def asked_to_stop(shard: Any) -> Hold:
     key, token = processing(shard)
-    shard.apply(Cancel(key))
+    shard.apply(CancelJob(key))
     return key, token
 
 
 def failing(shard: Any) -> Hold:
     key, token = processing(shard)
-    shard.apply(Fail((Failure(key, token, "no", 60_000),)))
+    shard.apply(FailJobs((FailedAttempt(key, token, "no", 60_000),)))
     return key, token
 
 
 def completed(shard: Any) -> Hold:
     key, token = processing(shard)
-    shard.apply(Complete((Completion(key, token, b"7"),)))
+    shard.apply(CompleteJobs((Completion(key, token, b"7"),)))
     return key, token
 
 
 def failed(shard: Any) -> Hold:
     key, token = processing(shard)
-    shard.apply(Fail((Failure(key, token, "no", final=True),)))
+    shard.apply(FailJobs((FailedAttempt(key, token, "no", final=True),)))
     return key, token
 
 
 def cancelled(shard: Any) -> Hold:
     key, token = processing(shard)
-    shard.apply(Abort((Held(key, token),), "enough"))
+    shard.apply(AbortJobs((LeaseRef(key, token),), "enough"))
     return key, token
 
 
 def gone(shard: Any) -> Hold:
     hold = completed(shard)
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     return hold
 
 
@@ -110,47 +110,47 @@ ORIGINS: dict[str, Callable[[Any], Hold]] = {
 
 # ── What can be done to a job ────────────────────────────────────────────────
 def heartbeat(key: bytes, token: str) -> Op:
-    return Heartbeat((Held(key, token),))
+    return ExtendLeases((LeaseRef(key, token),))
 
 
 def complete(key: bytes, token: str) -> Op:
-    return Complete((Completion(key, token),))
+    return CompleteJobs((Completion(key, token),))
 
 
 def fail(key: bytes, token: str) -> Op:
-    return Fail((Failure(key, token, "no", 5_000),))
+    return FailJobs((FailedAttempt(key, token, "no", 5_000),))
 
 
 def fail_for_good(key: bytes, token: str) -> Op:
-    return Fail((Failure(key, token, "no", final=True),))
+    return FailJobs((FailedAttempt(key, token, "no", final=True),))
 
 
 def release(key: bytes, token: str) -> Op:
-    return Release((Held(key, token),))
+    return ReleaseJobs((LeaseRef(key, token),))
 
 
 def release_later(key: bytes, token: str) -> Op:
-    return Release((Held(key, token),), 5_000)
+    return ReleaseJobs((LeaseRef(key, token),), 5_000)
 
 
 def abort(key: bytes, token: str) -> Op:
-    return Abort((Held(key, token),))
+    return AbortJobs((LeaseRef(key, token),))
 
 
 def cancel(key: bytes, token: str) -> Op:
-    return Cancel(key)
+    return CancelJob(key)
 
 
 def claim(key: bytes, token: str) -> Op:
-    return Claim(10, "bob", 30_000)
+    return ClaimJobs(10, "bob", 30_000)
 
 
 def redrive(key: bytes, token: str) -> Op:
-    return Redrive(10, 10)
+    return RedriveJobs(10, 10)
 
 
 def sweep(key: bytes, token: str) -> Op:
-    return Sweep()
+    return RunTimers()
 
 
 LOST = Code.LEASE_LOST
@@ -259,7 +259,7 @@ def test_a_delayed_job_is_queued_when_it_is_due_and_not_before(shard: Any, way: 
     assert shard.claim() == ()
     assert not shard.last.changed
     shard.now += 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == QUEUED
     assert [(e.origin, e.target, e.cause) for e in shard.events[-1:]] == [(origin, QUEUED, "due")]
     assert [lease.job.key for lease in shard.claim()] == [key]
@@ -268,10 +268,10 @@ def test_a_delayed_job_is_queued_when_it_is_due_and_not_before(shard: Any, way: 
 def test_a_stale_lease_goes_back_to_the_queue_at_once_and_uses_the_attempt(shard: Any) -> None:
     key, token = processing(shard)
     shard.now += limits.LEASE_MS_DEFAULT - 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == PROCESSING
     shard.now += 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == QUEUED
     assert (shard.events[-1].cause, shard.events[-1].target) == ("stalled", QUEUED)
     assert shard.apply(complete(key, token))[0].code == LOST
@@ -283,7 +283,7 @@ def test_a_stale_lease_goes_back_to_the_queue_at_once_and_uses_the_attempt(shard
 def test_a_stale_lease_without_attempts_left_is_a_dead_letter(shard: Any) -> None:
     key, _ = processing(shard, max_attempts=1)
     shard.now += limits.LEASE_MS_DEFAULT
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == FAILED
     assert (shard.events[-1].cause, shard.events[-1].target) == ("stalled", FAILED)
 
@@ -291,7 +291,7 @@ def test_a_stale_lease_without_attempts_left_is_a_dead_letter(shard: Any) -> Non
 def test_a_stale_lease_with_a_cancel_requested_is_cancelled(shard: Any) -> None:
     key, _ = asked_to_stop(shard)
     shard.now += limits.LEASE_MS_DEFAULT
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == CANCELLED
     assert shard.state.counters.stalled == 0
 
@@ -299,22 +299,25 @@ def test_a_stale_lease_with_a_cancel_requested_is_cancelled(shard: Any) -> None:
 def test_a_dead_letter_is_forgotten_after_its_ttl(shard: Any) -> None:
     key, _ = failed(shard)
     shard.now += limits.DEAD_TTL_MS_DEFAULT - 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == FAILED
     shard.now += 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == "gone"
     rows = shard.state.finished
     assert [row.state for row in rows] == [FAILED, FAILED]
-    assert [row.mark for row in rows] == [ECHO, LET_GO]  # the archive learns of it once, when it fails
+    assert [row.mark for row in rows] == [
+        ARCHIVE_ONLY,
+        EXPIRED_DEAD,
+    ]  # the archive learns of it once, when it fails
     assert [wants_record(row) for row in rows] == [True, False]
 
 
 def test_a_forgotten_dead_letter_cannot_be_cancelled(shard: Any) -> None:
     key, _ = failed(shard)
     shard.now += limits.DEAD_TTL_MS_DEFAULT
-    shard.apply(Sweep())
-    assert shard.apply(Cancel(key))[0].code == Code.NOT_FOUND
+    shard.apply(RunTimers())
+    assert shard.apply(CancelJob(key))[0].code == Code.NOT_FOUND
 
 
 def test_a_heartbeat_moves_the_end_of_the_lease_to_now_plus_its_length(shard: Any) -> None:
@@ -322,7 +325,7 @@ def test_a_heartbeat_moves_the_end_of_the_lease_to_now_plus_its_length(shard: An
     shard.now += 20_000
     shard.apply(heartbeat(key, token))
     assert shard.state.leases[key].expires_ms == shard.now + limits.LEASE_MS_DEFAULT
-    shard.apply(Heartbeat((Held(key, token),), HOUR_MS))
+    shard.apply(ExtendLeases((LeaseRef(key, token),), HOUR_MS))
     assert shard.state.leases[key].expires_ms == shard.now + HOUR_MS
     shard.now += HOUR_MS - 1
     assert shard.apply(heartbeat(key, token))[0].code == Code.OK
@@ -364,7 +367,7 @@ def test_a_release_gives_the_attempt_back_but_not_the_run(shard: Any) -> None:
 def test_a_redriven_job_has_all_its_attempts_again_and_its_runs_go_on(shard: Any) -> None:
     key, token = processing(shard, max_attempts=1)
     assert shard.apply(fail(key, token))[0].code == Code.FAILED
-    shard.apply(Redrive(10, 10))
+    shard.apply(RedriveJobs(10, 10))
     (lease,) = shard.claim()
     assert (lease.job.key, lease.job.attempt, lease.job.run) == (key, 1, 3)  # one for the redrive, too
     assert shard.state.counters.redriven == 1
@@ -381,14 +384,14 @@ def test_the_back_off_doubles_up_to_its_cap(attempt: int, wait: int) -> None:
 @pytest.mark.parametrize(("jitter", "wait"), [(0.0, 0), (0.25, 500), (0.999, 1_998)])
 def test_a_retry_waits_the_drawn_share_of_the_back_off(shard: Any, jitter: float, wait: int) -> None:
     key, token = processing(shard)
-    shard.apply(Configure(backoff_base_ms=2_000))
-    shard.apply(Fail((Failure(key, token, "no", jitter=jitter),)))
+    shard.apply(ChangeSettings(backoff_base_ms=2_000))
+    shard.apply(FailJobs((FailedAttempt(key, token, "no", jitter=jitter),)))
     assert shard.state.delayed.jobs[0].due_ms == shard.now + wait
 
 
 def test_retry_in_overrides_the_back_off(shard: Any) -> None:
     key, token = processing(shard)
-    shard.apply(Fail((Failure(key, token, "no", retry_ms=0),)))
+    shard.apply(FailJobs((FailedAttempt(key, token, "no", retry_ms=0),)))
     assert shard.where(key) == FAILING  # due in the next commit
     assert [lease.job.key for lease in shard.claim()] == [key]
 
@@ -396,7 +399,7 @@ def test_retry_in_overrides_the_back_off(shard: Any) -> None:
 def test_a_long_history_keeps_the_latest_attempts_and_shortens_errors(shard: Any) -> None:
     key, token = processing(shard, max_attempts=20)
     for _ in range(10):
-        shard.apply(Fail((Failure(key, token, "x" * 2_000, 0),)))
+        shard.apply(FailJobs((FailedAttempt(key, token, "x" * 2_000, 0),)))
         (lease,) = shard.claim()
         token = lease.token
     history = shard.state.leases[key].job.history
@@ -410,14 +413,14 @@ def test_a_bad_item_fails_alone(shard: Any) -> None:
     leases = shard.claim(3)
     items = [Completion(lease.job.key, lease.token) for lease in leases]
     items[1] = Completion(leases[1].job.key, "wrong")
-    assert shard.apply(Complete(tuple(items)))[0].codes == [Code.OK, LOST, Code.OK]
+    assert shard.apply(CompleteJobs(tuple(items)))[0].codes == [Code.OK, LOST, Code.OK]
     assert shard.where(leases[1].job.key) == PROCESSING
 
 
 def test_two_completes_of_one_job_in_one_operation_are_one(shard: Any) -> None:
     key, token = processing(shard)
     done = Completion(key, token, b"1")
-    assert shard.apply(Complete((done, done)))[0].codes == [Code.OK, Code.OK]
+    assert shard.apply(CompleteJobs((done, done)))[0].codes == [Code.OK, Code.OK]
     assert shard.state.counters.completed == 1
 
 
@@ -434,28 +437,28 @@ def test_a_key_that_is_being_worked_on_is_not_enqueued_again(shard: Any) -> None
     key, _ = processing(shard)
     new = shard.new()
     again = type(new)(key, b"2")
-    assert shard.apply(Enqueue((again, new)))[0].codes == [Code.DUPLICATE, Code.QUEUED]
+    assert shard.apply(EnqueueJobs((again, new)))[0].codes == [Code.DUPLICATE, Code.QUEUED]
 
 
 # ── Pausing ──────────────────────────────────────────────────────────────────
 def test_a_paused_queue_does_everything_but_hand_out_jobs(shard: Any) -> None:
     key, token = processing(shard)
     later, _ = scheduled(shard)
-    shard.apply(Configure(paused=True))
+    shard.apply(ChangeSettings(paused=True))
     shard.enqueue()
     shard.now += 20_000
     assert shard.apply(heartbeat(key, token))[0].code == Code.OK
     shard.now += 40_000
-    (outcome,) = shard.apply(Claim(5, "ada", 30_000))
+    (outcome,) = shard.apply(ClaimJobs(5, "ada", 30_000))
     assert (outcome.code, outcome.leases) == (Code.PAUSED, ())
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(later) == QUEUED
     assert shard.where(key) == QUEUED  # its lease ended
-    shard.apply(Configure(paused=False))
+    shard.apply(ChangeSettings(paused=False))
     assert len(shard.claim(10)) == 3
 
 
 def test_pausing_twice_changes_nothing(shard: Any) -> None:
-    shard.apply(Configure(paused=True))
-    shard.apply(Configure(paused=True))
+    shard.apply(ChangeSettings(paused=True))
+    shard.apply(ChangeSettings(paused=True))
     assert not shard.last.changed

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.ops import Cancel, Claim, Code, Enqueue, Fail, Failure, Held, Release, Sweep
+from osqueue.core.ops import (
+    CancelJob,
+    ClaimJobs,
+    Code,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
+    ReleaseJobs,
+    RunTimers,
+)
 
 
 def keys_of(leases: Any) -> list[bytes]:
@@ -57,7 +67,7 @@ def test_kinds_do_not_outrank_priorities(shard: Any) -> None:
 def test_released_jobs_go_to_the_front_in_their_old_order(shard: Any) -> None:
     keys = shard.enqueue(6)
     leases = shard.claim(4)
-    shard.apply(Release(tuple(Held(lease.job.key, lease.token) for lease in leases)))
+    shard.apply(ReleaseJobs(tuple(LeaseRef(lease.job.key, lease.token) for lease in leases)))
     assert shard.drain(1) == keys
 
 
@@ -72,7 +82,7 @@ def test_stalled_jobs_go_to_the_front_in_their_old_order(shard: Any) -> None:
 def test_a_retry_joins_the_back_when_it_is_due(shard: Any) -> None:
     first, second, third = shard.enqueue(3)
     (lease,) = shard.claim()
-    shard.apply(Fail((Failure(first, lease.token, "no", 1_000),)))
+    shard.apply(FailJobs((FailedAttempt(first, lease.token, "no", 1_000),)))
     shard.now += 1_000
     assert shard.drain(1) == [second, third, first]
 
@@ -92,22 +102,22 @@ def test_an_absolute_time_in_the_past_means_now(shard: Any) -> None:
 
 def test_sixteen_lanes_fit_and_the_seventeenth_is_refused(shard: Any) -> None:
     news = tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX + 1))
-    codes = shard.apply(Enqueue(news))[0].codes
+    codes = shard.apply(EnqueueJobs(news))[0].codes
     assert codes == [Code.QUEUED] * limits.LANES_MAX + [Code.LANES]
-    assert shard.apply(Enqueue((shard.new(kind="k3"),)))[0].code == Code.QUEUED
+    assert shard.apply(EnqueueJobs((shard.new(kind="k3"),)))[0].code == Code.QUEUED
     shard.claim(1, kinds=("k0",))  # an empty lane makes room
-    assert shard.apply(Enqueue((shard.new(kind="another"),)))[0].code == Code.QUEUED
+    assert shard.apply(EnqueueJobs((shard.new(kind="another"),)))[0].code == Code.QUEUED
 
 
 def test_a_due_job_whose_lane_would_be_one_too_many_waits_on(shard: Any) -> None:
     (late,) = shard.enqueue(kind="late", delay_ms=1_000)
     (fine,) = shard.enqueue(kind="k0", delay_ms=2_000)
-    shard.apply(Enqueue(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
+    shard.apply(EnqueueJobs(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
     shard.now += 3_000
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert (shard.where(late), shard.where(fine)) == ("scheduled", "queued")
     shard.claim(1, kinds=("k5",))
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(late) == "queued"
 
 
@@ -116,7 +126,7 @@ def test_jobs_come_back_to_lanes_that_have_gone_meanwhile(shard: Any) -> None:
     (lease,) = shard.claim()
     for at in range(limits.LANES_MAX):
         shard.enqueue(kind=f"k{at}")
-    shard.apply(Release((Held(lease.job.key, lease.token),)))
+    shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),)))
     assert shard.where(lease.job.key) == "queued"
     assert keys_of(shard.claim()) == [lease.job.key]
 
@@ -129,13 +139,13 @@ def test_a_claim_takes_across_lanes_up_to_its_limit(shard: Any) -> None:
 
 def test_a_cancelled_job_leaves_the_others_in_order(shard: Any) -> None:
     keys = shard.enqueue(5)
-    shard.apply(Cancel(keys[2]))
+    shard.apply(CancelJob(keys[2]))
     assert shard.drain(2) == [*keys[:2], *keys[3:]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, limits.CLAIM_LIMIT_MAX])
 def test_tokens_of_one_request_are_all_different(shard: Any, limit: int) -> None:
     shard.enqueue(limits.ITEMS_PER_REQUEST_MAX)
-    answers = shard.apply(Claim(limit, "ada", 30_000), Claim(2, "bob", 30_000))
+    answers = shard.apply(ClaimJobs(limit, "ada", 30_000), ClaimJobs(2, "bob", 30_000))
     tokens = [lease.token for each in answers for lease in each.leases]
     assert len(tokens) == len(set(tokens)) > limit // 2

@@ -8,32 +8,32 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from osqueue.core.draft import Context
+from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import decode_head, encode_head
-from osqueue.core.intents import intent_body, intent_key, opened, parse_intent_key, read_intent
+from osqueue.core.intents import intent_body, intent_key, parse_intent_key, read_intent, request_in_key
 from osqueue.core.ops import (
-    Abort,
-    Cancel,
-    Claim,
-    Complete,
+    AbortJobs,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    New,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    LeaseRef,
     Op,
     RaiseGcFloor,
-    Redrive,
-    Release,
-    Sweep,
+    RedriveJobs,
+    ReleaseJobs,
+    RunTimers,
     decode_outcomes,
     encode_outcomes,
 )
 from osqueue.core.reduce import reduce
-from osqueue.core.state import Body, State
+from osqueue.core.state import BodyRef, State
 from simulation.invariants import ARROWS
 from simulation.tight import limited
 
@@ -79,13 +79,13 @@ def operation(shard: Any, known: list[bytes], step: tuple[str, int, int, int]) -
     what, many, who, amount = step
     held = list(shard.state.leases.values())
     some = [held[(who + at) % len(held)] for at in range(min(many, len(held)))] if held else []
-    holds = tuple(Held(lease.job.key, lease.token) for lease in some)
+    holds = tuple(LeaseRef(lease.job.key, lease.token) for lease in some)
     anybody = known[who % len(known)] if known else bytes(16)
     match what:
         case "enqueue" | "delay":
             delay = amount * 1_000 if what == "delay" else 0
             news = tuple(
-                New(
+                JobSpec(
                     shard.key(),
                     bytes(amount * 9),
                     kind="abc"[who % 3],
@@ -96,35 +96,36 @@ def operation(shard: Any, known: list[bytes], step: tuple[str, int, int, int]) -
                 for _ in range(many)
             )
             known.extend(new.key for new in news)
-            return Enqueue(news)
+            return EnqueueJobs(news)
         case "claim":
             kinds = None if who > 3 else ("abc"[who % 3],)
-            return Claim(many, "ada", 1_000 + amount * 1_000, kinds)
+            return ClaimJobs(many, "ada", 1_000 + amount * 1_000, kinds)
         case "complete":
-            return Complete(tuple(Completion(h.key, h.token, bytes(amount * 20)) for h in holds))
+            return CompleteJobs(tuple(Completion(h.key, h.token, bytes(amount * 20)) for h in holds))
         case "fail" | "final":
             items = tuple(
-                Failure(h.key, h.token, "e" * amount, amount * 500, final=what == "final") for h in holds
+                FailedAttempt(h.key, h.token, "e" * amount, amount * 500, final=what == "final")
+                for h in holds
             )
-            return Fail(items)
+            return FailJobs(items)
         case "release" | "later":
-            return Release(holds, amount * 500 if what == "later" else 0)
+            return ReleaseJobs(holds, amount * 500 if what == "later" else 0)
         case "abort":
-            return Abort(holds, "why")
+            return AbortJobs(holds, "why")
         case "beat":
-            return Heartbeat(holds, amount * 1_000)
+            return ExtendLeases(holds, amount * 1_000)
         case "cancel":
-            return Cancel(anybody)
+            return CancelJob(anybody)
         case "lie":
-            return Complete((Completion(anybody, "0-0"), Completion(b"?" * 16, "")))
+            return CompleteJobs((Completion(anybody, "0-0"), Completion(b"?" * 16, "")))
         case "sweep" | "flush":
-            return Sweep(flush=what == "flush")
+            return RunTimers(flush=what == "flush")
         case "redrive":
-            return Redrive(
+            return RedriveJobs(
                 1 + amount, 1 + who % 50, None if amount % 2 else ("a",), "e" if amount % 3 else ""
             )
         case "pause" | "resume":
-            return Configure(paused=what == "pause")
+            return ChangeSettings(paused=what == "pause")
         case "floor":
             return RaiseGcFloor(amount)
     shard.now += amount * 700
@@ -168,8 +169,8 @@ def test_the_same_arguments_give_the_same_answer(
             op = operation(shard, known, step)
             if op is not None:
                 shard.apply(op)
-        requests = [shard.request(Claim(5, "b", 5_000), env="b"), shard.request(Sweep(True), env="a")]
-        context = Context(shard.now + 999, b"c" * 16, 9)
+        requests = [shard.request(ClaimJobs(5, "b", 5_000), env="b"), shard.request(RunTimers(True), env="a")]
+        context = ReductionContext(shard.now + 999, b"c" * 16, 9)
         before = encode_head(shard.state)
         first = reduce(shard.state, requests, context)
         assert reduce(shard.state, requests[::-1], context) == first  # nor does their order matter
@@ -181,24 +182,27 @@ keys = st.binary(min_size=16, max_size=16)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-5, 2**40)
 contents = st.one_of(
-    st.binary(max_size=50), st.builds(Body, st.just("bodies/00ff-aa-1"), small, small, small)
+    st.binary(max_size=50), st.builds(BodyRef, st.just("bodies/00ff-aa-1"), small, small, small)
 )
-news = st.builds(New, keys, contents, texts, texts, st.integers(-3, 12), numbers, numbers, numbers, numbers)
-helds = st.tuples(st.builds(Held, keys, texts))
+news = st.builds(
+    JobSpec, keys, contents, texts, texts, st.integers(-3, 12), numbers, numbers, numbers, numbers
+)
+helds = st.tuples(st.builds(LeaseRef, keys, texts))
 OPS: st.SearchStrategy[Op] = st.one_of(
-    st.builds(Enqueue, st.tuples(news, news)),
-    st.builds(Claim, st.integers(-5, 999), texts, numbers, st.one_of(st.none(), st.tuples(texts))),
-    st.builds(Heartbeat, helds, numbers),
-    st.builds(Complete, st.tuples(st.builds(Completion, keys, texts, contents))),
+    st.builds(EnqueueJobs, st.tuples(news, news)),
+    st.builds(ClaimJobs, st.integers(-5, 999), texts, numbers, st.one_of(st.none(), st.tuples(texts))),
+    st.builds(ExtendLeases, helds, numbers),
+    st.builds(CompleteJobs, st.tuples(st.builds(Completion, keys, texts, contents))),
     st.builds(
-        Fail, st.tuples(st.builds(Failure, keys, texts, texts, numbers, st.floats(0, 1), st.booleans()))
+        FailJobs,
+        st.tuples(st.builds(FailedAttempt, keys, texts, texts, numbers, st.floats(0, 1), st.booleans())),
     ),
-    st.builds(Release, helds, numbers),
-    st.builds(Abort, helds, texts),
-    st.builds(Cancel, keys),
-    st.builds(Configure, st.one_of(st.none(), st.booleans()), numbers, numbers, numbers),
-    st.builds(Redrive, numbers, st.integers(-1, 50), st.one_of(st.none(), st.tuples(texts)), texts),
-    st.builds(Sweep, st.booleans()),
+    st.builds(ReleaseJobs, helds, numbers),
+    st.builds(AbortJobs, helds, texts),
+    st.builds(CancelJob, keys),
+    st.builds(ChangeSettings, st.one_of(st.none(), st.booleans()), numbers, numbers, numbers),
+    st.builds(RedriveJobs, numbers, st.integers(-1, 50), st.one_of(st.none(), st.tuples(texts)), texts),
+    st.builds(RunTimers, st.booleans()),
     st.builds(RaiseGcFloor, numbers),
 )
 
@@ -213,7 +217,7 @@ def test_no_operation_is_too_strange_for_the_reducer(
         request = shard.request(op)
         name = parse_intent_key(intent_key(request, 100_000, (SEAL,)))
         assert name is not None
-        assert opened(name, (SEAL,)) == read_intent(name, intent_body(request)) == request
+        assert request_in_key(name, (SEAL,)) == read_intent(name, intent_body(request)) == request
         done = shard.commit([request])
         (outcomes,) = done.outcomes.values()
         kept = decode_outcomes(encode_outcomes(outcomes))
@@ -223,16 +227,16 @@ def test_no_operation_is_too_strange_for_the_reducer(
 
 def test_requests_are_applied_once_and_only_to_their_own_head(new_shard: Callable[..., Any]) -> None:
     shard = new_shard()
-    request = shard.request(Enqueue((shard.new(),)))
+    request = shard.request(EnqueueJobs((shard.new(),)))
     assert shard.commit([request]).outcomes
     assert not shard.commit([request]).outcomes
     assert not shard.commit([request, request]).outcomes
     foreign = State(commit=bytes(16), epoch=8)
-    assert not reduce(foreign, [request], Context(1, b"c" * 16, 1)).outcomes
+    assert not reduce(foreign, [request], ReductionContext(1, b"c" * 16, 1)).outcomes
 
 
 def test_one_request_given_twice_at_once_counts_once(new_shard: Callable[..., Any]) -> None:
     shard = new_shard()
-    request = shard.request(Enqueue((shard.new(),)))
+    request = shard.request(EnqueueJobs((shard.new(),)))
     shard.commit([request, request])
     assert shard.state.counters.enqueued == 1

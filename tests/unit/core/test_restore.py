@@ -10,31 +10,31 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import limits
-from osqueue.commit.request_status import Verdict, verdict
+from osqueue.commit.request_status import RequestStatus, status_of_request
 from osqueue.core.audit import imbalances, live_keysum, spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
 from osqueue.core.erase import blank_state
 from osqueue.core.ops import (
-    Cancel,
-    Claim,
+    CancelJob,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Enqueue,
-    Fail,
-    Failure,
-    Redrive,
-    Sweep,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    RedriveJobs,
+    RunTimers,
 )
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import (
     SEQ_MARGIN,
-    Ending,
+    BackupFilter,
     Evidence,
-    Life,
-    Loss,
-    Sieve,
-    reclock,
+    JobEnding,
+    RestoreLoss,
+    RestoreSeed,
+    reset_clock,
     restore,
     seq_after,
 )
@@ -44,26 +44,26 @@ from osqueue.core.state import (
     FAILED,
     PROCESSING,
     QUEUED,
-    RECALLED,
     STALLED,
-    Attempt,
-    Body,
+    UPDATED,
+    BodyRef,
+    PastAttempt,
     Span,
     State,
 )
 from simulation.tight import limited
 
 TIGHT = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "DELAYED_BYTES_MAX": 600, "DEAD_BYTES_MAX": 500}
-FIRST_ATTEMPT = (Attempt(1, "ada", 1, 2, FAILED, "no"),)
+FIRST_ATTEMPT = (PastAttempt(1, "ada", 1, 2, FAILED, "no"),)
 
 
-def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
+def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> RestoreLoss:
     """Restore a shard driven by hand; its segments are copied as the flow would do it."""
     evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
     seq = seq_after([backup.seq, seen])
-    sieve = Sieve(evidence, seq, backup.result_ttls)
+    sieve = BackupFilter(evidence, seq, backup.result_ttls)
     chance = shard.chance
-    life = Life(
+    life = RestoreSeed(
         seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now
     )
     spans: dict[str, tuple[Span, ...]] = {}
@@ -84,7 +84,7 @@ def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Loss:
     return made.loss
 
 
-def leaves(shard: Any, span: Span, sieve: Sieve) -> list[Span]:
+def leaves(shard: Any, span: Span, sieve: BackupFilter) -> list[Span]:
     if span.name in sieve.evidence.gone:
         sieve.miss(span)
         return []
@@ -94,13 +94,13 @@ def leaves(shard: Any, span: Span, sieve: Sieve) -> list[Span]:
     return [leaf for child in children for leaf in leaves(shard, child, sieve)]
 
 
-def ended(state: str, run: int, history: tuple[Attempt, ...] = ()) -> Ending:
-    return Ending(state, run, 1, history)
+def ended(state: str, run: int, history: tuple[PastAttempt, ...] = ()) -> JobEnding:
+    return JobEnding(state, run, 1, history)
 
 
 def test_waiting_jobs_are_handed_out_in_the_same_order(shard: Any) -> None:
     keys = shard.enqueue(5)
-    assert bring_back(shard, shard.state) == Loss()
+    assert bring_back(shard, shard.state) == RestoreLoss()
     assert shard.drain() == keys
 
 
@@ -109,7 +109,7 @@ def test_a_leased_job_goes_back_to_the_front_as_stalled_and_its_token_is_worth_n
     leases = shard.claim(2)
     backup = shard.state
     assert bring_back(shard, backup).stalled == 2
-    assert shard.apply(Complete((Completion(first, leases[0].token),)))[0].code == Code.LEASE_LOST
+    assert shard.apply(CompleteJobs((Completion(first, leases[0].token),)))[0].code == Code.LEASE_LOST
     again = shard.claim(3)
     assert [lease.job.key for lease in again] == [first, second, third]
     assert [each.outcome for each in again[0].job.history] == [STALLED]
@@ -120,7 +120,7 @@ def test_a_leased_job_goes_back_to_the_front_as_stalled_and_its_token_is_worth_n
 def test_a_leased_job_whose_cancellation_was_requested_is_cancelled(shard: Any) -> None:
     (key,) = shard.enqueue()
     shard.claim()
-    shard.apply(Cancel(key))
+    shard.apply(CancelJob(key))
     assert bring_back(shard, shard.state).cancelled == 1
     assert shard.where(key) == CANCELLED
 
@@ -131,7 +131,7 @@ def test_a_job_leased_for_its_last_attempt_becomes_a_dead_letter(shard: Any) -> 
     loss = bring_back(shard, shard.state)
     assert (loss.spent, loss.stalled) == (1, 0)
     assert shard.where(key) == FAILED
-    assert shard.apply(Redrive(5, 5))[0].count == 1
+    assert shard.apply(RedriveJobs(5, 5))[0].count == 1
     assert shard.drain() == [key]
 
 
@@ -158,8 +158,8 @@ def test_what_has_failed_for_good_since_is_a_dead_letter(shard: Any) -> None:
 def test_the_record_of_a_failure_before_the_redrive_does_not_bury_the_job_again(shard: Any) -> None:
     (key,) = shard.enqueue(max_attempts=1)
     (lease,) = shard.claim()
-    shard.apply(Fail((Failure(key, lease.token, "no"),)))
-    shard.apply(Redrive(5, 5))
+    shard.apply(FailJobs((FailedAttempt(key, lease.token, "no"),)))
+    shard.apply(RedriveJobs(5, 5))
     bring_back(shard, shard.state, endings={key: ended(FAILED, 1, FIRST_ATTEMPT)})
     assert shard.where(key) == QUEUED
 
@@ -167,7 +167,7 @@ def test_the_record_of_a_failure_before_the_redrive_does_not_bury_the_job_again(
 def test_a_dead_letter_that_was_redriven_and_completed_since_is_over(shard: Any) -> None:
     (key,) = shard.enqueue(max_attempts=1)
     (lease,) = shard.claim()
-    shard.apply(Fail((Failure(key, lease.token, "no"),)))
+    shard.apply(FailJobs((FailedAttempt(key, lease.token, "no"),)))
     loss = bring_back(shard, shard.state, endings={key: ended(COMPLETED, 2)})
     assert loss.finished == 1
     assert shard.where(key) == "gone"
@@ -184,12 +184,12 @@ def test_delayed_jobs_keep_their_time(shard: Any) -> None:
 def test_no_request_of_the_old_life_is_ever_applied(shard: Any) -> None:
     shard.enqueue(2)
     backup = shard.state
-    late = shard.request(Claim(1, "ada", 30_000), env="slow")
+    late = shard.request(ClaimJobs(1, "ada", 30_000), env="slow")
     later = replace(late, born=backup.seq + 10 * SEQ_MARGIN)
     bring_back(shard, backup)
     for request in (late, later):
         assert not applicable(shard.state, request)
-        assert verdict(shard.state, request) is Verdict.UNKNOWN
+        assert status_of_request(shard.state, request) is RequestStatus.UNKNOWN
     same_epoch = replace(late, epoch=shard.state.epoch)
     assert not applicable(shard.state, same_epoch)  # the floor alone would do
 
@@ -198,9 +198,9 @@ def test_what_was_staged_in_the_old_life_has_to_be_staged_again(shard: Any) -> N
     shard.enqueue()
     backup = shard.state
     bring_back(shard, backup)
-    staged = Body(f"bodies/{backup.seq:012x}-1-0", 0, 5, 0)
+    staged = BodyRef(f"bodies/{backup.seq:012x}-1-0", 0, 5, 0)
     new = replace(shard.new(), payload=staged)
-    assert shard.apply(Enqueue((new,)))[0].code == Code.STALE
+    assert shard.apply(EnqueueJobs((new,)))[0].code == Code.STALE
 
 
 def test_numbers_never_go_back(shard: Any) -> None:
@@ -230,7 +230,7 @@ def test_a_job_and_its_run_never_come_again_however_often_a_backup_is_restored(s
 
 
 def test_jobs_whose_payload_is_gone_are_dropped_and_counted(shard: Any) -> None:
-    shard.apply(Enqueue((replace(shard.new(), payload=Body("bodies/000000000000-1-0", 0, 5, 0)),)))
+    shard.apply(EnqueueJobs((replace(shard.new(), payload=BodyRef("bodies/000000000000-1-0", 0, 5, 0)),)))
     left = shard.enqueue()
     loss = bring_back(shard, shard.state, gone=frozenset({"bodies/000000000000-1-0"}))
     assert loss.payloads_gone == 1
@@ -244,7 +244,7 @@ def test_jobs_that_were_purged_stay_so(shard: Any) -> None:
     assert shard.drain() == left
 
 
-ANYTHING = [b"0", b"", bytes(9), Body("bodies/000000000000-1-0", 0, 5, 0)]
+ANYTHING = [b"0", b"", bytes(9), BodyRef("bodies/000000000000-1-0", 0, 5, 0)]
 
 
 @pytest.mark.parametrize("payload", ANYTHING, ids=repr)
@@ -255,11 +255,11 @@ def test_whatever_a_purged_job_held_and_wherever_it_was_it_stays_away(
     gone = shard.new().key
     delay_ms = 5_000 if where == "scheduled" else 0
     new = replace(shard.new(), key=gone, payload=payload, codec="own", max_attempts=1, delay_ms=delay_ms)
-    shard.apply(Enqueue((new,)))
+    shard.apply(EnqueueJobs((new,)))
     if where in (PROCESSING, FAILED):
         (lease,) = shard.claim()
         if where == FAILED:
-            shard.apply(Fail((Failure(gone, lease.token, "no"),)))
+            shard.apply(FailJobs((FailedAttempt(gone, lease.token, "no"),)))
     left = shard.enqueue()
     assert shard.where(gone) == where
     backup = blank_state(shard.state, {gone})
@@ -274,16 +274,16 @@ def test_whatever_a_purged_job_held_and_wherever_it_was_it_stays_away(
 def test_a_finished_job_that_the_archive_has_got_since_is_not_told_to_it_again(shard: Any) -> None:
     keys = shard.enqueue(2)
     leases = shard.claim(2)
-    shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
+    shard.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
     bring_back(shard, shard.state, archived=frozenset({(keys[0], 1, COMPLETED)}))
-    assert {row.key: row.mark == RECALLED for row in shard.state.finished} == {keys[0]: True, keys[1]: False}
+    assert {row.key: row.mark == UPDATED for row in shard.state.finished} == {keys[0]: True, keys[1]: False}
 
 
 def test_finished_jobs_that_only_tables_know_come_back(shard: Any) -> None:
     (key,) = shard.enqueue()
     backup = shard.state
     (lease,) = shard.claim()
-    shard.apply(Complete((Completion(key, lease.token, b'"done"'),)))
+    shard.apply(CompleteJobs((Completion(key, lease.token, b'"done"'),)))
     row = shard.state.finished[0]
     bring_back(shard, backup, endings={key: ended(COMPLETED, 1)}, rows=(row,))
     assert shard.where(key) == COMPLETED
@@ -331,7 +331,7 @@ def test_what_is_in_segments_that_are_gone_is_counted_and_the_rest_goes_on(deep:
 def test_a_job_cancelled_inside_a_segment_stays_cancelled(deep: Any) -> None:
     span = next(span for span in spans_of(deep.state) if not span.level)
     job = deep.inside(span)[0]
-    assert deep.apply(Cancel(job.key, job, span.name, span.offset, 0))[0].code == Code.CANCELLED
+    assert deep.apply(CancelJob(job.key, job, span.name, span.offset, 0))[0].code == Code.CANCELLED
     bring_back(deep, deep.state)
     assert deep.state.tombstones == ()
     assert job.key not in deep.drain()
@@ -373,14 +373,14 @@ def play(shard: Any, chance: random.Random, steps: int) -> State:
             shard.claim(chance.randint(1, 6))
         elif what < 0.75 and leases:
             some = chance.sample(leases, min(len(leases), 3))
-            shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in some)))
+            shard.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in some)))
         elif what < 0.85 and leases:
             lease = chance.choice(leases)
-            shard.apply(Fail((Failure(lease.job.key, lease.token, "no"),)))
+            shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "no"),)))
         elif what < 0.9 and leases:
-            shard.apply(Cancel(chance.choice(leases).job.key))
+            shard.apply(CancelJob(chance.choice(leases).job.key))
         elif what < 0.93:
-            shard.apply(Sweep())
+            shard.apply(RunTimers())
         shard.now += chance.randint(0, 4_000)
     return shard.state  # type: ignore[no-any-return]
 
@@ -392,15 +392,15 @@ def test_a_head_that_is_ahead_gets_the_right_time_and_keeps_everything_else(shar
     shard.now += limits.DAY_MS
     (lease,) = shard.claim()
     ahead, shard.now = shard.state, right
-    shard.state = reclock(ahead, right, bytes([9]) * 16)
+    shard.state = reset_clock(ahead, right, bytes([9]) * 16)
     assert imbalances(shard.state) == []
     assert shard.state.now_ms == right
     assert shard.state.leases[keys[0]].expires_ms == right + lease.lease_ms
-    assert shard.apply(Complete((Completion(keys[0], lease.token),)))[0].code == Code.OK
+    assert shard.apply(CompleteJobs((Completion(keys[0], lease.token),)))[0].code == Code.OK
     assert shard.drain() == keys[1:]
     assert (shard.state.epoch, live_keysum(ahead)) == (
         ahead.epoch,
-        live_keysum(reclock(ahead, right, b"x" * 16)),
+        live_keysum(reset_clock(ahead, right, b"x" * 16)),
     )
 
 
@@ -409,22 +409,22 @@ def test_a_lease_ends_in_its_own_time_once_the_clock_is_right(shard: Any) -> Non
     (key,) = shard.enqueue()
     shard.now += limits.DAY_MS
     shard.claim()
-    shard.state, shard.now = reclock(shard.state, right, bytes([9]) * 16), right
+    shard.state, shard.now = reset_clock(shard.state, right, bytes([9]) * 16), right
     shard.now += limits.LEASE_MS_DEFAULT - 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == PROCESSING
     shard.now += 1
-    shard.apply(Sweep())
+    shard.apply(RunTimers())
     assert shard.where(key) == QUEUED
 
 
 def test_what_was_applied_under_the_wrong_clock_is_not_applied_again(shard: Any) -> None:
-    request = shard.request(Enqueue((shard.new(),)))
+    request = shard.request(EnqueueJobs((shard.new(),)))
     shard.commit([request])
     waiting = replace(request, n=2, born=shard.state.seq)
-    shard.state = reclock(shard.state, shard.now - 1, bytes([9]) * 16)
+    shard.state = reset_clock(shard.state, shard.now - 1, bytes([9]) * 16)
     assert not applicable(shard.state, request)
-    assert verdict(shard.state, request) is Verdict.UNKNOWN
+    assert status_of_request(shard.state, request) is RequestStatus.UNKNOWN
     assert applicable(shard.state, waiting)  # what nobody has applied yet still may be
 
 

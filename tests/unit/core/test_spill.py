@@ -9,19 +9,19 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.ops import (
-    Claim,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Enqueue,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
-    Redrive,
-    Sweep,
+    EnqueueJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
+    RedriveJobs,
+    RunTimers,
 )
-from osqueue.core.state import Body, session_weight_of
+from osqueue.core.state import BodyRef, session_weight_of
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
 
@@ -31,8 +31,8 @@ def shard(new_shard: Callable[..., Any]) -> Any:
     return new_shard(checked=False)
 
 
-def done(leases: Any, result: bytes = b"") -> Complete:
-    return Complete(tuple(Completion(lease.job.key, lease.token, result) for lease in leases))
+def done(leases: Any, result: bytes = b"") -> CompleteJobs:
+    return CompleteJobs(tuple(Completion(lease.job.key, lease.token, result) for lease in leases))
 
 
 @pytest.mark.parametrize("size", [1, 100, limits.INLINE_BYTES_MAX])
@@ -64,7 +64,9 @@ def test_failing_jobs_do_not_grow_the_head(shard: Any) -> None:
     shard.enqueue(2_000, payload=bytes(500))
     for _ in range(20):
         leases = shard.claim(100)
-        shard.apply(Fail(tuple(Failure(each.job.key, each.token, "x" * 300, 10**6) for each in leases)))
+        shard.apply(
+            FailJobs(tuple(FailedAttempt(each.job.key, each.token, "x" * 300, 10**6) for each in leases))
+        )
     assert shard.head_bytes_most < HEAD_BYTES_MAX
 
 
@@ -72,11 +74,11 @@ def test_dead_letters_do_not_grow_the_head(shard: Any) -> None:
     shard.enqueue(2_000, kind="a")
     shard.enqueue(3, kind="b")
     while leases := shard.claim(300):
-        items = tuple(Failure(each.job.key, each.token, "x" * 300, final=True) for each in leases)
-        shard.apply(Fail(items))
+        items = tuple(FailedAttempt(each.job.key, each.token, "x" * 300, final=True) for each in leases)
+        shard.apply(FailJobs(items))
     assert shard.head_bytes_most < HEAD_BYTES_MAX
     # Looking through all of them for a few must not bring them all back into the head.
-    assert shard.apply(Redrive(1, 10_000, kinds=("b",)))[0].count == 1
+    assert shard.apply(RedriveJobs(1, 10_000, kinds=("b",)))[0].count == 1
     assert shard.head_bytes < HEAD_BYTES_MAX / 3
     shard.check()
 
@@ -84,11 +86,13 @@ def test_dead_letters_do_not_grow_the_head(shard: Any) -> None:
 def test_forgetting_many_dead_letters_at_once_does_not_grow_the_head(shard: Any) -> None:
     keys = shard.enqueue(3_000)
     while leases := shard.claim(500):
-        shard.apply(Fail(tuple(Failure(each.job.key, each.token, "x", final=True) for each in leases)))
+        shard.apply(
+            FailJobs(tuple(FailedAttempt(each.job.key, each.token, "x", final=True) for each in leases))
+        )
     shard.now += limits.DEAD_TTL_MS_DEFAULT
     passes = 0
     while len(shard.left) < len(keys):
-        shard.apply(Sweep(flush=True))
+        shard.apply(RunTimers(flush=True))
         shard.check()
         passes += 1
         assert passes < 100
@@ -99,7 +103,7 @@ def test_a_thousand_leases_with_payloads_do_not_grow_the_head(shard: Any) -> Non
     shard.enqueue(3_000, payload=bytes(1_000))
     outcome = None
     for _ in range(200):
-        (outcome,) = shard.apply(Claim(20, "ada", 30_000))
+        (outcome,) = shard.apply(ClaimJobs(20, "ada", 30_000))
         if not outcome.leases:
             break
     assert outcome is not None
@@ -128,7 +132,7 @@ def test_spilled_payloads_of_leases_are_the_payloads(shard: Any) -> None:
     bodies = 0
     for key, lease in shard.state.leases.items():
         payload = lease.job.payload
-        if isinstance(payload, Body):
+        if isinstance(payload, BodyRef):
             bodies += 1
             payload = shard.objects[payload.name][payload.start : payload.start + payload.length]
         assert payload == wanted[key]
@@ -144,7 +148,7 @@ def test_results_do_not_grow_the_head_and_stay_readable(shard: Any) -> None:
         shard.apply(done(leases, result))
         for row in shard.state.finished:
             kept = row.result
-            if isinstance(kept, Body):
+            if isinstance(kept, BodyRef):
                 kept = shard.objects[kept.name][kept.start : kept.start + kept.length]
             assert kept == results[row.job.key]
     assert shard.head_bytes_most < HEAD_BYTES_MAX
@@ -159,7 +163,9 @@ def test_jobs_with_long_histories_do_not_grow_the_head(shard: Any) -> None:
         while pending:
             leases = shard.claim(pending)
             assert leases
-            shard.apply(Fail(tuple(Failure(each.job.key, each.token, "é" * 300, 1_000) for each in leases)))
+            shard.apply(
+                FailJobs(tuple(FailedAttempt(each.job.key, each.token, "é" * 300, 1_000) for each in leases))
+            )
             pending -= len(leases)
         shard.now += 1_000
     assert shard.head_bytes_most < HEAD_BYTES_MAX
@@ -170,11 +176,11 @@ def test_jobs_with_long_histories_do_not_grow_the_head(shard: Any) -> None:
 def test_when_sessions_are_full_a_new_writer_is_told_so_and_an_old_one_is_not(shard: Any) -> None:
     count = fill_sessions(shard)
     assert 500 < count < 1_000
-    refused = shard.commit([shard.request(Enqueue((shard.new(),)), env="newcomer")])
+    refused = shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="newcomer")])
     assert refused.crowded
     assert not refused.outcomes
     assert not refused.changed
-    assert shard.apply(Enqueue((shard.new(),)), env=f"{3:016x}")[0].code == Code.QUEUED
+    assert shard.apply(EnqueueJobs((shard.new(),)), env=f"{3:016x}")[0].code == Code.QUEUED
     assert shard.head_bytes_most < HEAD_BYTES_MAX
 
 
@@ -182,18 +188,20 @@ def fill_sessions(shard: Any) -> int:
     """Let writers come until there is no room for another; how many they are."""
     count = 0
     while shard.state.sessions_bytes + session_weight_of("0" * 16, 0) <= limits.SESSIONS_BYTES_MAX:
-        shard.apply(Enqueue((shard.new(),)), env=f"{count:016x}")
+        shard.apply(EnqueueJobs((shard.new(),)), env=f"{count:016x}")
         count += 1
     return count
 
 
 def test_idle_writers_make_room_and_the_floor_rises_past_them(shard: Any) -> None:
     count = fill_sessions(shard)
-    late = shard.request(Enqueue((shard.new(),)), env=f"{0:016x}")  # on its way for longer than anybody waits
+    late = shard.request(
+        EnqueueJobs((shard.new(),)), env=f"{0:016x}"
+    )  # on its way for longer than anybody waits
     shard.now += limits.SESSION_IDLE_MS_MIN
     for _ in range(10):
-        shard.apply(Enqueue((shard.new(),)), env=f"{count - 1:016x}")
-    assert shard.commit([shard.request(Enqueue((shard.new(),)), env="new")]).outcomes
+        shard.apply(EnqueueJobs((shard.new(),)), env=f"{count - 1:016x}")
+    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="new")]).outcomes
     dropped = count + 1 - len(shard.state.sessions)
     assert dropped >= 1
     assert shard.state.floor >= dropped  # one commit each, the oldest first
@@ -203,15 +211,15 @@ def test_idle_writers_make_room_and_the_floor_rises_past_them(shard: Any) -> Non
 def test_nobody_who_spoke_within_two_minutes_is_forgotten(shard: Any) -> None:
     fill_sessions(shard)
     shard.now += limits.SESSION_IDLE_MS_MIN - 1
-    assert shard.commit([shard.request(Enqueue((shard.new(),)), env="new")]).crowded
+    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="new")]).crowded
 
 
 def test_a_request_born_below_the_floor_is_never_applied(shard: Any) -> None:
     shard.enqueue()
-    old = shard.request(Enqueue((shard.new(),)), env="late")
+    old = shard.request(EnqueueJobs((shard.new(),)), env="late")
     fill_sessions(shard)
     shard.now += limits.SESSION_IDLE_MS_MIN
-    shard.commit([shard.request(Enqueue((shard.new(),)), env="x" * 16)])
+    shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="x" * 16)])
     assert shard.state.floor > old.born
     assert not shard.commit([old]).outcomes
 
@@ -220,17 +228,20 @@ def test_long_outcomes_of_many_writers_do_not_grow_the_head(shard: Any) -> None:
     shard.enqueue(1)
     (lease,) = shard.claim()
     fill_sessions(shard)
-    held = (Held(lease.job.key, lease.token), Held(b"x" * 16, "no")) * 500  # a code of its own for every item
+    held = (
+        LeaseRef(lease.job.key, lease.token),
+        LeaseRef(b"x" * 16, "no"),
+    ) * 500  # a code of its own for every item
     for writer in range(200):
-        assert shard.commit([shard.request(Heartbeat(held), env=f"{writer:016x}")]).crowded
+        assert shard.commit([shard.request(ExtendLeases(held), env=f"{writer:016x}")]).crowded
     assert shard.head_bytes_most < HEAD_BYTES_MAX
 
 
 def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
     (lease,) = (shard.enqueue(1), shard.claim())[1]
-    held = (Held(lease.job.key, lease.token), Held(b"x" * 16, "no")) * 500
+    held = (LeaseRef(lease.job.key, lease.token), LeaseRef(b"x" * 16, "no")) * 500
     taken = [
-        not shard.commit([shard.request(Heartbeat(held), env=f"{writer:016x}")]).crowded
+        not shard.commit([shard.request(ExtendLeases(held), env=f"{writer:016x}")]).crowded
         for writer in range(200)
     ]
     assert 10 < sum(taken) < 200
@@ -240,19 +251,20 @@ def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
 def test_a_thousand_jobs_that_die_at_once_with_long_tracebacks_grow_the_head_for_one_commit_at_most(
     shard: Any,
 ) -> None:
-    shard.apply(Enqueue(tuple(shard.new(max_attempts=1) for _ in range(1_000))))
+    shard.apply(EnqueueJobs(tuple(shard.new(max_attempts=1) for _ in range(1_000))))
     leases = shard.claim(1_000)
     trace = "t" * limits.TRACE_CHARS_MAX
     error = "e" * limits.ERROR_CHARS_MAX
     items = tuple(
-        Failure(each.job.key, each.token, error, final=True, error_type="E", trace=trace) for each in leases
+        FailedAttempt(each.job.key, each.token, error, final=True, error_type="E", trace=trace)
+        for each in leases
     )
-    shard.apply(Fail(items))
+    shard.apply(FailJobs(items))
     assert len(leases) > 900
     assert (
         shard.head_bytes < 1.5 * HEAD_BYTES_MAX
     )  # what the archive is to be told of, none of it committed yet
     shard.enqueue()
     assert shard.head_bytes < HEAD_BYTES_MAX / 3
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     assert sum(table.count for table in shard.state.tables) == len(leases)  # the archive hears of all of them

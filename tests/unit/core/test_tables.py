@@ -17,39 +17,39 @@ from osqueue.commit.effects import All
 from osqueue.core import tables
 from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.ops import (
-    Abort,
-    Amend,
+    AbortJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Enqueue,
-    Fail,
-    Failure,
-    Held,
-    Merge,
-    Sweep,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
+    MergeTables,
+    RunTimers,
+    SetResultTtl,
 )
 from osqueue.core.state import (
+    ARCHIVE_ONLY,
     CANCELLED,
     COMPLETED,
-    ECHO,
     ENDED,
+    EXPIRED_DEAD,
     FAILED,
-    LET_GO,
-    RECALLED,
-    Body,
-    Finished,
-    Job,
-    Table,
+    UPDATED,
+    BodyRef,
+    FinishedJob,
+    JobRecord,
+    TableRef,
 )
 from osqueue.core.tables import (
-    covering,
-    decode_index,
     decode_rows,
-    encode_index,
+    decode_table_index,
     encode_table,
+    encode_table_index,
     fold,
-    merge,
+    merge_rows,
+    tables_covering,
     to_archive,
     to_merge,
 )
@@ -65,9 +65,9 @@ def key(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def row(number: int, **fields: Any) -> Finished:
-    job = Job(key(number), b"", NOW, client_id=fields.pop("client_id", None))
-    return Finished(job, fields.pop("state", COMPLETED), NOW, **{"expires_ms": NOW + 1_000, **fields})
+def row(number: int, **fields: Any) -> FinishedJob:
+    job = JobRecord(key(number), b"", NOW, client_id=fields.pop("client_id", None))
+    return FinishedJob(job, fields.pop("state", COMPLETED), NOW, **{"expires_ms": NOW + 1_000, **fields})
 
 
 class Shelf:
@@ -75,18 +75,18 @@ class Shelf:
 
     def __init__(self, machine: Any) -> None:
         self.store = MemoryStore(machine)
-        self.tables: list[Table] = []
+        self.tables: list[TableRef] = []
         self.reads: list[Get] = []
         self._names = 0
 
-    def write(self, encode: Callable[[str], tuple[bytes, Table]]) -> Table:
+    def write(self, encode: Callable[[str], tuple[bytes, TableRef]]) -> TableRef:
         self._names += 1
         name = f"finished/{self._names:012x}-aa-0"
         data, table = encode(name)
         self.store._write("root/" + name, data)
         return table
 
-    def add(self, rows: Sequence[Finished], archived: bool = False) -> Table:
+    def add(self, rows: Sequence[FinishedJob], archived: bool = False) -> TableRef:
         self.tables.append(
             self.write(partial(encode_table, sorted(rows, key=lambda each: each.key), archived))
         )
@@ -123,24 +123,24 @@ def shelf(machine: Any) -> Shelf:
 FULL = row(
     3,
     token="t",
-    result=Body("bodies/1-aa-0", 5, 7, 9),
+    result=BodyRef("bodies/1-aa-0", 5, 7, 9),
     payload_bytes=77,
     why="because",
     kept_ms=NOW + 9_999,
     codec="msgpack",
-    mark=RECALLED,
+    mark=UPDATED,
     client_id="größe",
 )
 
 
 def test_a_table_survives_the_round_trip() -> None:
-    rows = [row(1, result=b"r"), row(2, state=CANCELLED, mark=LET_GO), FULL]
+    rows = [row(1, result=b"r"), row(2, state=CANCELLED, mark=EXPIRED_DEAD), FULL]
     data, table = encode_table(rows, True, "finished/x")
     footer = decode_footer(data, "x")
     assert isinstance(footer, Footer)
     assert list(decode_rows(data, footer.blocks[0].length, "x")) == rows
     assert footer.bodies == ("bodies/1-aa-0",)
-    assert table == Table(
+    assert table == TableRef(
         "finished/x",
         0,
         3,
@@ -148,23 +148,26 @@ def test_a_table_survives_the_round_trip() -> None:
         key(1),
         key(3),
         until_ms=NOW + 9_999 + limits.EXPIRED_KNOWN_MS,
-        half_ms=NOW + 1_000 + limits.EXPIRED_KNOWN_MS,
+        half_expired_ms=NOW + 1_000 + limits.EXPIRED_KNOWN_MS,
         named=1,
         bodies=True,
         archived=True,
-        recalled=1,
+        updated_rows=1,
     )
 
 
 def test_an_index_survives_the_round_trip() -> None:
     one = encode_table([row(1), row(9, client_id="a")], True, "a")[1]
     two = encode_table([FULL], False, "b")[1]
-    data, index = encode_index([one, two], "i")
-    assert decode_index(data, "i") == (one, two)
+    data, index = encode_table_index([one, two], "i")
+    assert decode_table_index(data, "i") == (one, two)
     assert (index.level, index.count, index.first, index.last) == (1, 3, key(1), key(9))
     assert (index.named, index.bodies, index.archived, index.size) == (2, True, False, len(data))
-    assert (index.until_ms, index.half_ms) == (two.until_ms, max(one.half_ms, two.half_ms))
-    assert encode_index([index, one], "j")[1].level == 2
+    assert (index.until_ms, index.half_expired_ms) == (
+        two.until_ms,
+        max(one.half_expired_ms, two.half_expired_ms),
+    )
+    assert encode_table_index([index, one], "j")[1].level == 2
 
 
 def test_damage_and_newer_formats_are_told() -> None:
@@ -176,12 +179,12 @@ def test_damage_and_newer_formats_are_told() -> None:
     with pytest.raises(NewerFormat):
         list(decode_rows(bytes([*data[:4], 0, 9, *data[6:]]), length, "t"))
     with pytest.raises(Damaged):
-        decode_index(data, "t")
-    index = encode_index([table], "i")[0]
+        decode_table_index(data, "t")
+    index = encode_table_index([table], "i")[0]
     with pytest.raises(Damaged):
         list(decode_rows(index, len(index), "i"))
     with pytest.raises(Damaged):
-        decode_index(index[:-1], "i")
+        decode_table_index(index[:-1], "i")
 
 
 def test_a_small_table_is_one_read_a_large_one_two(shelf: Shelf) -> None:
@@ -224,7 +227,7 @@ def test_a_table_that_is_gone_or_cut_short_is_told(shelf: Shelf) -> None:
 
 def test_all_objects_below_some_pointers_are_named(shelf: Shelf) -> None:
     for at in range(2 * limits.FANOUT):
-        shelf.add([row(at, result=Body(f"bodies/{at}", 0, 1, 1))])
+        shelf.add([row(at, result=BodyRef(f"bodies/{at}", 0, 1, 1))])
     leaves = {table.name for table in shelf.tables}
     assert shelf.fold()
     found = shelf.run(finished_tables.pointers("root/", shelf.tables))
@@ -239,7 +242,7 @@ def test_only_tables_that_may_know_a_key_are_read_the_newest_first(shelf: Shelf)
     old = shelf.add([row(1), row(5, why="old"), row(9)])
     shelf.add([row(20), row(30)])
     new = shelf.add([row(4), row(5, why="new"), row(6)])
-    assert covering(shelf.tables, key(5)) == [new, old]
+    assert tables_covering(shelf.tables, key(5)) == [new, old]
     assert shelf.find(5).why == "new"
     assert shelf.find(9) == row(9)
     assert [read.key for read in shelf.reads] == ["root/" + old.name]
@@ -247,22 +250,22 @@ def test_only_tables_that_may_know_a_key_are_read_the_newest_first(shelf: Shelf)
 
 
 def test_an_echo_is_nobodys_row(shelf: Shelf) -> None:
-    shelf.add([row(1), row(2, state=FAILED, mark=ECHO)])
+    shelf.add([row(1), row(2, state=FAILED, mark=ARCHIVE_ONLY)])
     assert shelf.find(2) is None
     shelf.add([row(2, why="redriven")])
-    shelf.add([row(2, state=FAILED, mark=ECHO)])
+    shelf.add([row(2, state=FAILED, mark=ARCHIVE_ONLY)])
     assert shelf.find(2).why == "redriven"
 
 
 def test_of_several_versions_of_a_row_the_newest_is_kept() -> None:
     runs = [
-        [row(1), row(2, why="old"), row(4, mark=ECHO)],
+        [row(1), row(2, why="old"), row(4, mark=ARCHIVE_ONLY)],
         [row(2, why="middle"), row(3)],
-        [row(2, why="new"), row(3, mark=ECHO), row(5)],
+        [row(2, why="new"), row(3, mark=ARCHIVE_ONLY), row(5)],
     ]
-    assert list(merge(runs)) == [row(1), row(2, why="new"), row(3), row(5)]
-    assert list(merge([[row(1, mark=ECHO)]])) == []
-    assert list(merge([])) == []
+    assert list(merge_rows(runs)) == [row(1), row(2, why="new"), row(3), row(5)]
+    assert list(merge_rows([[row(1, mark=ARCHIVE_ONLY)]])) == []
+    assert list(merge_rows([])) == []
 
 
 def test_sixteen_neighbours_of_a_kind_become_an_index_and_the_sixteen_newest_stay(shelf: Shelf) -> None:
@@ -302,8 +305,8 @@ def test_without_reaps_the_pointers_stay_few_and_every_row_is_found(shelf: Shelf
 
 
 # ── Plans ────────────────────────────────────────────────────────────────────
-def plain(size: int, archived: bool = True, level: int = 0, count: int = 1) -> Table:
-    return Table("t", level, count, size, key(1), key(2), 0, 0, archived=archived)
+def plain(size: int, archived: bool = True, level: int = 0, count: int = 1) -> TableRef:
+    return TableRef("t", level, count, size, key(1), key(2), 0, 0, archived=archived)
 
 
 def test_the_archive_gets_the_oldest_neighbours_it_lacks_as_many_as_fit() -> None:
@@ -336,7 +339,7 @@ def test_tables_of_like_size_are_merged_from_the_youngest_on() -> None:
 def test_a_row_is_rewritten_about_log_n_times_and_about_log_n_tables_are_left(sizes: str) -> None:
     """Counted in rows of 150 bytes: what merging writes over n shelves, and what it leaves after each."""
     for shelves in (100, 1_000, 4_000):
-        held: list[Table] = []
+        held: list[TableRef] = []
         total = rewritten = 0
         for at in range(shelves):
             size = 150 if sizes == "alike" else 150 * (1 + at * 7919 % 13)
@@ -374,23 +377,23 @@ class Story:
 
     def end(self, how: str, count: int) -> None:
         shard = self.shard
-        shard.apply(Enqueue(tuple(shard.new(max_attempts=1) for _ in range(count))))
+        shard.apply(EnqueueJobs(tuple(shard.new(max_attempts=1) for _ in range(count))))
         leases = shard.claim(count)
         if how == "complete":
-            shard.apply(Complete(tuple(Completion(x.job.key, x.token, b"r" * 20) for x in leases)))
+            shard.apply(CompleteJobs(tuple(Completion(x.job.key, x.token, b"r" * 20) for x in leases)))
         elif how == "cancel":
-            shard.apply(Abort(tuple(Held(x.job.key, x.token) for x in leases)))
+            shard.apply(AbortJobs(tuple(LeaseRef(x.job.key, x.token) for x in leases)))
         else:
-            shard.apply(Fail(tuple(Failure(x.job.key, x.token, "no", final=True) for x in leases)))
+            shard.apply(FailJobs(tuple(FailedAttempt(x.job.key, x.token, "no", final=True) for x in leases)))
         for lease in leases:
             if how != "fail":
                 self.state[lease.job.key] = COMPLETED if how == "complete" else CANCELLED
                 self.ttls[lease.job.key] = shard.now + lease.job.result_ttl_ms
 
-    def look(self, wanted: bytes) -> tuple[Finished | None, str]:
+    def look(self, wanted: bytes) -> tuple[FinishedJob | None, str]:
         """The row of a key as the library would find it, and the outermost table it lies in."""
         for row in self.shard.state.finished:
-            if row.key == wanted and row.mark != ECHO:
+            if row.key == wanted and row.mark != ARCHIVE_ONLY:
                 return row, ""
         kept = self.run(finished_tables.find("", self.shard.state.tables, wanted))
         return (None, "") if kept is None else (kept.row, kept.top.name)
@@ -417,11 +420,11 @@ class Story:
             row, table = self.look(wanted)
             ttl = 1_000 + who
             seen = self.shard.state.seq
-            op = Amend(wanted, ttl, row, table, seen=seen) if table else Amend(wanted, ttl)
+            op = SetResultTtl(wanted, ttl, row, table, seen=seen) if table else SetResultTtl(wanted, ttl)
             assert self.shard.apply(op)[0].code == Code.OK
             self.ttls[wanted] = self.shard.now + ttl
 
-    def exchange(self, taken: tuple[Table, ...]) -> None:
+    def exchange(self, taken: tuple[TableRef, ...]) -> None:
         """What the reaper does with tables, without forgetting anything."""
         if not taken:
             return
@@ -429,14 +432,16 @@ class Story:
         leaves = self.run(finished_tables.leaves("", taken))
         runs = [self.run(finished_tables.rows("", leaf)) for leaf in leaves]
         if not taken[0].archived:
-            self.told += [(row.key, row.job.run) for run in runs for row in run if row.mark in (ENDED, ECHO)]
-        rows, put = list(merge(runs)), ()
+            self.told += [
+                (row.key, row.job.run) for run in runs for row in run if row.mark in (ENDED, ARCHIVE_ONLY)
+            ]
+        rows, put = list(merge_rows(runs)), ()
         if rows:
             name = f"finished/{shard.state.seq:012x}-bb-{len(shard.objects)}"
             shard.objects[name], table = encode_table(rows, True, name)
             put = (table,)
         below = [each.name for each in self.run(finished_tables.pointers("", taken))]
-        assert shard.apply(Merge(taken, put, len(rows)))[0].code == Code.OK
+        assert shard.apply(MergeTables(taken, put, len(rows)))[0].code == Code.OK
         for gone in below:  # nothing may refer to them any more
             del shard.objects[gone]
 
@@ -452,7 +457,7 @@ def test_every_row_is_found_whatever_happens_to_the_tables(
             if what in ("complete", "cancel", "fail"):
                 story.end(what, 1 + who % 8)
             elif what == "flush":
-                story.shard.apply(Sweep(flush=True))
+                story.shard.apply(RunTimers(flush=True))
             elif what == "amend":
                 story.amend(who)
             else:
@@ -472,10 +477,10 @@ def test_a_table_is_taken_from_a_commit_before_the_one_that_shelves_it(shard: An
     """Whoever finished a job finds it in the head for at least one commit."""
     shard.enqueue(2)
     leases = shard.claim(2)
-    ends = Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases))
-    shard.apply(ends, Sweep(flush=True))
+    ends = CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in leases))
+    shard.apply(ends, RunTimers(flush=True))
     assert len(shard.state.finished) == 2
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     assert (shard.state.finished, [table.count for table in shard.state.tables]) == ((), [2])
 
 
@@ -483,17 +488,17 @@ def test_an_exchange_of_tables_that_have_moved_is_refused(shard: Any) -> None:
     for _ in range(2):
         shard.enqueue()
         (lease,) = shard.claim()
-        shard.apply(Complete((Completion(lease.job.key, lease.token),)))
-        shard.apply(Sweep(flush=True))
+        shard.apply(CompleteJobs((Completion(lease.job.key, lease.token),)))
+        shard.apply(RunTimers(flush=True))
     one, two = shard.state.tables
     data, both = encode_table(
         [*shard.rows(one), *shard.rows(two)], True, f"finished/{shard.state.seq:012x}-bb-0"
     )
     shard.objects[both.name] = data
     for taken in ((two, one), (replace(one, archived=True),), (both,), (one, both), ()):
-        assert shard.apply(Merge(taken, (both,), 2))[0].code == Code.RETRY
-    assert shard.apply(Merge((one, two), (both,), 2))[0].code == Code.OK
+        assert shard.apply(MergeTables(taken, (both,), 2))[0].code == Code.RETRY
+    assert shard.apply(MergeTables((one, two), (both,), 2))[0].code == Code.OK
     assert shard.state.tables == (both,)
     assert shard.state.counters.archived == 2
-    assert shard.apply(Merge((one, two), (both,), 2))[0].code == Code.RETRY
+    assert shard.apply(MergeTables((one, two), (both,), 2))[0].code == Code.RETRY
     assert shard.state.counters.archived == 2

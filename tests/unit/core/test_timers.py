@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits
-from osqueue.core.draft import Context, Object
+from osqueue.core.draft import ReductionContext, StagedObject
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_segment
-from osqueue.core.ops import Complete, Completion, Enqueue, Sweep
+from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, RunTimers
 from osqueue.core.reduce import reduce
-from osqueue.core.state import Backlog, Delayed, Job, Lane, Span, State, weight
+from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, Span, State, job_weight
 from osqueue.core.timers import LANE_WAIT_MS
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -26,14 +26,14 @@ SECONDS = LANE_WAIT_MS / 1000
 
 def crowd(shard: Any) -> None:
     """Jobs wait in every lane there may be."""
-    shard.apply(Enqueue(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
+    shard.apply(EnqueueJobs(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
 
 
 def sweep(shard: Any, count: int = 1) -> int:
     """So many commits that do no more than time demands; how many changed anything."""
     changed = 0
     for _ in range(count):
-        shard.apply(Sweep())
+        shard.apply(RunTimers())
         changed += shard.last.changed
     return changed
 
@@ -77,7 +77,7 @@ def test_they_come_within_a_minute_of_their_lane_becoming_free(shard: Any) -> No
         sweep(shard, 6)
         shard.now += 1_000
         (lease,) = shard.claim(1, kinds=("k2",))
-        shard.apply(Complete((Completion(lease.job.key, lease.token),)))
+        shard.apply(CompleteJobs((Completion(lease.job.key, lease.token),)))
         keys.remove(lease.job.key)
         shard.now += LANE_WAIT_MS
         sweep(shard, 6)
@@ -162,7 +162,7 @@ def test_all_who_try_one_commit_spill_the_same_for_due_jobs(tight: None, shard: 
             other.now += 7 * at
         for turn in others, [shard]:
             for at, each in enumerate(turn):
-                each.apply(Enqueue((each.new(bytes(at)),)), env=f"w{at}")
+                each.apply(EnqueueJobs((each.new(bytes(at)),)), env=f"w{at}")
         written = [{item.name for item in each.last.objects} for each in (shard, *others)]
         assert written == [written[0]] * len(written)
         spilled |= bool(written[0])
@@ -190,7 +190,7 @@ def test_no_commit_spills_what_it_has_promoted(tight: None, shard: Any) -> None:
     assert promoted > 50
 
 
-def _first(item: Object) -> int:
+def _first(item: StagedObject) -> int:
     footer = decode_footer(item.body, item.name)
     assert isinstance(footer, Footer)
     return footer.blocks[0].length
@@ -204,7 +204,7 @@ def test_more_due_jobs_than_the_head_holds_come_in_the_order_of_their_due_times(
     got: list[bytes] = []
     while leases := shard.claim(7):
         got += [lease.job.key for lease in leases]
-        shard.apply(Complete(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
+        shard.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
     assert got == keys
 
 
@@ -275,8 +275,10 @@ def test_the_age_of_the_oldest_job_counts_from_when_it_could_be_claimed(machine:
 def test_a_commit_spills_nothing_that_it_has_promoted_itself(lanes: int) -> None:
     """Else what one attempt writes is another object than what the next one does."""
 
-    def job(at: int, kind: str, due_ms: int = 0) -> Job:
-        return Job(at.to_bytes(16, "big"), b"x" * 230, 1_000, 5, kind, due_ms=due_ms, scheduled_ms=due_ms)
+    def job(at: int, kind: str, due_ms: int = 0) -> JobRecord:
+        return JobRecord(
+            at.to_bytes(16, "big"), b"x" * 230, 1_000, 5, kind, due_ms=due_ms, scheduled_ms=due_ms
+        )
 
     due = [job(at, "due", 1_000 + at) for at in range(1_000, 2_000)]
     data, span = encode_segment(due, "segments/000000000001-aaaa")
@@ -287,9 +289,9 @@ def test_a_commit_spills_nothing_that_it_has_promoted_itself(lanes: int) -> None
         epoch=1,
         seq=5,
         now_ms=1_000,
-        lanes=tuple(Lane(5, each.kind, Backlog((each,), ready_bytes=weight(each))) for each in others),
+        lanes=tuple(Lane(5, each.kind, Backlog((each,), ready_bytes=job_weight(each))) for each in others),
         delayed=Delayed((), (span,), 0),
     )
-    done = reduce(state, [], Context(10_000, bytes(15) + b"\1", 1, blocks))
+    done = reduce(state, [], ReductionContext(10_000, bytes(15) + b"\1", 1, blocks))
     assert done.objects == ()
     assert sum(event.cause == "due" for event in done.events) > 50

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Unavailable, limits
-from osqueue.core.ops import Code, Fail, Failure, Sweep
+from osqueue.core.ops import Code, FailedAttempt, FailJobs, RunTimers
 from osqueue.core.state import waiting
 from osqueue.maintenance import reaper
 from osqueue.stores.base import Delete, Get, List
@@ -83,14 +83,14 @@ def test_each_sweep_lets_some_go_and_says_when_there_are_more(shard: Any) -> Non
     with limited({"DEAD_BYTES_MAX": 800, "FINISHED_BYTES_MAX": 2_000, "BLOCK_BYTES_MAX": 500}):
         shard.enqueue(60)
         leases = shard.claim(60)
-        items = [Failure(each.job.key, each.token, "boom", final=True, trace=TRACE) for each in leases]
-        shard.apply(Fail(tuple(items)))
+        items = [FailedAttempt(each.job.key, each.token, "boom", final=True, trace=TRACE) for each in leases]
+        shard.apply(FailJobs(tuple(items)))
         shard.now += limits.DEAD_TTL_MS_DEFAULT
         more = Code.RETRY
         sweeps = 0
         while more == Code.RETRY:
             before = waiting(shard.state.dead)
-            more = shard.apply(Sweep(flush=True))[0].code
+            more = shard.apply(RunTimers(flush=True))[0].code
             sweeps += 1
             assert more == Code.OK or waiting(shard.state.dead) < before
             assert sweeps < 20

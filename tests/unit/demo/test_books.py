@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from demo.accounting import Account, check
-from demo.books import Attempt, Books, Record
-from demo.journal import Answer, End, Entry, Sent, Start, Wait
-from demo.plan import Caller
+from demo.books import BookedAttempt, BookedJob, Books
+from demo.journal import JournalEntry, RunEnd, RunResult, RunStart, Sent, Wait
+from demo.plan import IdSender
 
 
 def books() -> Books:
@@ -24,39 +24,41 @@ def books() -> Books:
         record("c", "stalled", "completed"),
         record("d", "completed", client_id="id-12"),
     ]
-    ends = {each.job_id: End(each.job_id, each.run, 8, 12) for each in archive}
+    ends = {each.job_id: RunEnd(each.job_id, each.run, 8, 12) for each in archive}
     return Books(
         log={7: 100, 8: 200, 11: 300, 12: 400},
-        callers={8: Caller("id-8", 0.0), 12: Caller("id-12", 0.1, 30.0)},
+        callers={8: IdSender("id-8", 0.0), 12: IdSender("id-12", 0.1, 30.0)},
         sent=[
             Sent(7, "a", "queued", "queued"),
             Sent(8, "b", "queued", "queued", "id-8"),
             Sent(11, "c", "queued", "queued"),
-            Sent(8, "b", "completed", "completed", "id-8", Answer(8, 2)),
+            Sent(8, "b", "completed", "completed", "id-8", RunResult(8, 2)),
             Sent(12, "d", "duplicate", "processing", "id-12"),
         ],
-        waits=[Wait(12, "id-12", 1.0, 2_000, result=Answer(12, 1))],
+        waits=[Wait(12, "id-12", 1.0, 2_000, result=RunResult(12, 1))],
         archive=archive,
         lines=[*archive],
         live=[],
         workers={
             "worker-1": [
-                Entry(started=[Start("a", 7, 1, 100), Start("b", 8, 1, 200)], completed=[ends["a"]]),
-                Entry(failed=[End("b", 1, 8, 12)]),
-                Entry(
-                    started=[Start("b", 8, 2, 200), Start("c", 11, 2, 300), Start("d", 12, 1, 400)],
+                JournalEntry(
+                    started=[RunStart("a", 7, 1, 100), RunStart("b", 8, 1, 200)], completed=[ends["a"]]
+                ),
+                JournalEntry(failed=[RunEnd("b", 1, 8, 12)]),
+                JournalEntry(
+                    started=[RunStart("b", 8, 2, 200), RunStart("c", 11, 2, 300), RunStart("d", 12, 1, 400)],
                     completed=[ends["b"], ends["c"], ends["d"]],
                 ),
             ],
-            "worker-2": [Entry(started=[Start("c", 11, 1, 300)])],  # and then it was killed
+            "worker-2": [JournalEntry(started=[RunStart("c", 11, 1, 300)])],  # and then it was killed
         },
         killed="worker-2",
     )
 
 
-def record(job_id: str, *outcomes: str, state: str = "completed", client_id: str | None = None) -> Record:
+def record(job_id: str, *outcomes: str, state: str = "completed", client_id: str | None = None) -> BookedJob:
     attempts = tuple(
-        Attempt(
+        BookedAttempt(
             run,
             "worker-2" if outcome == "stalled" else "worker-1",
             run * 1000,
@@ -66,7 +68,7 @@ def record(job_id: str, *outcomes: str, state: str = "completed", client_id: str
         for run, outcome in enumerate(outcomes, 1)
     )
     used = len(attempts)
-    return Record(job_id, used, state, 500, attempts[-1].ended_ms, used, attempts, client_id)
+    return BookedJob(job_id, used, state, 500, attempts[-1].ended_ms, used, attempts, client_id)
 
 
 def test_accounts_that_agree_are_found_in_order() -> None:
@@ -81,7 +83,7 @@ def test_an_archive_line_that_is_repeated_word_for_word_counts_once() -> None:
     assert (account.completed, account.repeats, account.problems) == (4, 1, [])
 
 
-def in_archive(found: Books, at: int, changed: Record | None) -> None:
+def in_archive(found: Books, at: int, changed: BookedJob | None) -> None:
     """Change or remove what both the history and the files tell."""
     new = [] if changed is None else [changed]
     found.archive[at : at + 1] = new
@@ -123,7 +125,7 @@ def hide_a_record(found: Books) -> None:
 
 
 def swap_payloads(found: Books) -> None:
-    found.workers["worker-2"] = [Entry(started=[Start("c", 8, 1, 300)])]
+    found.workers["worker-2"] = [JournalEntry(started=[RunStart("c", 8, 1, 300)])]
 
 
 def run_for_another_time(found: Books) -> None:
@@ -131,20 +133,20 @@ def run_for_another_time(found: Books) -> None:
 
 
 def complete_without_running(found: Books) -> None:
-    found.workers["worker-1"][0] = Entry(started=[Start("b", 8, 1, 200)])
+    found.workers["worker-1"][0] = JournalEntry(started=[RunStart("b", 8, 1, 200)])
 
 
 def run_without_a_lease(found: Books) -> None:
-    found.workers["worker-2"].append(Entry(started=[Start("a", 7, 2, 100)]))
+    found.workers["worker-2"].append(JournalEntry(started=[RunStart("a", 7, 2, 100)]))
 
 
 def acknowledge_twice(found: Books) -> None:
-    found.workers["worker-1"].append(Entry(completed=[End("c", 2, 8, 12)]))
+    found.workers["worker-1"].append(JournalEntry(completed=[RunEnd("c", 2, 8, 12)]))
 
 
 def acknowledge_as_failed(found: Books) -> None:
     found.workers["worker-1"][0] = replace(
-        found.workers["worker-1"][0], completed=[], failed=[End("a", 1, 8, 12)]
+        found.workers["worker-1"][0], completed=[], failed=[RunEnd("a", 1, 8, 12)]
     )
 
 
@@ -170,7 +172,7 @@ def answer_with_another_job(found: Books) -> None:
 
 
 def answer_with_another_result(found: Books) -> None:
-    found.sent[3] = replace(found.sent[3], result=Answer(8, 1))
+    found.sent[3] = replace(found.sent[3], result=RunResult(8, 1))
 
 
 def answer_with_no_result(found: Books) -> None:
@@ -182,7 +184,7 @@ def wait_in_vain(found: Books) -> None:
 
 
 def wait_for_another_result(found: Books) -> None:
-    found.waits[0] = replace(found.waits[0], result=Answer(11, 1))
+    found.waits[0] = replace(found.waits[0], result=RunResult(11, 1))
 
 
 @pytest.mark.parametrize(

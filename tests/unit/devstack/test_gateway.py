@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osqueue.contract.operations import BY_NAME
-from osqueue.devstack.gateway import Answer, Request, answer_of, event_of
+from osqueue.devstack.gateway import StackRequest, StackResponse, answer_of, event_of
 
 HOST = "127.0.0.1:8787"
 
@@ -62,7 +62,7 @@ DOCUMENTED = {
 def event(
     target: str = "/v1/queues/emails/jobs", body: bytes = b"", *headers: tuple[str, str]
 ) -> dict[str, Any]:
-    request = Request("POST", target, headers, body, "192.168.0.1")
+    request = StackRequest("POST", target, headers, body, "192.168.0.1")
     return event_of(request, BY_NAME["enqueue"], {"queue": "emails"}, HOST)
 
 
@@ -130,20 +130,20 @@ PLAIN = ("content-type", "text/plain;charset=utf-8")
     [
         (
             {"statusCode": 201, "body": "{}", "headers": {"Content-Type": "application/json"}},
-            Answer(201, (JSON,), b"{}"),
+            StackResponse(201, (JSON,), b"{}"),
         ),
-        ({"statusCode": 200}, Answer(200, (PLAIN,))),
-        ({"statusCode": "404", "body": "ä"}, Answer(404, (PLAIN,), "ä".encode())),
-        ({"statusCode": 200, "body": "AAE=", "isBase64Encoded": True}, Answer(200, (PLAIN,), b"\0\1")),
+        ({"statusCode": 200}, StackResponse(200, (PLAIN,))),
+        ({"statusCode": "404", "body": "ä"}, StackResponse(404, (PLAIN,), "ä".encode())),
+        ({"statusCode": 200, "body": "AAE=", "isBase64Encoded": True}, StackResponse(200, (PLAIN,), b"\0\1")),
         (
             {"statusCode": 200, "cookies": ["a=1", "b=2"], "headers": {"X-N": 5, "Content-Length": 99}},
-            Answer(200, (("x-n", "5"), PLAIN, ("set-cookie", "a=1"), ("set-cookie", "b=2"))),
+            StackResponse(200, (("x-n", "5"), PLAIN, ("set-cookie", "a=1"), ("set-cookie", "b=2"))),
         ),
-        ({"jobs": []}, Answer(200, (("Content-Type", "application/json"),), b'{"jobs": []}')),
-        ("hej", Answer(200, (("Content-Type", "application/json"),), b"hej")),
+        ({"jobs": []}, StackResponse(200, (("Content-Type", "application/json"),), b'{"jobs": []}')),
+        ("hej", StackResponse(200, (("Content-Type", "application/json"),), b"hej")),
     ],
 )
-def test_an_answer_becomes_http(value: object, answer: Answer) -> None:
+def test_an_answer_becomes_http(value: object, answer: StackResponse) -> None:
     assert answer_of(json.dumps(value).encode()) == answer
 
 

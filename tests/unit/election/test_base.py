@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, NewerFormat, Rejected
-from osqueue.election.base import STALE_AFTER_MS_MAX, Record, seal, unseal
+from osqueue.election.base import STALE_AFTER_MS_MAX, ElectionRecord, seal, unseal
 from osqueue.election.blocking import Election
 from osqueue.stores.base import Delete, Get, Put, PutIfAbsent, PutIfMatch
 from osqueue.stores.counting import CountingStore
@@ -292,7 +292,7 @@ def test_a_step_of_a_wall_clock_neither_ends_a_leadership_nor_lengthens_it(
 
 # ── The record ───────────────────────────────────────────────────────────────
 def test_a_record_survives_and_no_two_are_the_same_bytes(scene: Scene) -> None:
-    record = Record(7, "ada", "abc", 10_000)
+    record = ElectionRecord(7, "ada", "abc", 10_000)
     assert unseal(seal(record), KEY) == record
     ada = scene.candidate()
     bodies = set()
@@ -303,7 +303,7 @@ def test_a_record_survives_and_no_two_are_the_same_bytes(scene: Scene) -> None:
 
 
 def test_every_damaged_byte_is_noticed(scene: Scene) -> None:
-    whole = seal(Record(7, "ada", "abc", 10_000))
+    whole = seal(ElectionRecord(7, "ada", "abc", 10_000))
     for at in range(len(whole)):
         with pytest.raises((Damaged, NewerFormat)):
             unseal(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], KEY)

@@ -11,7 +11,7 @@ import pytest
 from osqueue import Unavailable
 from osqueue.commit.effects import Sleep
 from osqueue.election.blocking import Election
-from osqueue.stores.base import Failed, Get, PutIfAbsent, PutIfMatch, Reply, Request, Store
+from osqueue.stores.base import Failed, Get, PutIfAbsent, PutIfMatch, Store, StoreReply, StoreRequest
 from tests.support.electorate import FAILED, LEADS_S, LOST, TWO_HOURS_MS, Scene
 
 
@@ -161,9 +161,9 @@ class Runner:
         self.store = store
         self.flow: Iterator[Any] | None = None
         self.effect: Any = None
-        self.reply: Reply | None = None
+        self.reply: StoreReply | None = None
         self.arrived = False  # the effect has happened, its reply is under way
-        self.late: list[Request] = []  # given up by the caller, still in the network
+        self.late: list[StoreRequest] = []  # given up by the caller, still in the network
 
     def act(self) -> None:
         """One thing that may happen to this candidate next."""
@@ -188,7 +188,7 @@ class Runner:
         else:
             self.go(LOST if self.chance.random() < 0.07 else self.reply)
 
-    def go(self, reply: Reply | None) -> None:
+    def go(self, reply: StoreReply | None) -> None:
         assert self.flow is not None
         self.arrived = False
         try:

@@ -14,9 +14,9 @@ import pytest
 from osqueue import Damaged, Rejected, Timeout, Unavailable
 from osqueue.commit.effects import Sleep
 from osqueue.election.asynchronous import AsyncElection
-from osqueue.election.base import Record, seal, unseal
+from osqueue.election.base import ElectionRecord, seal, unseal
 from osqueue.election.blocking import Election
-from osqueue.stores.base import Failed, Found, Get, Put, Reply, Request
+from osqueue.stores.base import Failed, Found, Get, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -29,12 +29,12 @@ FAILED = Failed(Unavailable("no answer"))
 class Breakable(WrappedStore):
     """Works until it is told to break, by what it then answers to everything."""
 
-    broken: Reply | None = None
+    broken: StoreReply | None = None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return self.broken or self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -43,7 +43,7 @@ def store() -> Breakable:
     return Breakable(MemoryStore())
 
 
-def record(store: Breakable) -> Record:
+def record(store: Breakable) -> ElectionRecord:
     found = store.inner.perform(Get(KEY))
     assert isinstance(found, Found)
     return unseal(found.body, KEY)
@@ -90,11 +90,11 @@ def test_a_block_that_raises_gives_the_leadership_up(store: Breakable) -> None:
 def test_a_leadership_that_is_taken_away_is_noticed_and_left_to_whoever_has_it(store: Breakable) -> None:
     election = Election(store, "reports", "ada", **QUICK)
     with election.lead():
-        store.perform(Put(KEY, seal(Record(2, "bob", "his", 60_000))))
+        store.perform(Put(KEY, seal(ElectionRecord(2, "bob", "his", 60_000))))
         until(lambda: not election.is_leader)
         until(lambda: not beating())
         assert election.leader == "bob"
-    assert record(store) == Record(2, "bob", "his", 60_000)
+    assert record(store) == ElectionRecord(2, "bob", "his", 60_000)
 
 
 def test_a_block_ends_quietly_when_the_store_does_not_take_the_resignation(

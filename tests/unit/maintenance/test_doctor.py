@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
-from osqueue.core.intents import announced, intent_body, intent_key
-from osqueue.core.ops import Configure
+from osqueue.core.intents import intent_body, intent_key, intents_prefix
+from osqueue.core.ops import ChangeSettings
 from osqueue.core.ops import Request as Announced
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
-from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, Probe, measure, worst
+from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, StoreProbes, measure, worst
 from osqueue.stores.base import (
     Delete,
     Deleted,
@@ -25,8 +25,8 @@ from osqueue.stores.base import (
     Put,
     PutIfAbsent,
     PutIfMatch,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 from osqueue.stores.memory import MemoryStore
@@ -34,27 +34,27 @@ from simulation.tight import limited
 from tests.support.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
 
 
-def ignores_if_match(request: Request) -> Request:
+def ignores_if_match(request: StoreRequest) -> StoreRequest:
     return Put(request.key, request.body) if isinstance(request, PutIfMatch) else request
 
 
-def ignores_if_none_match(request: Request) -> Request:
+def ignores_if_none_match(request: StoreRequest) -> StoreRequest:
     return Put(request.key, request.body) if isinstance(request, PutIfAbsent) else request
 
 
-def ignores_the_version_of_a_delete(request: Request) -> Request:
+def ignores_the_version_of_a_delete(request: StoreRequest) -> StoreRequest:
     return Delete((request.key,)) if isinstance(request, DeleteIfMatch) else request
 
 
-def ignores_ranges(request: Request) -> Request:
+def ignores_ranges(request: StoreRequest) -> StoreRequest:
     return Get(request.key, request.unless) if isinstance(request, Get) else request
 
 
-def ignores_the_version_of_a_get(request: Request) -> Request:
+def ignores_the_version_of_a_get(request: StoreRequest) -> StoreRequest:
     return replace(request, unless=None) if isinstance(request, Get) else request
 
 
-def keeps_what_is_deleted(request: Request) -> Request | Reply:
+def keeps_what_is_deleted(request: StoreRequest) -> StoreRequest | StoreReply:
     return Deleted() if isinstance(request, Delete) else request
 
 
@@ -136,7 +136,7 @@ def test_what_only_costs_more_is_a_warning(clinic: Clinic, how: Any, check: str)
 def test_the_machine_is_compared_with_the_store(clinic: Clinic, shift: int, level: str) -> None:
     there = clinic.machine.now_ms()
     clinic.machine.time_ms += shift
-    found = Probe(clinic.machine, there).clock()
+    found = StoreProbes(clinic.machine, there).clock()
     assert found.level == level
 
 
@@ -261,10 +261,10 @@ def test_orphans_are_counted_and_are_no_trouble(clinic: Clinic) -> None:
 
 def test_announcements_nobody_can_read_are_a_warning(clinic: Clinic) -> None:
     clinic.q.enqueue(1)
-    clinic.write(announced(ROOT) + "README", b"hello")
+    clinic.write(intents_prefix(ROOT) + "README", b"hello")
     assert clinic.said()["announcements"] == WARNING
-    clinic.remove(announced(ROOT) + "README")
-    clinic.write(announced(ROOT) + "000000000001.00000000000000aa.1.00000000000000bb.1.1.", b"cut")
+    clinic.remove(intents_prefix(ROOT) + "README")
+    clinic.write(intents_prefix(ROOT) + "000000000001.00000000000000aa.1.00000000000000bb.1.1.", b"cut")
     assert clinic.said()["announcements"] == OK
     assert clinic.said(deep=True)["announcements"] == WARNING
 
@@ -273,11 +273,11 @@ def test_an_announcement_whose_key_and_object_differ_is_a_warning(clinic: Clinic
     """The commit believes the key: an object that says something else was written by somebody else."""
     clinic.q.enqueue(1)
     seals = decode_head(clinic.read(HEAD)).seals
-    request = Announced("e" * 16, 1, 7, 1, 0, (Configure(paused=True),))
-    key = announced(ROOT) + intent_key(request, 255, seals)
+    request = Announced("e" * 16, 1, 7, 1, 0, (ChangeSettings(paused=True),))
+    key = intents_prefix(ROOT) + intent_key(request, 255, seals)
     clinic.write(key, intent_body(request))
     assert clinic.said(deep=True)["announcements"] == OK
-    clinic.write(key, intent_body(replace(request, ops=(Configure(paused=False),))))
+    clinic.write(key, intent_body(replace(request, ops=(ChangeSettings(paused=False),))))
     assert clinic.said()["announcements"] == OK
     assert clinic.said(deep=True)["announcements"] == WARNING
 

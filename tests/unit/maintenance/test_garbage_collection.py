@@ -9,7 +9,7 @@ import pytest
 from osqueue import Queue, Unavailable, limits
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import backups
 from osqueue.stores.base import Delete, Get, List, Put, PutIfMatch
@@ -166,7 +166,7 @@ def test_tables_are_read_for_the_bodies_they_name_only_where_there_are_old_bodie
 
 
 def _swept() -> Any:
-    return (yield Submit(0, (Sweep(flush=True),)))
+    return (yield Submit(0, (RunTimers(flush=True),)))
 
 
 def test_nothing_is_deleted_when_the_head_is_gone_by_the_time_it_is_read(

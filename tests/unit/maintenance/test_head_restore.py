@@ -15,9 +15,9 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
 from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
 from osqueue.maintenance import doctor as checks
-from osqueue.maintenance.head_restore import Restorer, hourly
+from osqueue.maintenance.head_restore import Restorer, hourly_backups
 from osqueue.maintenance.store_probes import OK, WARNING
-from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, Reply, Request, Written
+from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest, Written
 from simulation.tight import limited
 from tests.support.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic
 
@@ -52,7 +52,7 @@ def test_copies_of_a_clock_that_was_ahead_do_not_pass_for_the_newest(clinic: Cli
     clinic.machine.time_ms -= 3 * limits.HOUR_MS
     repair = checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)
     assert clinic.run(repair) == 3 * limits.HOUR_MS
-    assert len(clinic.run(hourly("mail", 0))) == 1
+    assert len(clinic.run(hourly_backups("mail", 0))) == 1
     clinic.q = clinic.queue()
     for at in range(4):
         clinic.machine.advance(HOUR)
@@ -69,9 +69,9 @@ def test_the_copies_of_a_quiet_queue_are_not_ahead(clinic: Clinic) -> None:
     for _ in range(3):
         clinic.q.reap()
         clinic.machine.advance(HOUR)
-    copies = clinic.run(hourly("mail", 0))
+    copies = clinic.run(hourly_backups("mail", 0))
     assert clinic.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is None
-    assert clinic.run(hourly("mail", 0)) == copies
+    assert clinic.run(hourly_backups("mail", 0)) == copies
     assert len(copies) == 3
 
 
@@ -81,15 +81,15 @@ def test_a_repair_of_the_clock_that_died_is_repeated(clinic: Clinic) -> None:
     clinic.q.reap()
     clinic.machine.time_ms -= 3 * limits.HOUR_MS
 
-    def dies(request: Request) -> Request | Reply:
+    def dies(request: StoreRequest) -> StoreRequest | StoreReply:
         return Failed(Unavailable("the process ended")) if isinstance(request, Put) else request
 
     front = BlockingDriver(Careless(clinic.store, dies), clinic.machine)
     with pytest.raises(Unavailable):
         front.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms))
-    (copy,) = clinic.run(hourly("mail", 0))
+    (copy,) = clinic.run(hourly_backups("mail", 0))
     assert clinic.run(checks.fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is None
-    (fresh,) = clinic.run(hourly("mail", 0))
+    (fresh,) = clinic.run(hourly_backups("mail", 0))
     assert fresh < copy
     assert decode_head(clinic.read(fresh)).seq == decode_head(clinic.read(HEAD)).seq
 
@@ -99,7 +99,7 @@ def test_a_living_writer_is_not_run_over_by_the_repair_of_the_clock(clinic: Clin
     clinic.change(now_ms=clinic.machine.now_ms() + limits.DAY_MS)
     others = [clinic.queue()]
 
-    def first_comes_another(request: Request) -> Request:
+    def first_comes_another(request: StoreRequest) -> StoreRequest:
         if isinstance(request, PutIfMatch) and others:
             others.pop().enqueue(2)
         return request
@@ -133,7 +133,7 @@ def test_a_head_comes_back_from_the_newest_backup_that_can_be_read(clinic: Clini
     clinic.machine.advance(HOUR)
     clinic.q.enqueue("third")
     clinic.q.reap()
-    old, newer, newest = clinic.run(hourly("mail", 0))
+    old, newer, newest = clinic.run(hourly_backups("mail", 0))
     clinic.write(newest, b"cut")
     clinic.remove(HEAD, "queues/mail") if how == "missing" else clinic.write(HEAD, b"cut")
     done = clinic.restore()
@@ -142,7 +142,7 @@ def test_a_head_comes_back_from_the_newest_backup_that_can_be_read(clinic: Clini
     assert clinic.read(done.kept) == (b"" if how == "missing" else b"cut")
     assert clinic.said()["head"] == OK
     assert [lease.payload for lease in clinic.queue().claim(5)] == ["first", "second"]
-    assert clinic.run(hourly("mail", 0)) == [old, newer, newest]
+    assert clinic.run(hourly_backups("mail", 0)) == [old, newer, newest]
 
 
 def test_a_damaged_head_is_kept_beside_the_backups(clinic: Clinic) -> None:
@@ -201,7 +201,7 @@ def test_a_restore_never_races_a_living_writer(clinic: Clinic) -> None:
     clinic.remove(HEAD)
     others = [clinic.queue()]
 
-    def first_comes_another(request: Request) -> Request:
+    def first_comes_another(request: StoreRequest) -> StoreRequest:
         if isinstance(request, PutIfAbsent) and request.key == HEAD and others:
             others.pop().enqueue("the first of a new head")
         return request
@@ -218,7 +218,7 @@ def test_a_restore_whose_answer_is_lost_knows_its_own_head(clinic: Clinic) -> No
     clinic.q.reap()
     clinic.write(HEAD, b"cut")
 
-    def loses_the_answer(request: Request) -> Request | Reply:
+    def loses_the_answer(request: StoreRequest) -> StoreRequest | StoreReply:
         if isinstance(request, PutIfMatch):
             assert isinstance(clinic.store.perform(request), Written)
             return Failed(Timeout("no answer"))
@@ -401,7 +401,7 @@ def test_whatever_happened_since_the_backup_no_job_of_it_is_lost(clinic: Clinic,
         live(clinic, chance, 60)
         clinic.machine.advance(HOUR)
         clinic.q.reap()
-        backup = clinic.run(hourly("mail", 0))[-1]
+        backup = clinic.run(hourly_backups("mail", 0))[-1]
         known = {job.job_id for job in everything(clinic.q)}
         live(clinic, chance, chance.choice([0, 10, 80]))
         clinic.remove(HEAD) if chance.random() < 0.5 else clinic.write(HEAD, b"cut")

@@ -12,13 +12,13 @@ from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 from osqueue.errors import Unavailable, Unknown
 from osqueue.maintenance.doctor import fix_clock
-from osqueue.maintenance.head_restore import Restorer, hourly
+from osqueue.maintenance.head_restore import Restorer, hourly_backups
 from osqueue.maintenance.store_probes import OK
 from osqueue.objects.backups import name_of
-from osqueue.stores.base import Delete, Failed, PutIfMatch, Reply, Request
+from osqueue.stores.base import Delete, Failed, PutIfMatch, StoreReply, StoreRequest
 from simulation.tight import limited
 from tests.support.clinic import HEAD, HOUR, ROOT, SMALL, Careless, Clinic, forbids
 
@@ -36,7 +36,7 @@ def lose_the_swap(clinic: Clinic, work: Callable[[Queue[Any]], object]) -> None:
     """Do something by a queue whose swap another wins, and which dies of that: all it has staged stays there."""
     others = [clinic.queue()]
 
-    def first_comes_another(request: Request) -> Request | Reply:
+    def first_comes_another(request: StoreRequest) -> StoreRequest | StoreReply:
         if isinstance(request, PutIfMatch) and request.key == HEAD and others:
             others.pop().enqueue("the winner's")
             return request
@@ -100,7 +100,7 @@ def test_tables_merged_by_a_reaper_that_died_before_it_deleted_them_are_archived
     jobs = [str(q.enqueue(at, result_ttl=10 * 24 * HOUR).job_id) for at in range(4)]
     for _ in range(2):
         q.complete_many(q.claim(2))
-        q._run(_submit(Sweep(flush=True)))
+        q._run(_submit(RunTimers(flush=True)))
     name = name_of("mail", 0, clinic.machine.now_ms())
     clinic.write(name, clinic.read(HEAD))  # between two steps of a pass
 
@@ -128,7 +128,7 @@ def test_what_a_restore_wrote_that_came_to_nothing_is_garbage(clinic: Clinic) ->
         before = set(clinic.names(ROOT))
         others = [clinic.queue()]
 
-        def first_comes_another(request: Request) -> Request:
+        def first_comes_another(request: StoreRequest) -> StoreRequest:
             if isinstance(request, PutIfMatch) and request.key == HEAD and others:
                 others.pop().enqueue("y")
             return request
@@ -158,7 +158,7 @@ def test_what_finished_after_a_clock_was_set_back_is_known_though_the_backup_is_
     assert clinic.run(fix_clock("mail", 0, clinic.machine, clinic.machine.now_ms)) is not None
     q = clinic.queue()
     q.claim()[0].complete("done")
-    q._run(_submit(Sweep(flush=True)))
+    q._run(_submit(RunTimers(flush=True)))
     clinic.machine.advance(5)
     clinic.remove(HEAD)
     assert clinic.restore(name_of("mail", 0, clinic.machine.now_ms())).loss.finished == 1
@@ -173,7 +173,7 @@ def test_tables_below_an_index_that_was_unfolded_since_the_backup_are_archived_a
     with limited({"FANOUT": 3}):
         for _ in range(9):
             q.claim()[0].complete()
-            q._run(_submit(Sweep(flush=True)))
+            q._run(_submit(RunTimers(flush=True)))
         clinic.machine.advance(5)
         jobs.append(str(q.enqueue("waits").job_id))
         name = name_of("mail", 0, clinic.machine.now_ms())
@@ -193,12 +193,12 @@ def test_tables_that_a_reaper_of_the_old_life_deletes_late_are_needed_by_nobody(
     jobs = [str(q.enqueue(at, result_ttl=10 * 24 * HOUR).job_id) for at in range(4)]
     for _ in range(2):
         q.complete_many(q.claim(2))
-        q._run(_submit(Sweep(flush=True)))
+        q._run(_submit(RunTimers(flush=True)))
     name = name_of("mail", 0, clinic.machine.now_ms())
     clinic.write(name, clinic.read(HEAD))
-    late: list[Request] = []
+    late: list[StoreRequest] = []
 
-    def on_its_way(request: Request) -> Request | Reply:
+    def on_its_way(request: StoreRequest) -> StoreRequest | StoreReply:
         if isinstance(request, Delete) and any("/finished/" in key for key in request.keys):
             late.append(request)
             return Failed(Unavailable("no answer yet"))
@@ -217,7 +217,7 @@ def collect(clinic: Clinic) -> set[str]:
     """Some days with a reaper that dies whenever it comes to delete; answers the bodies it was about to."""
     doomed: set[str] = set()
 
-    def dies(request: Request) -> Request | Reply:
+    def dies(request: StoreRequest) -> StoreRequest | StoreReply:
         if isinstance(request, Delete) and any("/finished/" in key for key in request.keys):
             doomed.update(key for key in request.keys if "/bodies/" in key)
             return Failed(Unavailable("the process ended", permanent=True))
@@ -239,7 +239,7 @@ def test_no_restored_table_asks_for_a_result_that_was_forgotten_and_is_collected
     q.enqueue("x", result_ttl=60)
     q.claim()[0].complete("y" * 5_000)
     q.reap()
-    (name,) = clinic.run(hourly("mail", 0))
+    (name,) = clinic.run(hourly_backups("mail", 0))
     collected = collect(clinic)
     if not late:
         clinic.remove(*collected)

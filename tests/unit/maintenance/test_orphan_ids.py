@@ -14,14 +14,14 @@ from osqueue.errors import Throttled, Unavailable
 from osqueue.maintenance import orphan_ids
 from osqueue.model.keys import key_of
 from osqueue.objects import id_index
-from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, Reply, Request
+from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support.clinic import HEAD, Clinic
 from tests.support.scene import HOUR, ROOT, done, head, names
 from tests.support.stepping import LOST, Call, interleave, writes
 
-PLACE = id_index.place_of("mail", "a")
+PLACE = id_index.entry_key("mail", "a")
 DAY = limits.DAY_MS / 1000
 
 
@@ -60,7 +60,7 @@ def sweeping(q: Queue[Any], machine: Any) -> Call:
     return Call(q, orphan_ids.sweep("mail", next(at for at in hours if turn_of(at) == turn)))
 
 
-def entry(store: MemoryStore) -> id_index.Entry | None:
+def entry(store: MemoryStore) -> id_index.IdEntry | None:
     found = store.get(Get(PLACE))
     return id_index.entry_of(found, PLACE) if isinstance(found, Found) else None
 
@@ -117,7 +117,7 @@ def test_passes_that_come_once_a_day_come_to_every_entry(
 def test_however_many_entries_there_are_each_has_its_day(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphan_ids, "SWEPT_MAX", 1)
+    monkeypatch.setattr(orphan_ids, "SWEEP_MAX", 1)
     begins = set()
     for day in range(1_000):
         sweep = orphan_ids.sweep("mail", machine.time_ms + day * limits.DAY_MS)
@@ -334,10 +334,10 @@ class Failing(WrappedStore):
 
     down = False
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return LOST if self.down and not isinstance(request, Get) else self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -349,7 +349,7 @@ def test_what_was_committed_before_the_store_went_down_is_answered(
     q = opened(front)
     items = [{"payload": at, "id": f"id{at}"} for at in range(25)]
     call = Call(q, q._enqueue_many(items))
-    call.until(writes(id_index.place_of("mail", "id10")))
+    call.until(writes(id_index.entry_key("mail", "id10")))
     front.down = True
     told = call.finish()
     assert [each.status for each in told] == ["queued"] * 10 + ["rejected"] * 15

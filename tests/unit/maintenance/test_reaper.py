@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from osqueue import Damaged, Expired, NotFound, Queue, limits
-from osqueue.core.archive_record import Record, decode_part, encode_part
+from osqueue.core.archive_record import ArchiveRecord, decode_part, encode_part
 from osqueue.core.encoding import decode_head, staged_name
 from osqueue.core.tables import to_merge
 from osqueue.model.keys import key_of
 from osqueue.objects import archive, backups, id_index
-from osqueue.objects.archive import History
+from osqueue.objects.archive import RecordPager
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put, Request
+from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited
@@ -326,8 +326,8 @@ def test_a_damaged_head_is_not_copied(q: Queue[Any], opened: Any, store: MemoryS
 
 
 # ── Parts ────────────────────────────────────────────────────────────────────
-def rows(count: int = 3) -> list[Record]:
-    return [Record(1, f"job{at}", 1, "completed", 5, 6, 1, 10) for at in range(count)]
+def rows(count: int = 3) -> list[ArchiveRecord]:
+    return [ArchiveRecord(1, f"job{at}", 1, "completed", 5, 6, 1, 10) for at in range(count)]
 
 
 def test_the_bytes_of_a_part_depend_on_its_records_alone() -> None:
@@ -398,10 +398,10 @@ class Remote(WrappedStore):
     def clock_ms(self) -> None:
         return None
 
-    def perform(self, request: Request) -> Any:
+    def perform(self, request: StoreRequest) -> Any:
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Any:
+    async def perform_async(self, request: StoreRequest) -> Any:
         return self.inner.perform(request)
 
 
@@ -450,7 +450,7 @@ def test_history_goes_from_page_to_page(q: Queue[Any], store: MemoryStore, machi
         q.reap()
         machine.advance(HOUR)
     assert [each.job_id for each in q.history()] == jobs
-    pages = History("mail")
+    pages = RecordPager("mail")
     call = Call(q, pages.page())
     assert len(call.finish()) == archive.PARTS_AT_ONCE
 

@@ -12,12 +12,12 @@ from osqueue import Damaged, NewerFormat, Queue, limits
 from osqueue.commit.effects import Submit
 from osqueue.core import tables
 from osqueue.core.audit import spans_of
-from osqueue.core.ops import Sweep
-from osqueue.core.state import Table
+from osqueue.core.ops import RunTimers
+from osqueue.core.state import TableRef
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
 from osqueue.model.keys import KeySource, job_id, key_of
 from osqueue.objects import archive, backups, finished_tables, id_index
-from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, Reply, Request
+from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited
@@ -46,20 +46,20 @@ def shelve(q: Queue[Any]) -> None:
     """Finished jobs leave the head."""
 
     def flow() -> Any:
-        yield Submit(0, (Sweep(flush=True),))
+        yield Submit(0, (RunTimers(flush=True),))
 
     q._run(flow())
 
 
-def remove(store: MemoryStore, table: Table) -> None:
+def remove(store: MemoryStore, table: TableRef) -> None:
     store.delete(Delete((ROOT + table.name,)))
 
 
-def damage(store: MemoryStore, table: Table) -> None:
+def damage(store: MemoryStore, table: TableRef) -> None:
     store.put(Put(ROOT + table.name, b"x" * table.size))
 
 
-def make_newer(store: MemoryStore, table: Table) -> None:
+def make_newer(store: MemoryStore, table: TableRef) -> None:
     body = bytearray(store.get(Get(ROOT + table.name)).body)  # type: ignore[union-attr]
     at = body.rindex(b"OSQF") + 4
     body[at : at + 1] = b"\x7f"
@@ -119,7 +119,7 @@ def test_a_table_in_the_middle_that_cannot_be_read_parts_its_neighbours(
     assert head(store).tables[1] == bad
 
 
-def prolonged(q: Queue[Any], store: MemoryStore) -> Table:
+def prolonged(q: Queue[Any], store: MemoryStore) -> TableRef:
     """A job's result is kept for longer than at first, and two tables know the job: the younger one of them."""
     q.enqueue("named", id="a")
     q.claim()[0].complete("kept")
@@ -151,12 +151,12 @@ def test_ids_are_not_freed_while_a_younger_table_that_may_know_the_job_cannot_be
 class Unconditional(WrappedStore):
     """A store that deletes nothing conditionally."""
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if isinstance(request, DeleteIfMatch):
             return Failed(NotSupported("conditional deletion needs another client. Remedy: install it."))
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -227,13 +227,13 @@ def test_an_index_of_large_tables_is_forgotten_table_by_table(
 ) -> None:
     small = {"TABLE_BYTES_MAX": 3_000, "BLOCK_BYTES_MAX": 400, "FANOUT": 4}
     most = [0]
-    real = tables.merge
+    real = tables.merge_rows
 
     def merge(runs: Any) -> Any:
         most[0] = max(most[0], sum(map(len, runs)))
         return real(runs)
 
-    monkeypatch.setattr(tables, "merge", merge)
+    monkeypatch.setattr(tables, "merge_rows", merge)
     with limited(small):
         for at in range(14):
             jobs = [{"payload": 1, "result_ttl": 1.0 if n % 3 else ttl} for n in range(30)]
@@ -251,9 +251,9 @@ def test_an_index_of_large_tables_is_forgotten_table_by_table(
 
 
 def test_what_an_index_holds_is_known_without_reading_it() -> None:
-    leaf = Table("t", 0, 10, 5_000, bytes(16), bytes(16), 0, 0)
-    _, index = tables.encode_index([leaf, leaf], "i")
-    _, above = tables.encode_index([index, leaf], "j")
+    leaf = TableRef("t", 0, 10, 5_000, bytes(16), bytes(16), 0, 0)
+    _, index = tables.encode_table_index([leaf, leaf], "i")
+    _, above = tables.encode_table_index([index, leaf], "j")
     assert [tables.bytes_below(each) for each in (leaf, index, above)] == [5_000, 10_000, 15_000]
 
 
@@ -312,7 +312,7 @@ def test_a_segment_that_keeps_jobs_from_their_time_is_told(
 def test_a_segment_that_others_have_moved_past_is_no_trouble(
     opened: Any, store: MemoryStore, machine: Any
 ) -> None:
-    def meddled(request: Request, perform: Callable[[Request], Reply]) -> Reply:
+    def meddled(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         """Every look at a segment comes too late: another pass has used it up, and it was collected."""
         if isinstance(request, Get) and "/segments/" in request.key:
             store.put(Put(request.key, kept[request.key]))

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from osqueue.model.explain import ARCHIVE, Standing, Story, distance, iso, past, span, tell
+from osqueue.model.explain import (
+    ARCHIVE,
+    JobContext,
+    Story,
+    distance_text,
+    duration_text,
+    explain_job,
+    iso,
+    past_steps,
+)
 from osqueue.model.job import Attempt, Job
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -32,7 +41,7 @@ def after(seconds: float) -> datetime:
 
 
 def told(more: dict[str, Any], now: float, **about: Any) -> Story:
-    return tell(job(**more), Standing("emails", dead_ttl=3600, **about), after(now))
+    return explain_job(job(**more), JobContext("emails", dead_ttl=3600, **about), after(now))
 
 
 LEASED = {"state": "processing", "attempt": 1, "worker": "w", "started_at": after(1), "expires_at": after(31)}
@@ -165,7 +174,9 @@ def test_the_past_tells_every_lease() -> None:
         Attempt(9, "c", after(108), after(109), "released", None),
         Attempt(10, "c", after(110), after(111), "cancelled", None),
     )
-    words = [step.what for step in past(job(kind="k", attempt=5, attempts=attempts, id="o-7"), after(90))]
+    words = [
+        step.what for step in past_steps(job(kind="k", attempt=5, attempts=attempts, id="o-7"), after(90))
+    ]
     assert words == [
         "enqueued under the id 'o-7' (kind k, priority 5, 10 bytes), not to be claimed before 2030-01-01T12:01:30.000Z",
         "(what came before, up to run 2, is not shown)",
@@ -192,7 +203,8 @@ def test_a_lease_after_a_restore_is_the_first_one_all_the_same() -> None:
     """A restore raises the numbers of leases far above any there can have been."""
     attempts = (Attempt(100_000_004, "a", after(1), after(2), "completed", None),)
     words = [
-        step.what for step in past(job(state="completed", attempt=1, attempts=attempts, finished_at=after(2)))
+        step.what
+        for step in past_steps(job(state="completed", attempt=1, attempts=attempts, finished_at=after(2)))
     ]
     assert words[1:] == [
         "lease 100000004: claimed by a",
@@ -217,7 +229,7 @@ def test_whatever_an_error_says_takes_one_line() -> None:
 
 
 def test_spans_read_like_speech() -> None:
-    assert [span(s) for s in (0.05, 1.5, 90, 150, 7200, 200_000)] == [
+    assert [duration_text(s) for s in (0.05, 1.5, 90, 150, 7200, 200_000)] == [
         "50 ms",
         "1.5 s",
         "90 s",
@@ -225,5 +237,5 @@ def test_spans_read_like_speech() -> None:
         "2 h",
         "2.3 d",
     ]
-    assert (distance(after(9), NOON), distance(NOON, after(9))) == ("in 9 s", "9 s ago")
+    assert (distance_text(after(9), NOON), distance_text(NOON, after(9))) == ("in 9 s", "9 s ago")
     assert iso(NOON.astimezone()) == "2030-01-01T12:00:00.000Z"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from osqueue.core.archive_record import AttemptRecord, Record
+from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from osqueue.limits import HOUR_MS
 from osqueue.objects.archive_summary import FAILURES_MAX, OTHER, Durations, Summary
 
 T0 = 1_893_456_000_000  # 2030-01-01T00:00:00Z
 
 
-def record(at_ms: int = 0, **more: Any) -> Record:
+def record(at_ms: int = 0, **more: Any) -> ArchiveRecord:
     fields: dict[str, Any] = {
         "format": 1,
         "job_id": "x",
@@ -26,7 +26,7 @@ def record(at_ms: int = 0, **more: Any) -> Record:
         "payload_bytes": 0,
         "attempts": (AttemptRecord(1, "w", T0 + at_ms + 1_000, T0 + at_ms + 3_000, "completed"),),
     }
-    return Record(**{**fields, **more})
+    return ArchiveRecord(**{**fields, **more})
 
 
 def test_every_hour_has_its_numbers_and_so_have_all_together() -> None:

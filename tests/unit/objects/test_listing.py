@@ -8,7 +8,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.commit.effects import Submit
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 from osqueue.stores.memory import MemoryStore
 
 
@@ -25,7 +25,7 @@ def q(machine: Any) -> Queue[Any]:
 
 def flush(q: Queue[Any]) -> None:
     def flow() -> Any:
-        yield Submit(0, (Sweep(flush=True),))
+        yield Submit(0, (RunTimers(flush=True),))
 
     q._run(flow())
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits
-from osqueue.core.deletion_vectors import Deleted, decode_vector, encode_vector
-from osqueue.core.ops import Cancel, Claim, Code, RaiseGcFloor, Rewrite
+from osqueue.core.deletion_vectors import DeletionVector, decode_vector, encode_vector
+from osqueue.core.ops import CancelJob, ClaimJobs, Code, RaiseGcFloor, ReplaceSpan
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged
 from osqueue.model.keys import job_id
 from osqueue.objects import segment_rewrite
-from osqueue.objects.lookup import look
+from osqueue.objects.lookup import find_in_state
 from osqueue.objects.segments import page
-from osqueue.objects.staging import Stage
+from osqueue.objects.staging import StagingArea
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing.waiting import waiting_jobs
@@ -57,10 +57,10 @@ def reading(shard: Any, flow: Any) -> Any:
         return stop.value
 
 
-def settle(shard: Any) -> tuple[Rewrite, ...]:
+def settle(shard: Any) -> tuple[ReplaceSpan, ...]:
     """What settles some of a shard's tombstones."""
-    stage = Stage("", shard.state.seq, Drawn(shard.chance))
-    return reading(shard, segment_rewrite.settle("", shard.state, stage))  # type: ignore[no-any-return]
+    stage = StagingArea("", shard.state.seq, Drawn(shard.chance))
+    return reading(shard, segment_rewrite.settle_tombstones("", shard.state, stage))  # type: ignore[no-any-return]
 
 
 class Drawn:
@@ -72,9 +72,9 @@ class Drawn:
 
 def cancel(shard: Any, key: bytes) -> Code:
     """Cancel a job in a segment by the evidence a caller would bring."""
-    found = reading(shard, look("", shard.state, key))
+    found = reading(shard, find_in_state("", shard.state, key))
     place = found.place
-    op = Cancel(key, place.job, place.top.name, place.offset, place.index, place.vector)
+    op = CancelJob(key, place.job, place.top.name, place.offset, place.index, place.vector)
     return shard.apply(op)[0].code  # type: ignore[no-any-return]
 
 
@@ -88,7 +88,7 @@ def lane(state: State) -> tuple[Span, ...]:
 
 # ── What a vector is ─────────────────────────────────────────────────────────
 def test_a_vector_is_read_as_it_was_written() -> None:
-    deleted = Deleted({}).more([(0, 3), (900, 0), (900, 64), (0, 3)])
+    deleted = DeletionVector({}).more([(0, 3), (900, 0), (900, 64), (0, 3)])
     data, vector = encode_vector(deleted, "segments/v")
     assert (vector.name, vector.size) == ("segments/v", len(data))
     assert decode_vector(data, "segments/v") == deleted
@@ -105,7 +105,7 @@ def test_settled_jobs_never_run_and_the_others_keep_their_order(small: None, sha
     doomed = shard.chance.sample(inside(shard, lane(shard.state)), 60)
     for key in doomed:
         assert cancel(shard, key) == Code.CANCELLED
-        while segment_rewrite.are_many(shard.state):
+        while segment_rewrite.many_tombstones(shard.state):
             assert {each.code for each in shard.apply(*settle(shard))} == {Code.OK}
     assert shard.drain(7) == [key for key in keys if key not in doomed]
     assert shard.state.tombstones == ()
@@ -139,11 +139,11 @@ def test_settled_delayed_jobs_are_not_merged_back(small: None, shard: Any) -> No
 
 
 def test_failing_jobs_that_are_settled_are_counted_out_as_failing(small: None, shard: Any) -> None:
-    from osqueue.core.ops import Fail, Failure
+    from osqueue.core.ops import FailedAttempt, FailJobs
 
     shard.enqueue(60)
     leases = shard.claim(60)
-    shard.apply(Fail(tuple(Failure(lease.job.key, lease.token, "no", 60_000) for lease in leases)))
+    shard.apply(FailJobs(tuple(FailedAttempt(lease.job.key, lease.token, "no", 60_000) for lease in leases)))
     failing = sum(span.failing for span in shard.state.delayed.spans)
     cancel(shard, inside(shard, shard.state.delayed.spans)[5])
     shard.apply(*settle(shard))
@@ -226,7 +226,7 @@ def test_a_claim_takes_nothing_from_a_block_whose_vector_it_may_not_read(small: 
     shard.apply(*settle(shard))
     held = len(shard.state.lanes[0].backlog.ready)
     shard.claim(held)
-    done = shard.commit([shard.request(Claim(5, "ada", 30_000))], load=False)
+    done = shard.commit([shard.request(ClaimJobs(5, "ada", 30_000))], load=False)
     assert done.missing
     assert not done.changed
     assert (

@@ -9,7 +9,7 @@ import pytest
 
 from osqueue import Damaged, NewerFormat, NotFound, OsqueueError, Queue, Unavailable
 from osqueue.core.encoding import Footer, decode_footer
-from osqueue.core.intents import announced
+from osqueue.core.intents import intents_prefix
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Get, List, Put
 from osqueue.stores.memory import MemoryStore
@@ -241,10 +241,10 @@ def test_announcements_that_cannot_be_read_are_left_for_those_who_can(shop: Shop
         "README",
     ]
     for name in strange:
-        shop.write(announced(ROOT) + name, b"\x00 written by a later release")
+        shop.write(intents_prefix(ROOT) + name, b"\x00 written by a later release")
     q.reap()
     assert q.enqueue(2).status == "queued"
-    left = [key.removeprefix(announced(ROOT)) for key in shop.names(announced(ROOT))]
+    left = [key.removeprefix(intents_prefix(ROOT)) for key in shop.names(intents_prefix(ROOT))]
     assert strange[0] in left
     assert strange[2] in left
 

@@ -11,7 +11,7 @@ from osqueue import NotFound, Queue, Rejected
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
 from osqueue.model.keys import job_id
-from osqueue.objects.snapshot import Live, Piece, pieces, read
+from osqueue.objects.snapshot import LiveJob, Piece, pieces, read
 from osqueue.stores.base import Delete, List, Listed
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
@@ -36,7 +36,7 @@ def taken(store: Any, **options: Any) -> list[Piece]:
     return BlockingDriver(store, MACHINE).run(pieces("q", **options))
 
 
-def lives(store: Any, found: list[Piece]) -> list[Live]:
+def lives(store: Any, found: list[Piece]) -> list[LiveJob]:
     driver = BlockingDriver(store, MACHINE)
     return [live for piece in found for live in driver.run(read("q", piece))]
 
@@ -51,7 +51,7 @@ def listed(q: Queue[Any]) -> set[tuple[str, str]]:
             return found
 
 
-def told(found: list[Live]) -> list[tuple[str, str]]:
+def told(found: list[LiveJob]) -> list[tuple[str, str]]:
     return [(job_id(live.job.key), live.state) for live in found]
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osqueue import limits
-from osqueue.commit.protocol import Answer, commit
-from osqueue.commit.writer import Writer
-from osqueue.core.ops import Claim, Code, Enqueue, Heartbeat, Held, New, Op, Sweep
+from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.writer import ShardWriter
+from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs, ExtendLeases, JobSpec, LeaseRef, Op, RunTimers
 from osqueue.stores.base import Get, Put
 from simulation.machine import EPOCH_MS, VirtualMachine
 from simulation.truth import Truth
@@ -48,7 +48,7 @@ class Slow:
         self.clock.now += half
         return reply
 
-    def run(self, writer: Writer, *ops: Op) -> Answer:
+    def run(self, writer: ShardWriter, *ops: Op) -> CommitResult:
         flow = commit(writer, ops, writer.machine.monotonic() + 600)
         reply = None
         while True:
@@ -57,20 +57,20 @@ class Slow:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
 
-    def is_held(self, writer: Writer, token: str) -> bool:
-        self.run(writer, Sweep())  # whatever has ended by its clock ends
+    def is_held(self, writer: ShardWriter, token: str) -> bool:
+        self.run(writer, RunTimers())  # whatever has ended by its clock ends
         assert writer.head is not None
         lease = writer.head.state.leases.get(KEY)
         return lease is not None and lease.token == token
 
 
-def writers(store: Slow, drift: float = 0.0) -> tuple[Writer, Writer]:
+def writers(store: Slow, drift: float = 0.0) -> tuple[ShardWriter, ShardWriter]:
     """One that grants, and one that judges; the latter's clock may run fast."""
     machines = (
         VirtualMachine(store.clock, "grants", 1, -3_600_000, -drift),
         VirtualMachine(store.clock, "judges", 1, 3_600_000, drift),
     )
-    first, second = (Writer("q/", "q", machine) for machine in machines)
+    first, second = (ShardWriter("q/", "q", machine) for machine in machines)
     return first, second
 
 
@@ -78,15 +78,15 @@ def held_until(store: Slow, lease_ms: int, phase: float, drift: float = 0.0, bea
     """The lease is held shortly before its length is over, whoever looks."""
     clock = store.clock
     first, second = writers(store, drift)
-    store.run(first, Enqueue((New(KEY, b""),)))
+    store.run(first, EnqueueJobs((JobSpec(KEY, b""),)))
     clock.now += phase
     asked = clock.now
-    token = store.run(first, Claim(1, "w", lease_ms)).outcomes[0].leases[0].token
+    token = store.run(first, ClaimJobs(1, "w", lease_ms)).outcomes[0].leases[0].token
     if beats:
         asked = clock.now
-        assert store.run(first, Heartbeat((Held(KEY, token),))).outcomes[0].code == Code.OK
+        assert store.run(first, ExtendLeases((LeaseRef(KEY, token),))).outcomes[0].code == Code.OK
     store.seconds = {}
-    store.run(second, Sweep())
+    store.run(second, RunTimers())
     clock.now = max(clock.now, asked + lease_ms / 1000 - 0.011)
     if clock.now - asked < lease_ms / 1000:
         assert store.is_held(second, token)
@@ -114,8 +114,8 @@ def test_a_lease_lasts_whatever_the_clocks_say(
 def test_a_lease_ends_soon_after_its_length_is_over() -> None:
     store = Slow(Clock())
     first, second = writers(store)
-    store.run(first, Enqueue((New(KEY, b""),)))
-    token = store.run(first, Claim(1, "w", 10_000)).outcomes[0].leases[0].token
+    store.run(first, EnqueueJobs((JobSpec(KEY, b""),)))
+    token = store.run(first, ClaimJobs(1, "w", 10_000)).outcomes[0].leases[0].token
     store.clock.now += 12.1  # two seconds more: each clock is known to one of them
     assert not store.is_held(second, token)
 
@@ -124,16 +124,16 @@ def test_a_delayed_job_waits_for_the_whole_of_its_delay() -> None:
     store = Slow(Clock(), Get=15.0)
     first, second = writers(store)
     asked = store.clock.now
-    store.run(first, Enqueue((New(KEY, b"", delay_ms=10_000),)))
+    store.run(first, EnqueueJobs((JobSpec(KEY, b"", delay_ms=10_000),)))
     store.seconds = {}
-    while not store.run(second, Claim(1, "w", 10_000)).outcomes[0].leases:
+    while not store.run(second, ClaimJobs(1, "w", 10_000)).outcomes[0].leases:
         store.clock.now += 0.05
     assert store.clock.now - asked >= 10.0
 
 
 def test_the_clock_another_writer_has_just_written_is_bounded_by_the_answer() -> None:
     store = Slow(Clock())
-    writer = Writer("q/", "q", VirtualMachine(store.clock, "w", 1))
+    writer = ShardWriter("q/", "q", VirtualMachine(store.clock, "w", 1))
     flow = writer.measure_clock()
     written = store.perform(next(flow))
     store.clock.now += 20
@@ -142,7 +142,7 @@ def test_the_clock_another_writer_has_just_written_is_bounded_by_the_answer() ->
     with pytest.raises(StopIteration):
         flow.send(store.perform(flow.send(written)))
     true_ms = EPOCH_MS + store.clock.now * 1000
-    state = store.run(writer, Sweep()) and writer.head and writer.head.state
+    state = store.run(writer, RunTimers()) and writer.head and writer.head.state
     assert state
     now_ms = writer.now_ms(state)
     assert now_ms <= true_ms + 20 <= writer.latest_ms(now_ms) + 20

@@ -8,10 +8,10 @@ import pytest
 
 from osqueue import OsqueueError, Queue, Unavailable, limits
 from osqueue.commit.effects import Submit
-from osqueue.core.ops import Sweep
+from osqueue.core.ops import RunTimers
 from osqueue.objects.layout import read_state, root_of
 from osqueue.server.app import Api
-from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.caller import QUEUE, Caller
 from tests.support.stepping import LOST, Call
@@ -34,7 +34,7 @@ def flush(q: Queue[Any]) -> None:
 
     def flow() -> Any:
         for shard in range(q.stats()["shards"]):
-            yield Submit(shard, (Sweep(flush=True),))
+            yield Submit(shard, (RunTimers(flush=True),))
 
     q._run(flow())
 
@@ -132,7 +132,7 @@ class Mute(MemoryStore):
     armed = False
     mute = 0  # reads
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if not self.armed and self.mute and isinstance(request, Get) and request.key.endswith("/head"):
             self.mute -= 1
             return LOST
@@ -216,7 +216,7 @@ def test_a_caller_with_nothing_else_to_hear_hears_the_error(
 
 def test_a_refusal_is_told_at_once(machine: Any) -> None:
     class Refusing(MemoryStore):
-        def perform(self, request: Request) -> Reply:
+        def perform(self, request: StoreRequest) -> StoreReply:
             return Failed(Unavailable("AccessDenied", permanent=True))
 
     q: Queue[Any] = Queue(Refusing(machine), "mail", machine=machine)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, Throttled, Timeout, limits
-from osqueue.core.draft import Context
+from osqueue.core.draft import ReductionContext
 from osqueue.core.erase import blank_job
-from osqueue.core.ops import Code, Enqueue, Fail, Failure, Outcome, Redrive
+from osqueue.core.ops import Code, EnqueueJobs, FailedAttempt, FailJobs, Outcome, RedriveJobs
 from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
-from osqueue.core.state import Backlog, Job, State
+from osqueue.core.state import Backlog, JobRecord, State
 from osqueue.objects.layout import root_of
-from osqueue.operations.settings import REDRIVE_TRIES, Redriven
-from osqueue.stores.base import Delete, List, PutIfMatch, Reply, Request
+from osqueue.operations.settings import REDRIVE_TRIES, RedriveProgress
+from osqueue.stores.base import Delete, List, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited
@@ -72,10 +72,10 @@ def test_a_limit_is_kept_and_the_next_redrive_goes_on(q: Queue[Any]) -> None:
 
 
 def test_a_letter_that_a_purge_has_blanked_is_not_run_again(machine: Any) -> None:
-    job = Job(b"k" * 16, b"secret", machine.now_ms(), attempt=1)
+    job = JobRecord(b"k" * 16, b"secret", machine.now_ms(), attempt=1)
     state = State(b"c" * 16, 7, dead=Backlog((blank_job(job),)))
-    context = Context(machine.now_ms(), b"d" * 16, 5, {}, frozenset())
-    reduction = reduce(state, [Asked("e", 1, 7, 0, 7, (Redrive(10, 10),))], context)
+    context = ReductionContext(machine.now_ms(), b"d" * 16, 5, {}, frozenset())
+    reduction = reduce(state, [Asked("e", 1, 7, 0, 7, (RedriveJobs(10, 10),))], context)
     ((outcome,),) = reduction.outcomes.values()
     assert outcome.runs[0] == (Code.OK, 0)
     assert reduction.state.dead.ready == (blank_job(job),)
@@ -93,7 +93,7 @@ class Busy(WrappedStore):
 
     other: Any = None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         reply = self.inner.perform(request)
         other, self.other = self.other, None
         if other is not None and isinstance(request, PutIfMatch):
@@ -103,7 +103,7 @@ class Busy(WrappedStore):
         self.other = other
         return reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -128,16 +128,18 @@ def test_several_in_one_commit_share_what_it_reads(shard: Any) -> None:
     with limited({"DEAD_BYTES_MAX": 800, "BLOCK_BYTES_MAX": 900}):
         keys = shard.enqueue(60)
         leases = shard.claim(60)
-        shard.apply(Fail(tuple(Failure(each.job.key, each.token, "boom", final=True) for each in leases)))
-        shard.apply(Redrive(1, 1))  # now some are in the head
-        ask = Redrive(60, 60, error="another")
+        shard.apply(
+            FailJobs(tuple(FailedAttempt(each.job.key, each.token, "boom", final=True) for each in leases))
+        )
+        shard.apply(RedriveJobs(1, 1))  # now some are in the head
+        ask = RedriveJobs(60, 60, error="another")
         request = shard.request(ask, ask)
         first, second = shard.commit([request], load=False).outcomes[request.identity]
         (_, looked), (_, none) = first.runs[1], second.runs[1]
         assert (first.runs[1][0], second.runs[1][0]) == (Code.RETRY, Code.RETRY)
         assert (0 < looked < len(keys), none) == (True, 0)
         shard.check()
-        assert shard.apply(Redrive(60, 60))[0].count == 59
+        assert shard.apply(RedriveJobs(60, 60))[0].count == 59
         assert shard.drain(60) == [keys[0], *keys[1 + looked :], *keys[1 : 1 + looked]]
 
 
@@ -177,10 +179,10 @@ def test_what_has_a_lane_is_queued_and_counted(crowded: Queue[Any]) -> None:
 def test_the_reducer_tells_a_full_house_from_no_match(shard: Any) -> None:
     shard.enqueue(kind="rare")
     (lease,) = shard.claim()
-    shard.apply(Fail((Failure(lease.job.key, lease.token, "x", final=True),)))
-    shard.apply(Enqueue(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
-    assert shard.apply(Redrive(10, 10))[0].runs == ((Code.LANES, 0), (Code.EMPTY, 1))
-    assert shard.apply(Redrive(10, 10, error="y"))[0].runs == ((Code.OK, 0), (Code.EMPTY, 1))
+    shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "x", final=True),)))
+    shard.apply(EnqueueJobs(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
+    assert shard.apply(RedriveJobs(10, 10))[0].runs == ((Code.LANES, 0), (Code.EMPTY, 1))
+    assert shard.apply(RedriveJobs(10, 10, error="y"))[0].runs == ((Code.OK, 0), (Code.EMPTY, 1))
 
 
 @pytest.mark.parametrize(("moved", "error"), [(0, Throttled), (7, Timeout)])
@@ -188,7 +190,7 @@ def test_a_redrive_in_which_others_get_in_the_way_says_what_it_has_moved(
     moved: int, error: type[Exception]
 ) -> None:
     """Throttled means that nothing was applied."""
-    redriven = Redriven()
+    redriven = RedriveProgress()
     redriven.add(Outcome(((Code.OK, moved), (Code.OK, 9))))
     nothing = Outcome(((Code.OK, 0), (Code.OK, 0)))
     for _ in range(REDRIVE_TRIES - 1):

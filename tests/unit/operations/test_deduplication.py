@@ -19,8 +19,8 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
 )
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -28,7 +28,7 @@ from tests.support.stepping import LOST, Call, interleave, writes
 
 ROOT = root_of("mail", 0)
 HEAD = ROOT + "head"
-PLACE = id_index.place_of("mail", "a")
+PLACE = id_index.entry_key("mail", "a")
 LONG = limits.RESULT_TTL_MS_MAX / 1000 + 2 * 86_400  # seconds after which nothing is remembered
 
 
@@ -58,7 +58,7 @@ def enqueue(q: Queue[Any], payload: Any = 1, **options: Any) -> Call:
     return Call(q, q._enqueue(payload, id="a", **options))
 
 
-def is_swap(request: Request) -> bool:
+def is_swap(request: StoreRequest) -> bool:
     """Does it take the entry over?"""
     return isinstance(request, PutIfMatch) and request.key == PLACE
 
@@ -435,10 +435,10 @@ def test_a_creator_that_slept_until_its_job_was_forgotten_begins_anew(
 class Refusing(WrappedStore):
     """A store that refuses every write of an entry."""
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return LOST if writes(PLACE)(request) else self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

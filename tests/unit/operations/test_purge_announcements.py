@@ -7,13 +7,13 @@ from typing import Any
 from osqueue import Queue
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import Enqueue, New, Request
+from osqueue.core.ops import EnqueueJobs, JobSpec, Request
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Found, Get, List, Put
 from osqueue.stores.memory import MemoryStore
 
 ROOT = root_of("mail", 0)
-PLACE = intents.announced(ROOT)
+PLACE = intents.intents_prefix(ROOT)
 
 
 def test_a_settled_announcement_goes_with_the_job_that_it_brought(machine: Any) -> None:
@@ -25,7 +25,7 @@ def test_a_settled_announcement_goes_with_the_job_that_it_brought(machine: Any) 
     assert isinstance(found, Found)
     state = decode_head(found.body)
     ((env, row),) = state.sessions.items()
-    ops = (Enqueue((New(bytes(16), b'"secret"'),)),)
+    ops = (EnqueueJobs((JobSpec(bytes(16), b'"secret"'),)),)
     settled = Request(env, row.n, row.nonce, 0, state.epoch, ops)
     key = PLACE + intents.intent_key(settled, 1_000, state.seals)
     store.put(Put(key, intents.intent_body(settled)))

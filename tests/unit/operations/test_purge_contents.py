@@ -9,12 +9,12 @@ import pytest
 
 from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.state import Body
-from osqueue.maintenance.head_restore import Restoration, Restorer
+from osqueue.core.state import BodyRef
+from osqueue.maintenance.head_restore import Restorer, RestoreReport
 from osqueue.objects import backups
 from osqueue.objects.layout import root_of
 from osqueue.objects.staging import wipe_refused
-from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, Reply, Request
+from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfMatch, Refused, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
 from tests.support.staged import LOST, Meddled
@@ -22,7 +22,7 @@ from tests.support.staged import LOST, Meddled
 SECRET = "ada@example.com"
 HOUR = 3600  # seconds
 LARGE = "x" * (limits.INLINE_BYTES_MAX + 1)  # goes into a body object
-Perform = Callable[[Request], Reply]
+Perform = Callable[[StoreRequest], StoreReply]
 
 
 class Raw:
@@ -56,7 +56,7 @@ def keys(store: MemoryStore) -> list[str]:
 
 
 # ── A restore ────────────────────────────────────────────────────────────────
-def restored(store: MemoryStore, machine: Any) -> Restoration:
+def restored(store: MemoryStore, machine: Any) -> RestoreReport:
     """The shard after its head was lost."""
     store.perform(Delete((root_of("mail", 0) + "head",)))
     return BlockingDriver(store, machine).run(Restorer("mail", 0, machine, machine.now_ms()).run())
@@ -130,7 +130,7 @@ def test_a_job_that_was_redriven_while_it_was_purged_lives_on_also_after_a_resto
         lease.fail(lease.payload)
     others = [queue(store, machine)]
 
-    def meddle(request: Request, perform: Perform) -> Reply:
+    def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
         reply = perform(request)
         if isinstance(request, Put) and backups.is_purge(request.key) and others:
             other = others.pop()
@@ -182,9 +182,9 @@ def test_a_large_result_that_came_too_late_does_not_live_on_beside_another(
 
 
 def test_results_that_all_were_accepted_cost_no_further_request(store: MemoryStore, machine: Any) -> None:
-    asked: list[Request] = []
+    asked: list[StoreRequest] = []
 
-    def note(request: Request, perform: Perform) -> Reply:
+    def note(request: StoreRequest, perform: Perform) -> StoreReply:
         asked.append(request)
         return perform(request)
 
@@ -213,7 +213,7 @@ def test_an_object_of_which_nothing_was_accepted_is_the_collectors(store: Memory
 
 @pytest.mark.parametrize("trouble", ["get", "put", "both"])
 def test_a_store_in_trouble_keeps_no_answer_back(store: MemoryStore, machine: Any, trouble: str) -> None:
-    def meddle(request: Request, perform: Perform) -> Reply:
+    def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
         body = "/bodies/" in getattr(request, "key", "")
         reading = isinstance(request, Get) and trouble != "put"
         writing = isinstance(request, PutIfMatch) and trouble != "get"
@@ -230,7 +230,7 @@ def test_a_store_in_trouble_keeps_no_answer_back(store: MemoryStore, machine: An
 def test_a_purge_of_the_neighbour_at_the_same_time_is_not_undone(store: MemoryStore, machine: Any) -> None:
     purging: list[str] = []
 
-    def meddle(request: Request, perform: Perform) -> Reply:
+    def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
         if isinstance(request, PutIfMatch) and "/bodies/" in request.key and purging:
             queue(store, machine).purge(purging.pop())
         return perform(request)
@@ -252,7 +252,7 @@ def test_a_copy_that_others_write_again_and_again_is_not_passed_over(
     job_id = str(others.enqueue(SECRET).job_id)
     others.reap()  # copies the head
 
-    def meddle(request: Request, perform: Perform) -> Reply:
+    def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
         if isinstance(request, PutIfMatch) and request.key.startswith(backups.FOLDER):
             return Refused()
         return perform(request)
@@ -264,7 +264,7 @@ def test_a_copy_that_others_write_again_and_again_is_not_passed_over(
 
 
 def test_a_caller_whose_time_is_up_hears_of_its_commit_all_the_same() -> None:
-    staged = [(Body("bodies/1", 0, 5, 0), True), (Body("bodies/1", 5, 5, 0), False), (b"inline", False)]
+    staged = [(BodyRef("bodies/1", 0, 5, 0), True), (BodyRef("bodies/1", 5, 5, 0), False), (b"inline", False)]
     flow = wipe_refused("root/", staged)
     assert next(flow) == Get("root/bodies/1")
     with pytest.raises(StopIteration):
@@ -315,7 +315,7 @@ def test_delayed_payloads_of_a_bulk_that_were_refused_are_overwritten(
 def test_a_lost_answer_of_the_store_is_asked_for_again(store: MemoryStore, machine: Any) -> None:
     lost: list[Failed] = [LOST, LOST]
 
-    def meddle(request: Request, perform: Perform) -> Reply:
+    def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
         reply = perform(request)
         overwriting = isinstance(request, Get | PutIfMatch) and "/bodies/" in request.key
         return lost.pop() if overwriting and lost else reply

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.stores.base import Get, Reply, Request
+from osqueue.stores.base import Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.staged import Meddled
 
@@ -68,7 +68,7 @@ def test_a_redrive_before_the_last_look_is_seen(machine: Any) -> None:
     jobs = dead(others, 3)
     heads = 0
 
-    def meddle(request: Request, perform: Any) -> Reply:
+    def meddle(request: StoreRequest, perform: Any) -> StoreReply:
         nonlocal heads
         if isinstance(request, Get) and request.key.endswith("/head"):
             heads += 1

@@ -8,7 +8,7 @@ import pytest
 
 from osqueue import Queue, limits
 from osqueue.errors import Unavailable
-from osqueue.stores.base import Failed, Get, Put, Reply, Request
+from osqueue.stores.base import Failed, Get, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -69,13 +69,13 @@ class ReadOnly(WrappedStore):
     def clock_ms(self) -> int | None:
         return None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if isinstance(request, Get):
             return self.inner.perform(request)
         self.refused += isinstance(request, Put)
         return Failed(Unavailable("AccessDenied: s3:PutObject", permanent=self.permanent))
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

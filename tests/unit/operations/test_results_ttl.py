@@ -7,17 +7,26 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue import Queue
-from osqueue.core.draft import Context
-from osqueue.core.ops import Amend, Code, Complete, Completion, Enqueue, New, Request, Sweep
+from osqueue.core.draft import ReductionContext
+from osqueue.core.ops import (
+    Code,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    JobSpec,
+    Request,
+    RunTimers,
+    SetResultTtl,
+)
 from osqueue.core.reduce import reduce
-from osqueue.core.state import State, Table
-from osqueue.objects.lookup import Sighting, seek
+from osqueue.core.state import State, TableRef
+from osqueue.objects.lookup import JobLocation, seek
 from osqueue.stores.memory import MemoryStore
 
 HOUR_MS = 3_600_000
 
 
-def sighting(q: Queue[Any], key: bytes) -> tuple[State, Sighting]:
+def sighting(q: Queue[Any], key: bytes) -> tuple[State, JobLocation]:
     state, found = q._run(seek("mail", 0, key))
     assert state is not None
     assert found is not None
@@ -26,7 +35,7 @@ def sighting(q: Queue[Any], key: bytes) -> tuple[State, Sighting]:
 
 def apply(state: State, op: Any, now_ms: int) -> tuple[State, Code]:
     request = Request("w" * 16, 1, 0, state.seq, state.epoch, (op,))
-    done = reduce(state, [request], Context(now_ms, bytes(16), 7))
+    done = reduce(state, [request], ReductionContext(now_ms, bytes(16), 7))
     return done.state, done.outcomes[request.identity][0].code
 
 
@@ -37,13 +46,13 @@ def test_an_older_row_is_refused_once_a_younger_one_has_come_and_gone(machine: A
     lease.complete(5)
     q.reap()
     state, found = sighting(q, lease.key)
-    amend = Amend(lease.key, HOUR_MS, found.row, found.table, seen=state.seq)
+    amend = SetResultTtl(lease.key, HOUR_MS, found.row, found.table, seen=state.seq)
     assert apply(state, amend, state.now_ms)[1] == Code.OK
     q.update_result_ttl(lease.job_id, 7_200)
-    q._run(_submit(Sweep(flush=True)))  # the younger row leaves the head
+    q._run(_submit(RunTimers(flush=True)))  # the younger row leaves the head
     later, _ = sighting(q, lease.key)
-    assert isinstance(later.tables[-1], Table)
-    assert later.tables[-1].recalled
+    assert isinstance(later.tables[-1], TableRef)
+    assert later.tables[-1].updated_rows
     assert apply(later, amend, later.now_ms)[1] == Code.RETRY
     fresh = replace(amend, seen=later.seq)
     assert apply(later, fresh, later.now_ms)[1] == Code.OK
@@ -53,11 +62,11 @@ def test_a_changed_row_stays_in_the_head_for_the_commit_that_changes_it(shard: A
     """A table outlives a lost swap, and a restore believes it."""
     (key,) = shard.enqueue()
     (lease,) = shard.claim()
-    shard.apply(Complete((Completion(key, lease.token),)))
-    shard.apply(Amend(key, HOUR_MS), Sweep(flush=True))
+    shard.apply(CompleteJobs((Completion(key, lease.token),)))
+    shard.apply(SetResultTtl(key, HOUR_MS), RunTimers(flush=True))
     assert [row.expires_ms for row in shard.state.finished] == [shard.now + HOUR_MS]
     assert shard.state.tables == ()
-    shard.apply(Sweep(flush=True))
+    shard.apply(RunTimers(flush=True))
     assert [row.expires_ms for row in shard.rows(shard.state.tables[0])] == [shard.now + HOUR_MS]
 
 
@@ -71,7 +80,7 @@ def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> No
     assert q.cancel(str(jobs[-1].job_id)) == "cancelled"
     q.reap()
     after, _ = sighting(q, key)
-    amend = Amend(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index, vector=at.vector)
+    amend = SetResultTtl(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index, vector=at.vector)
     assert apply(state, amend, state.now_ms)[1] == Code.OK
     changed, code = apply(after, amend, after.now_ms)
     assert code == Code.RETRY
@@ -79,10 +88,10 @@ def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> No
 
 
 def test_one_key_twice_in_one_request_is_one_job() -> None:
-    new = New(b"k" * 16, b"1", client_id="a", seen=0)
+    new = JobSpec(b"k" * 16, b"1", client_id="a", seen=0)
     state = State(commit=bytes(16), epoch=7)
-    request = Request("w" * 16, 1, 0, 0, 7, (Enqueue((new, new)),))
-    done = reduce(state, [request], Context(1, bytes(16), 7))
+    request = Request("w" * 16, 1, 0, 0, 7, (EnqueueJobs((new, new)),))
+    done = reduce(state, [request], ReductionContext(1, bytes(16), 7))
     assert done.outcomes[request.identity][0].codes == [Code.QUEUED, Code.DUPLICATE]
     assert done.state.counters.enqueued == 1
 

@@ -10,11 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from osqueue import AsyncQueue, Queue, WaitTimeout
-from osqueue.core.ops import Fail, Failure
-from osqueue.core.state import COMPLETED, ECHO, FAILED, Backlog, Finished, Job, State, Table
+from osqueue.core.ops import FailedAttempt, FailJobs
+from osqueue.core.state import (
+    ARCHIVE_ONLY,
+    COMPLETED,
+    FAILED,
+    Backlog,
+    FinishedJob,
+    JobRecord,
+    State,
+    TableRef,
+)
 from osqueue.objects.layout import root_of
 from osqueue.operations import waiters
-from osqueue.operations.waiters import Board, board_of
+from osqueue.operations.waiters import CompletionBoard, board_of
 from osqueue.stores.memory import MemoryStore
 
 ROOT = root_of("mail", 0)
@@ -24,19 +33,19 @@ LATER = 100.0
 def head(
     seq: int, *over: bytes, epoch: int = 1, tables: str = "", echo: tuple[bytes, ...] = (), dead: bytes = b""
 ) -> State:
-    rows = [Finished(Job(key, b"", 0), COMPLETED, 0) for key in over]
-    rows += [Finished(Job(key, b"", 0), FAILED, 0, mark=ECHO) for key in echo]
+    rows = [FinishedJob(JobRecord(key, b"", 0), COMPLETED, 0) for key in over]
+    rows += [FinishedJob(JobRecord(key, b"", 0), FAILED, 0, mark=ARCHIVE_ONLY) for key in echo]
     return State(
         commit=seq.to_bytes(16, "big"),
         epoch=epoch,
         seq=seq,
         finished=tuple(rows),
-        tables=tuple(Table(name, 0, 1, 1, b"", b"z", 0, 0) for name in tables),
-        dead=Backlog(tail=(Job(dead, b"", 0),)) if dead else Backlog(),
+        tables=tuple(TableRef(name, 0, 1, 1, b"", b"z", 0, 0) for name in tables),
+        dead=Backlog(tail=(JobRecord(dead, b"", 0),)) if dead else Backlog(),
     )
 
 
-def names_to_read(board: Board, waiter: waiters.Waiter) -> str:
+def names_to_read(board: CompletionBoard, waiter: waiters.JobWaiter) -> str:
     """The tables that would be read now; they count as read then, and as empty."""
     search = board.begin(waiter, 0.0)
     if search is None:
@@ -51,7 +60,7 @@ def names_to_read(board: Board, waiter: waiters.Waiter) -> str:
 
 # ── Heads ────────────────────────────────────────────────────────────────────
 def test_a_board_nobody_stands_at_keeps_nothing() -> None:
-    board = Board()
+    board = CompletionBoard()
     board.see(head(1), "v1")
     assert board.state is None
     with board.joined(b"k", LATER):
@@ -61,7 +70,7 @@ def test_a_board_nobody_stands_at_keeps_nothing() -> None:
 
 
 def test_an_older_head_does_not_take_the_place_of_a_newer_one_but_tells_of_results_all_the_same() -> None:
-    board = Board()
+    board = CompletionBoard()
     woken: list[str] = []
     with board.joined(b"k", LATER) as waiter, board.waking(b"k", lambda: woken.append("k")):
         board.see(head(5), "v5")
@@ -76,7 +85,7 @@ def test_an_older_head_does_not_take_the_place_of_a_newer_one_but_tells_of_resul
 
 
 def test_each_of_several_who_wait_for_one_job_is_woken_until_it_leaves() -> None:
-    board = Board()
+    board = CompletionBoard()
     woken: list[int] = []
     wakes: list[Callable[[], None]] = [lambda at=at: woken.append(at) for at in range(3)]  # type: ignore[misc]
     with board.joined(b"k", LATER), board.waking(b"k", wakes[0]), board.waking(b"k", wakes[1]):
@@ -89,7 +98,7 @@ def test_each_of_several_who_wait_for_one_job_is_woken_until_it_leaves() -> None
 
 
 def test_who_was_told_between_its_look_and_its_sleep_does_not_sleep() -> None:
-    board = Board()
+    board = CompletionBoard()
     woken: list[int] = []
     with board.joined(b"k", LATER):
         board.see(head(1, b"k"), "v")
@@ -99,7 +108,7 @@ def test_who_was_told_between_its_look_and_its_sleep_does_not_sleep() -> None:
 
 # ── What has to be read ──────────────────────────────────────────────────────
 def test_between_heads_in_a_row_nothing_has_to_be_read() -> None:
-    board = Board()
+    board = CompletionBoard()
     with board.joined(b"k", LATER) as waiter:
         board.see(head(1, tables="a"), "v1")
         assert names_to_read(board, waiter) == "a"
@@ -117,18 +126,20 @@ def test_between_heads_in_a_row_nothing_has_to_be_read() -> None:
 def test_a_job_that_fails_with_hundreds_is_looked_for_among_the_dead(shard: Any) -> None:
     keys = shard.enqueue(300)
     leases = shard.claim(300)
-    board = Board()
+    board = CompletionBoard()
     with board.joined(keys[150], LATER) as waiter:
         board.see(shard.state, "v1")
         assert names_to_read(board, waiter) == ""
-        shard.apply(Fail(tuple(Failure(each.job.key, each.token, "x" * 300, final=True) for each in leases)))
+        shard.apply(
+            FailJobs(tuple(FailedAttempt(each.job.key, each.token, "x" * 300, final=True) for each in leases))
+        )
         board.see(shard.state, "v2")
         assert len(shard.state.dead.spans) == 1
         assert names_to_read(board, waiter) == shard.state.dead.spans[0].name
 
 
 def test_what_was_missed_stays_to_be_read_whatever_follows() -> None:
-    board = Board()
+    board = CompletionBoard()
     with board.joined(b"k", LATER) as waiter:
         board.see(head(1), "v1")
         assert names_to_read(board, waiter) == ""
@@ -138,7 +149,7 @@ def test_what_was_missed_stays_to_be_read_whatever_follows() -> None:
 
 
 def test_what_was_read_is_not_read_again_when_it_comes_back_out_of_an_index() -> None:
-    board = Board()
+    board = CompletionBoard()
     with board.joined(b"k", LATER) as waiter:
         board.see(head(1), "v1")
         assert names_to_read(board, waiter) == ""
@@ -151,7 +162,7 @@ def test_what_was_read_is_not_read_again_when_it_comes_back_out_of_an_index() ->
 
 
 def test_a_newcomer_is_looked_for_everywhere_and_only_once() -> None:
-    board = Board()
+    board = CompletionBoard()
     with board.joined(b"k", LATER) as first:
         board.see(head(1, tables="ab"), "v1")
         assert names_to_read(board, first) == "ab"
@@ -163,7 +174,7 @@ def test_a_newcomer_is_looked_for_everywhere_and_only_once() -> None:
 
 
 def test_who_searches_does_so_alone_and_not_for_ever() -> None:
-    board = Board()
+    board = CompletionBoard()
     with board.joined(b"k", LATER) as first, board.joined(b"l", LATER) as second:
         board.see(head(1, tables="a"), "v1")
         assert board.begin(first, 0.0) is not None
@@ -172,7 +183,7 @@ def test_who_searches_does_so_alone_and_not_for_ever() -> None:
 
 
 def test_a_job_that_fails_into_a_segment_is_looked_for_once_for_each_run() -> None:
-    board = Board()
+    board = CompletionBoard()
     woken: list[int] = []
     with board.joined(b"k", LATER) as waiter, board.waking(b"k", lambda: woken.append(1)):
         board.see(head(1), "v1")

@@ -9,31 +9,31 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue
-from osqueue.commit.effects import Await, Submit
-from osqueue.commit.group import Rider
-from osqueue.core.ops import Claim
+from osqueue.commit.effects import AwaitJob, Submit
+from osqueue.commit.group import CommitWaiter
+from osqueue.core.ops import ClaimJobs
 from osqueue.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 60
 
 
 def test_a_call_that_asks_again_and_again_keeps_nothing_of_what_brought_no_lease(machine: Any) -> None:
-    def riders() -> int:
+    def waiters() -> int:
         gc.collect()
-        return sum(type(each) is Rider for each in gc.get_objects())
+        return sum(type(each) is CommitWaiter for each in gc.get_objects())
 
     async def run() -> tuple[int, list[Any]]:
         q: AsyncQueue[Any] = AsyncQueue(MemoryStore(machine), "mail", machine=machine)
         await q.enqueue("x")
-        before = riders()
+        before = waiters()
 
         def flow() -> Any:
             for _ in range(50):
-                yield Submit(0, (Claim(1, "w", 30_000, ("none of these",)),))
-            yield Submit(0, (Claim(1, "w", 30_000),))
+                yield Submit(0, (ClaimJobs(1, "w", 30_000, ("none of these",)),))
+            yield Submit(0, (ClaimJobs(1, "w", 30_000),))
             yield Submit(0, ())
-            kept.append(riders() - before)
-            yield Await(0, bytes(16), PATIENCE_SECONDS)
+            kept.append(waiters() - before)
+            yield AwaitJob(0, bytes(16), PATIENCE_SECONDS)
 
         kept: list[int] = []
         asking = asyncio.create_task(q._run(flow()))

@@ -48,10 +48,10 @@ def test_a_coroutine_cancelled_when_its_answer_has_arrived_gives_its_leases_back
         await q.enqueue("job")
         claiming = asyncio.create_task(q.claim())
         group = q._group(0)
-        riders: list[Any] = []
+        waiters: list[Any] = []
         board = group.board
-        group.board = lambda *args: riders.append(board(*args)) or riders[-1]  # type: ignore[method-assign,func-returns-value]
-        while not riders or not riders[0].wake.done():  # noqa: ASYNC110 - it takes as many turns as it takes
+        group.board = lambda *args: waiters.append(board(*args)) or waiters[-1]  # type: ignore[method-assign,func-returns-value]
+        while not waiters or not waiters[0].wake.done():  # noqa: ASYNC110 - it takes as many turns as it takes
             await asyncio.sleep(0)
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -10,11 +10,21 @@ from osqueue import Damaged, Queue, Rejected, Timeout, Unavailable, limits
 from osqueue.commit import protocol
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import Enqueue, New
+from osqueue.core.ops import EnqueueJobs, JobSpec
 from osqueue.core.ops import Request as OpRequest
 from osqueue.core.reduce import reduce
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, Failed, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request
+from osqueue.stores.base import (
+    Delete,
+    Failed,
+    Get,
+    List,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    StoreReply,
+    StoreRequest,
+)
 from osqueue.stores.memory import MemoryStore
 
 HOUR_S = 3_600
@@ -30,13 +40,13 @@ class Remote(MemoryStore):
     def clock_ms(self) -> int | None:
         return None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if self.failing and self.failures and self.failing in getattr(request, "key", ""):
             self.failures -= 1
             return Failed(self.error("503 (injected)"))
         return super().perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -68,7 +78,7 @@ class Slow(Remote):
     def clock_ms(self) -> int | None:
         return MemoryStore.clock_ms(self) if self.own_clock else None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.asked += 1
         self.machine.sleep(0.02)
         if self.failing == "every write" and isinstance(request, Put | PutIfMatch | PutIfAbsent):
@@ -134,10 +144,12 @@ def test_a_request_that_stands_under_two_keys_is_taken_once(
     q.enqueue(1)
     state = decode_head(store.perform(Get(root_of("mail", 0) + "head")).body)  # type: ignore[union-attr]
     (env,) = state.sessions
-    request = OpRequest(f"{env[:-1]}x", 1, 7, state.seq, state.epoch, (Enqueue((New(bytes(16), b"2"),)),))
+    request = OpRequest(
+        f"{env[:-1]}x", 1, 7, state.seq, state.epoch, (EnqueueJobs((JobSpec(bytes(16), b"2"),)),)
+    )
     for seals in (state.seals, (b"of another hour",)):
         key = intents.intent_key(request, 255, seals)
-        store.perform(Put(intents.announced(root_of("mail", 0)) + key, intents.intent_body(request)))
+        store.perform(Put(intents.intents_prefix(root_of("mail", 0)) + key, intents.intent_body(request)))
     taken: list[list[Any]] = []
 
     def watched(head: Any, requests: Any, *more: Any, **options: Any) -> Any:
@@ -376,7 +388,7 @@ def test_a_segment_that_is_gone_is_told_and_other_operations_go_on(machine: Any)
 
 def test_a_mistake_that_waiting_cannot_mend_is_told_at_once(machine: Any) -> None:
     class Wrong(MemoryStore):
-        def perform(self, request: Request) -> Reply:
+        def perform(self, request: StoreRequest) -> StoreReply:
             return Failed(Unavailable("no such bucket", permanent=True))
 
     q = queue(Wrong(machine), machine)

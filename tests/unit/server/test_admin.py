@@ -13,7 +13,7 @@ from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknow
 from osqueue.objects.layout import root_of
 from osqueue.server.app import Api
 from osqueue.server.openapi import STATS
-from osqueue.stores.base import Failed, Put, PutIfMatch, Reply, Request
+from osqueue.stores.base import Failed, Put, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.caller import JOBS, QUEUE, Caller
 
@@ -152,7 +152,7 @@ class Closing(MemoryStore):
 
     commits: int | None = None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Answer, or refuse."""
         if self.commits is not None and isinstance(request, PutIfMatch) and request.key.endswith("/head"):
             if not self.commits:

@@ -10,7 +10,7 @@ import pytest
 from osqueue import Queue
 from osqueue.server.answers import ANSWER_BYTES_MAX
 from osqueue.server.app import Api
-from osqueue.stores.base import Delete, Get, List, Reply, Request
+from osqueue.stores.base import Delete, Get, List, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.caller import JOBS, QUEUE, Caller
 
@@ -25,7 +25,7 @@ class Watched(MemoryStore):
         super().__init__()
         self.bodies: list[str] = []
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Answer as ever."""
         if isinstance(request, Get) and "/bodies/" in request.key:
             self.bodies.append(request.key)

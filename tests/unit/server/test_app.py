@@ -15,9 +15,8 @@ from osqueue.contract.error_codes import STATUS, Malformed, TooLarge, error_of, 
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.contract.operations import BY_NAME, ROUTES
 from osqueue.errors import JobFailed, OsqueueError, Rejected, WaitTimeout
-from osqueue.server.app import Api, Request
-from osqueue.stores.base import Failed, PutIfMatch, Refused, Reply
-from osqueue.stores.base import Request as StoreRequest
+from osqueue.server.app import Api, ApiRequest
+from osqueue.stores.base import Failed, PutIfMatch, Refused, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support.caller import JOBS, QUEUE, Caller
@@ -62,7 +61,7 @@ class Raising(MemoryStore):
         super().__init__()
         self.error = error
 
-    def perform(self, request: StoreRequest) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Raise a defect, answer an error."""
         if isinstance(self.error, OsqueueError):
             return Failed(self.error)
@@ -279,12 +278,12 @@ class Contended(WrappedStore):
         super().__init__(inner)
         self.machine = machine
 
-    def perform(self, request: StoreRequest) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Refuse every commit."""
         self.machine.advance(0.02)
         return Refused() if isinstance(request, PutIfMatch) else self.inner.perform(request)
 
-    async def perform_async(self, request: StoreRequest) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         """The same."""
         return self.perform(request)
 
@@ -390,8 +389,11 @@ def test_every_route_has_bodies_and_an_operation(caller: Caller) -> None:
 
 def test_a_function_answers_its_own_routes_alone() -> None:
     api = Api("memory://", routes=[BY_NAME["claim"]])
-    assert api.answer(Request("POST", JOBS, (), b'{"payload":1}')).status == 404
-    assert json.loads(api.answer(Request("POST", f"{QUEUE}/claims")).body) == {"jobs": [], "reason": "empty"}
+    assert api.answer(ApiRequest("POST", JOBS, (), b'{"payload":1}')).status == 404
+    assert json.loads(api.answer(ApiRequest("POST", f"{QUEUE}/claims")).body) == {
+        "jobs": [],
+        "reason": "empty",
+    }
 
 
 # ── What is unknown ──────────────────────────────────────────────────────────

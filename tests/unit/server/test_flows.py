@@ -13,7 +13,7 @@ from osqueue import Queue
 from osqueue.errors import Unavailable
 from osqueue.model.keys import key_of
 from osqueue.server.app import Api
-from osqueue.stores.base import Failed, Found, Get, Reply, Request
+from osqueue.stores.base import Failed, Found, Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.caller import JOBS, QUEUE, Caller
 
@@ -324,7 +324,7 @@ class Failing(MemoryStore):
         self.fails: Callable[[str], bool] = lambda key: False
         self.damages = False
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Answer, or not."""
         reply = super().perform(request)
         if isinstance(request, Get) and isinstance(reply, Found) and self.fails(request.key):

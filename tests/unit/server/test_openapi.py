@@ -100,7 +100,7 @@ def test_items_of_batches_have_schemas_and_limits() -> None:
     for name, field, item in (
         ("NewJobs", "jobs", "NewJob"),
         ("Endings", "completions", "Ending"),
-        ("Beats", "leases", "Held"),
+        ("HeartbeatRequest", "leases", "Held"),
     ):
         form = schemas[name]["properties"][field]
         assert form["items"] == {"$ref": f"#/components/schemas/{item}"}

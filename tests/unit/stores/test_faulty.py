@@ -22,15 +22,15 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.faulty import FaultyStore, SlowStore
 from osqueue.stores.memory import MemoryStore
 
-EVERY: tuple[Request, ...] = (
+EVERY: tuple[StoreRequest, ...] = (
     Get("a"),
     Put("a", b"x"),
     PutIfAbsent("b", b"x"),
@@ -53,7 +53,7 @@ class SleepingMachine(Machine):
 
 
 @pytest.mark.parametrize("request_", EVERY, ids=lambda request: type(request).__name__)
-def test_an_error_comes_before_the_effect(request_: Request) -> None:
+def test_an_error_comes_before_the_effect(request_: StoreRequest) -> None:
     memory = CountingStore(MemoryStore())
     store = FaultyStore(memory, error_rate=1.0)
     for reply in (store.perform(request_), asyncio.run(store.perform_async(request_))):
@@ -92,7 +92,7 @@ def test_the_methods_raise_what_perform_answers() -> None:
 
 
 def fates(store: FaultyStore, count: int = 2000) -> list[str]:
-    def fate(reply: Reply) -> str:
+    def fate(reply: StoreReply) -> str:
         return type(reply.error).__name__ if isinstance(reply, Failed) else "fine"
 
     return [fate(store.perform(Get("a"))) for _ in range(count)]

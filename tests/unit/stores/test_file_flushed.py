@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Unavailable, WaitTimeout
-from osqueue.bulk.receipts import Batches
+from osqueue.bulk.receipts import BulkReceipts
 from osqueue.clock import MACHINE
-from osqueue.commit.writer import Writer
+from osqueue.commit.writer import ShardWriter
 from osqueue.objects.layout import root_of
 from osqueue.stores import file, file_swap
 from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, Unchanged, Written
@@ -109,7 +109,7 @@ def test_who_enqueues_for_the_sake_of_an_ids_entry_flushes_that(tmp_path: Path, 
 
 
 def test_a_batch_is_known_from_what_outlasts_a_power_cut() -> None:
-    asked = next(Batches("mail", MACHINE, Writer).read("b"))  # type: ignore[arg-type]
+    asked = next(BulkReceipts("mail", MACHINE, ShardWriter).read("b"))  # type: ignore[arg-type]
     assert isinstance(asked, Get)
     assert asked.flushed
 

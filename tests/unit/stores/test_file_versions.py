@@ -18,7 +18,7 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import Rejected, Timeout
 from osqueue.limits import DAY_MS, HOUR_MS
 from osqueue.maintenance.doctor import fix_clock
-from osqueue.maintenance.store_probes import TROUBLE, Probe
+from osqueue.maintenance.store_probes import TROUBLE, StoreProbes
 from osqueue.stores.base import (
     Delete,
     Deleted,
@@ -32,10 +32,10 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
+    StoreReply,
 )
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import STRIPES, Patience
+from osqueue.stores.file_locks import STRIPES, LockDeadline
 from tests.support.replies import error_of, version_of
 
 KEYS = tuple(f"8a05/mail/{shard}/head" for shard in range(8))
@@ -107,7 +107,7 @@ def test_no_increment_is_lost_between_two_paths_to_one_folder(tmp_path: Path) ->
 
     def count_up(store: FileStore) -> None:
         for _ in range(100):
-            reply: Reply = Refused()
+            reply: StoreReply = Refused()
             while reply == Refused():
                 head = found(store, "q/head")
                 reply = store.perform(PutIfMatch("q/head", b"%d" % (int(head.body) + 1), head.version))
@@ -143,7 +143,7 @@ def test_errors_about_a_folder_whose_name_is_not_utf_8_can_be_sent(tmp_path: Pat
     version_of(store.perform(PutIfAbsent("a/b", b"x")))
     rejected = error_of(store.perform(PutIfAbsent("a", b"x")))
     assert isinstance(rejected, Rejected)
-    with store._locked(f"{store.root}/a/b", Patience(0, store._machine)):
+    with store._locked(f"{store.root}/a/b", LockDeadline(0, store._machine)):
         late = error_of(store.perform(Put("a/b", b"x")))
     assert isinstance(late, Timeout)
     for error in (rejected, late):
@@ -226,7 +226,7 @@ def test_a_queue_on_a_file_system_without_nanoseconds_says_so_and_so_does_the_do
         Queue.connect(f"file://{tmp_path}", "mail").enqueue(1)
     machine = Machine()
     store = FileStore(tmp_path, machine=machine)
-    findings = BlockingDriver(store, machine).run(Probe(machine, store.clock_ms()).run())
+    findings = BlockingDriver(store, machine).run(StoreProbes(machine, store.clock_ms()).run())
     (trouble,) = [each for each in findings if each.level == TROUBLE]
     assert "nanosecond" in trouble.found
     assert "s3:" not in trouble.remedy

@@ -17,7 +17,7 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.state import State
 from osqueue.model.keys import key_of
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Failed, Get, Reply, Request
+from osqueue.stores.base import Failed, Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.worker import loop
@@ -210,11 +210,11 @@ class Breaking(WrappedStore):
     down = False
     refused = 0  # requests
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.refused += self.down
         return Failed(Unavailable("down")) if self.down else self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -272,13 +272,13 @@ class Dark(WrappedStore):
 
     shard: int | None = None
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         about = getattr(request, "key", "")
         if self.shard is not None and about.startswith(root_of("emails", self.shard)):
             return Failed(Unavailable("no answer"))
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 
@@ -374,12 +374,12 @@ class Silent(WrappedStore):
         super().__init__(MemoryStore())
         self.asked, self.answer = threading.Event(), threading.Event()
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.asked.set()
         assert self.answer.wait(PATIENCE)
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return await asyncio.to_thread(self.perform, request)
 
 

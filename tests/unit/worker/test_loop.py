@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Cancel, Fail, JobFailed, Queue, Rejected, Retry, Snooze, WorkerJob
-from osqueue.operations.claims import Claimed
-from osqueue.stores.base import Reply, Request
+from osqueue.operations.claims import ClaimResult
+from osqueue.stores.base import StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.worker import run_worker
 from osqueue.worker.loop import Worker
-from osqueue.worker.outcomes import Aborted, Completed, Failed, Released
-from osqueue.worker.reporter import Desk, became
+from osqueue.worker.outcomes import RunAborted, RunCompleted, RunFailed, RunReleased
+from osqueue.worker.reporter import WorkerReporter, resulting_state
 
 PATIENCE = 60  # seconds that a test waits for what must come
 
@@ -396,33 +396,39 @@ def test_a_poison_job_never_blocks_those_behind_it(q: Queue[Any]) -> None:
 
 
 def test_all_endings_of_a_turn_and_the_next_claim_share_one_commit(q: Queue[Any]) -> None:
-    desk = Desk(q, "me", 30, None)
+    desk = WorkerReporter(q, "me", 30, None)
     q.enqueue_many([{"payload": n} for n in range(10)])
     _, claimed = q._run(desk.turn([], 5))
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimResult)
     jobs = [WorkerJob[Any](q.name, granted, q.machine) for granted in claimed.leases]
-    endings = [Completed(1), Failed("no"), Failed("no", retry_in=9), Released(), Aborted("why")]
+    endings = [
+        RunCompleted(1),
+        RunFailed("no"),
+        RunFailed("no", retry_in=9),
+        RunReleased(),
+        RunAborted("why"),
+    ]
     before = q.stats()["commits"]
 
     answers, claimed = q._run(desk.turn(list(zip(jobs, endings, strict=True)), 3))
 
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimResult)
     assert len(claimed.leases) == 3
-    assert [became(*pair) for pair in zip(endings, answers, strict=True)] == [
+    assert [resulting_state(*pair) for pair in zip(endings, answers, strict=True)] == [
         *("completed", "failing", "failing", "released", "cancelled")
     ]
     assert q.stats()["commits"] == before + 1
 
 
 def test_a_loss_in_a_turn_is_told_of_its_own_job_only(q: Queue[Any]) -> None:
-    desk = Desk(q, "me", 30, None)
+    desk = WorkerReporter(q, "me", 30, None)
     q.enqueue_many([{"payload": n} for n in range(2)])
     _, claimed = q._run(desk.turn([], 2))
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimResult)
     jobs = [WorkerJob[Any](q.name, granted, q.machine) for granted in claimed.leases]
     jobs[0].token = "another"
-    answers, _ = q._run(desk.turn([(job, Completed(1)) for job in jobs], 0))
-    assert [became(Completed(1), done) for done in answers] == ["lost", "completed"]
+    answers, _ = q._run(desk.turn([(job, RunCompleted(1)) for job in jobs], 0))
+    assert [resulting_state(RunCompleted(1), done) for done in answers] == ["lost", "completed"]
 
 
 class Watched(WrappedStore):
@@ -433,12 +439,12 @@ class Watched(WrappedStore):
         self.times: list[float] = []
         self.asked = threading.Semaphore(0)
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self.times.append(time.monotonic())
         self.asked.release()
         return self.inner.perform(request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self.perform(request)
 
 

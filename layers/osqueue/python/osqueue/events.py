@@ -67,7 +67,7 @@ class Event(Struct, frozen=True):
     kind: str | None = None
 
 
-def public_event(queue: str, event: stored.Event) -> Event | None:
+def public_event(queue: str, event: stored.Transition) -> Event | None:
     """The public form of a committed transition; None for one that leaves the job in its state.
 
     A job whose lease ran out is ``stalled`` when it goes back to the queue; with no attempts left it ``failed``.
@@ -92,7 +92,7 @@ def public_event(queue: str, event: stored.Event) -> Event | None:
     )
 
 
-def public_events(queue: str, events: Iterable[stored.Event]) -> tuple[Event, ...]:
+def public_events(queue: str, events: Iterable[stored.Transition]) -> tuple[Event, ...]:
     """The public form of a commit's transitions, in order."""
     found = (public_event(queue, each) for each in events)
     return tuple(event for event in found if event is not None)
@@ -332,7 +332,7 @@ class EventOutlet:
             else:
                 self._count(name, len(given), None)
 
-    def tell(self, queue: str, events: Iterable[stored.Event]) -> None:
+    def tell(self, queue: str, events: Iterable[stored.Transition]) -> None:
         """Send the transitions of one commit of ``queue`` in their public form."""
         self.send(public_events(queue, events))
 

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 from ..contract.schemas import Fault
-from ..server.app import Request, Response, failure
+from ..server.app import ApiRequest, ApiResponse, failure
 
 DIGITS_MAX = 20  # of whole numbers that are read
 
 _FORM = '{"method": "POST", "path": "/v1/queues/emails/jobs", "query": {"wait": "5"}, "body": {...}}'
 
 
-def request_of(event: Any, deadline_s: float) -> Request | Response:
+def request_of(event: Any, deadline_s: float) -> ApiRequest | ApiResponse:
     """The request an event stands for, or the answer to one that stands for none."""
     if not isinstance(event, dict):
         return _malformed("the event is no object.")
@@ -37,18 +37,18 @@ def request_of(event: Any, deadline_s: float) -> Request | Response:
         path.encode(), str(pairs).encode()
     except (ValueError, RecursionError):  # half a surrogate pair, a number that is none, too deep
         return _malformed("the event holds what JSON cannot, or is nested too deeply.")
-    return Request(method, path, tuple(pairs), body, deadline_s)
+    return ApiRequest(method, path, tuple(pairs), body, deadline_s)
 
 
 def _encoded(body: Any) -> bytes:
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _malformed(what: str) -> Response:
+def _malformed(what: str) -> ApiResponse:
     return failure(Fault(code="malformed", message=f"{what} Send {_FORM}."))
 
 
-def answer_of(response: Response) -> dict[str, Any]:
+def answer_of(response: ApiResponse) -> dict[str, Any]:
     """What the invocation answers."""
     if not response.body:
         return {"status": response.status}

@@ -14,10 +14,10 @@ from ..clock import Machine
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
 from ..contract.operations import BY_NAME, Route
-from ..server.app import Request, Response, failure
+from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.reading import pairs_of
 
-Answering = Callable[[Request], Response]
+Answering = Callable[[ApiRequest], ApiResponse]
 
 TEXT_BYTES_MAX = (
     1024 * 1024
@@ -25,7 +25,7 @@ TEXT_BYTES_MAX = (
 _BY_KEY = {f"{route.method} {route.path}": route for route in BY_NAME.values()}
 
 
-class Http:
+class GatewayAdapter:
     """Answers the gateway's events by the routes of one function."""
 
     def __init__(self, routes: Iterable[Route], machine: Machine) -> None:
@@ -68,7 +68,7 @@ class Http:
         return HttpResponse(response.status, headers.pop("content-type", None), body, headers=headers)
 
 
-def request_of(event: dict[str, Any], deadline_s: float) -> Request:
+def request_of(event: dict[str, Any], deadline_s: float) -> ApiRequest:
     """The request an event stands for. Raises Malformed."""
     method = event["requestContext"]["http"]["method"]
     try:
@@ -76,7 +76,7 @@ def request_of(event: dict[str, Any], deadline_s: float) -> Request:
     except ValueError:  # half a surrogate pair, or no base64
         raise Malformed("the body is not UTF-8.") from None
     query = pairs_of(event.get("rawQueryString") or "")
-    return Request(method, _path_of(event), query, body, deadline_s)
+    return ApiRequest(method, _path_of(event), query, body, deadline_s)
 
 
 def _body_of(event: dict[str, Any]) -> bytes:

@@ -10,15 +10,15 @@ from ..contract import functions, metrics, operations
 from ..contract.functions import DEADLINE_MARGIN_S
 from ..contract.schemas import Fault
 from ..errors import Rejected
-from ..server.app import Api, Request, Response, failure
+from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
 from . import direct_event
-from .logs import FAULTS_OF_OURS, Log
-from .metrics import Meter, tell
-from .timeout import Patience
+from .logs import FAULTS_OF_OURS, RequestLog
+from .metrics import MeteredStore, emit_metrics
+from .timeout import TimedCaller
 
 if TYPE_CHECKING:
-    from .gateway_event import Http
+    from .gateway_event import GatewayAdapter
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
 GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
@@ -43,16 +43,16 @@ class Function:
             )
         self.name = name
         self.machine = machine
-        self.meter = Meter(open_store(address, machine).inner, machine)
+        self.meter = MeteredStore(open_store(address, machine).inner, machine)
         mine = [route for route in operations.ROUTES if route.function == name]
         self.api = Api(self.meter, routes=mine, machine=machine, sinks=_sinks(), hearing=self.meter.hearing)
-        self._log = Log(machine)
-        self._patience: Patience[Response] = Patience()
+        self._log = RequestLog(machine)
+        self._patience: TimedCaller[ApiResponse] = TimedCaller()
         # A cold start has more of a processor than the first request: what that will need is loaded now. Of the
         # event handler, which is most of it, the schedule needs nothing.
         self.api.load()
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
-        self._http: Http | None = None
+        self._http: GatewayAdapter | None = None
         if not self._scheduled:
             self._open_http()
 
@@ -64,21 +64,23 @@ class Function:
             if _is_gateways(event):
                 return self._gateway(event, context, left)
             if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
-                from .schedule import upkeep  # only the reaper has a schedule
+                from .schedule import reap_all  # only the reaper has a schedule
 
                 self._log.begin(context.aws_request_id)
-                return upkeep(self.api, self.meter, self._log, left)
+                return reap_all(self.api, self.meter, self._log, left)
             self._log.begin(context.aws_request_id)
             request = direct_event.request_of(event, left)
-            return direct_event.answer_of(request if isinstance(request, Response) else self._answer(request))
+            return direct_event.answer_of(
+                request if isinstance(request, ApiResponse) else self._answer(request)
+            )
         finally:
-            tell(self.meter.end())
+            emit_metrics(self.meter.end())
 
-    def _open_http(self) -> Http:
+    def _open_http(self) -> GatewayAdapter:
         if self._http is None:
-            from .gateway_event import Http
+            from .gateway_event import GatewayAdapter
 
-            self._http = Http(self.api.routes, self.machine)
+            self._http = GatewayAdapter(self.api.routes, self.machine)
         return self._http
 
     def _gateway(self, event: dict[str, Any], context: Any, left: float) -> dict[str, Any]:
@@ -86,11 +88,11 @@ class Function:
         self._log.begin(http.request_id(event) or context.aws_request_id)
         return http.answer(event, context, left, self._answer)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: ApiRequest) -> ApiResponse:
         """The answer of the API, or in its place that the store does not let go of the request."""
         began = self.machine.monotonic()
         deadline_s = max(DEADLINE_S_MIN, request.deadline_s)
-        asked = Request(request.method, request.path, request.query, request.body, deadline_s)
+        asked = ApiRequest(request.method, request.path, request.query, request.body, deadline_s)
         answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
         response = answer or failure(_SILENT)
         if response.status >= FAULTS_OF_OURS:

@@ -9,13 +9,13 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from ..clock import Machine
-from ..server.app import Response
+from ..server.app import ApiResponse
 
 _IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
 
 
-class Log:
+class RequestLog:
     """The log of one function."""
 
     def __init__(self, machine: Machine) -> None:
@@ -30,7 +30,7 @@ class Log:
         """A new invocation."""
         self.logger.set_correlation_id(correlation_id)
 
-    def request(self, response: Response, seconds: float, requests: Callable[[], dict[str, int]]) -> None:
+    def request(self, response: ApiResponse, seconds: float, requests: Callable[[], dict[str, int]]) -> None:
         """Tell of a request that was answered."""
         notes = response.notes
         level = logging.INFO

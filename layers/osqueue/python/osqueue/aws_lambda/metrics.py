@@ -14,7 +14,7 @@ from ..commit.writer import HEAD, OnHead
 from ..contract import metrics
 from ..contract.metrics import Metric
 from ..core.state import State
-from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Reply, Request, Store, Written
+from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
 from ..stores.counting import CountingStore
 
 HEAD_PARTS = 4  # in the key of a head
@@ -25,7 +25,7 @@ def _is_head(key: str) -> bool:
     return key.endswith(f"/{HEAD}") and key.count("/") == HEAD_PARTS - 1
 
 
-class Tally:
+class QueueCounts:
     """What was counted of one queue in one invocation."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Tally:
         self.gauges: dict[Metric, float] = {}  # of the queue as it is
 
 
-class Meter(CountingStore):
+class MeteredStore(CountingStore):
     """A store that counts what the commits of this process do. Between ``begin`` and ``end`` lies an invocation."""
 
     def __init__(self, inner: Store, machine: Machine) -> None:
@@ -47,7 +47,7 @@ class Meter(CountingStore):
         self._since: dict[str, int] = self.requests
         self._began: dict[str, float] = {}  # by head: when the commit under way first looked at it
         self._own: dict[str, str] = {}  # versions of heads written here, and not yet heard of
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, QueueCounts] = {}
         self.whole: dict[Metric, float] = {}  # of the deployment, whichever the queue
 
     def begin(self) -> None:
@@ -56,7 +56,7 @@ class Meter(CountingStore):
             self._since = self.requests
             self._began, self._own, self._tallies, self.whole = {}, {}, {}, {}
 
-    def end(self) -> tuple[dict[str, Tally], dict[Metric, float]]:
+    def end(self) -> tuple[dict[str, QueueCounts], dict[Metric, float]]:
         """What was counted since."""
         with self._guard:
             found, self._tallies = self._tallies, {}
@@ -66,12 +66,12 @@ class Meter(CountingStore):
         """Requests to the store in this invocation, by kind; those of which there were none left out."""
         return {kind: more for kind, count in self.requests.items() if (more := count - self._since[kind])}
 
-    def of(self, queue: str) -> Tally:
+    def of(self, queue: str) -> QueueCounts:
         """The tally of a queue."""
         with self._guard:
-            return self._tallies.setdefault(queue, Tally())
+            return self._tallies.setdefault(queue, QueueCounts())
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Carry out a request, and look at it where it is about a head."""
         if not isinstance(request, Get | PutIfMatch | PutIfAbsent) or not _is_head(request.key):
             return super().perform(request)
@@ -83,7 +83,7 @@ class Meter(CountingStore):
         self._committed(request.key, self._began.setdefault(request.key, now), reply)
         return reply
 
-    def _committed(self, key: str, began: float, reply: Reply) -> None:
+    def _committed(self, key: str, began: float, reply: StoreReply) -> None:
         tally = self.of(key.split("/")[1])
         with self._guard:
             if isinstance(reply, Written):
@@ -95,7 +95,7 @@ class Meter(CountingStore):
                 tally.conflicts += 1
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
-        """Listens to the heads of one shard on their way to ``tell``."""
+        """Listens to the heads of one shard on their way to ``emit_metrics``."""
         before: State | None = None
 
         def heard(state: State, version: str) -> None:
@@ -112,7 +112,7 @@ class Meter(CountingStore):
 
 
 # ── Emission ─────────────────────────────────────────────────────────────────
-def tell(found: tuple[dict[str, Tally], dict[Metric, float]]) -> None:
+def emit_metrics(found: tuple[dict[str, QueueCounts], dict[Metric, float]]) -> None:
     """Print what was counted, one line for each queue and one for all; nothing where nothing was."""
     tallies, whole = found
     for queue, tally in tallies.items():
@@ -130,7 +130,7 @@ def tell(found: tuple[dict[str, Tally], dict[Metric, float]]) -> None:
         emitter.flush_metrics()
 
 
-def _values(tally: Tally) -> list[tuple[Metric, float]]:
+def _values(tally: QueueCounts) -> list[tuple[Metric, float]]:
     counted: list[tuple[Metric, float]] = [
         (metrics.COMMITS, tally.commits),
         (metrics.CONFLICTS, tally.conflicts),

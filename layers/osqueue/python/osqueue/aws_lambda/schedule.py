@@ -13,16 +13,16 @@ from ..contract.operations import BY_NAME
 from ..errors import OsqueueError
 from ..objects.layout import registered
 from ..server.app import Api
-from ..server.request import Asked, Warm
-from .logs import Log
-from .metrics import Meter
+from ..server.request import CachedQueue, RequestContext
+from .logs import RequestLog
+from .metrics import MeteredStore
 
 QUEUE_S_MIN = 5.0  # left, or the pass ends here
 QUEUE_S_MAX = 120.0  # of one queue, while others wait
 MEASURE_S = 2.0  # of these, to see how the queue stands
 
 
-def upkeep(api: Api, meter: Meter, log: Log, left_s: float) -> dict[str, int]:
+def reap_all(api: Api, meter: MeteredStore, log: RequestLog, left_s: float) -> dict[str, int]:
     """Reap one queue after the other until all are done or time runs out. The trouble of one stops no other."""
     until = api.machine.monotonic() + left_s
     done = troubles = 0
@@ -48,13 +48,13 @@ def shuffled(names: list[str], machine: Machine) -> list[str]:
     return [name for _, name in sorted((machine.uniform(), name) for name in names)]
 
 
-def _upkeep_of(api: Api, meter: Meter, log: Log, name: str, seconds: float) -> bool:
+def _upkeep_of(api: Api, meter: MeteredStore, log: RequestLog, name: str, seconds: float) -> bool:
     """How the queue stands is measured, trouble or not."""
     reaped = _tried(log, name, lambda: _reap(api, log, name, seconds - MEASURE_S))
     return _tried(log, name, lambda: _measure(api, meter, name)) and reaped
 
 
-def _tried(log: Log, name: str, work: Callable[[], None]) -> bool:
+def _tried(log: RequestLog, name: str, work: Callable[[], None]) -> bool:
     try:
         work()
     except OsqueueError as error:
@@ -66,7 +66,7 @@ def _tried(log: Log, name: str, work: Callable[[], None]) -> bool:
     return False
 
 
-def _reap(api: Api, log: Log, name: str, seconds: float) -> None:
+def _reap(api: Api, log: RequestLog, name: str, seconds: float) -> None:
     queue = api.queue(name)
     report = _asked(api, queue, seconds).run(queue.steering.reap())
     found = {field: value for field, value in msgspec.structs.asdict(report).items() if value}
@@ -74,7 +74,7 @@ def _reap(api: Api, log: Log, name: str, seconds: float) -> None:
         log.pass_over(name, found)
 
 
-def _measure(api: Api, meter: Meter, name: str) -> None:
+def _measure(api: Api, meter: MeteredStore, name: str) -> None:
     queue = api.queue(name)
     stats = _asked(api, queue, MEASURE_S).run(queue.steering.stats())
     gauges = meter.of(name).gauges
@@ -83,8 +83,8 @@ def _measure(api: Api, meter: Meter, name: str) -> None:
     gauges[metrics.DEAD] = stats["failed"]
 
 
-def _asked(api: Api, queue: Warm, seconds: float) -> Asked:
+def _asked(api: Api, queue: CachedQueue, seconds: float) -> RequestContext:
     until = api.machine.monotonic() + seconds
-    return Asked(
+    return RequestContext(
         BY_NAME["reap"], {"queue": queue.name}, {}, b"", api.machine, api.store, until, api.queue, {}
     )

@@ -15,17 +15,17 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 
-class Patience(Generic[R]):
+class TimedCaller(Generic[R]):
     """Makes one call at a time. The calls raise nothing."""
 
     def __init__(self) -> None:
-        self._line: _Line[R] | None = None
+        self._line: _CallThread[R] | None = None
 
     def call(self, function: Callable[[], R], seconds: float) -> R | None:
         """The call's answer; None when there is none in time."""
         line = self._line
         if line is None or line.process != os.getpid():  # a fork has none of its parent's threads
-            line = self._line = _Line()
+            line = self._line = _CallThread()
         line.calls.put(function)
         try:
             return line.answers.get(timeout=seconds)
@@ -35,7 +35,7 @@ class Patience(Generic[R]):
             return None
 
 
-class _Line(Generic[R]):
+class _CallThread(Generic[R]):
     """A thread, what it has to call, and what came of it."""
 
     def __init__(self) -> None:

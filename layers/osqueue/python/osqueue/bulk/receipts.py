@@ -22,12 +22,12 @@ from msgspec import Struct
 
 from .. import limits
 from ..clock import Machine
-from ..commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, insist, together
-from ..commit.protocol import TurnedAway, commit
-from ..commit.request_status import Verdict, outcomes_of, verdict
-from ..commit.writer import Writer
+from ..commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, ask_until_definite, together
+from ..commit.protocol import RequestRefused, commit
+from ..commit.request_status import RequestStatus, outcomes_of, status_of_request
+from ..commit.writer import ShardWriter
 from ..core.encoding import born_of, encode, frame, unframe
-from ..core.ops import AttachAll, Code, Op, Request
+from ..core.ops import AttachBulk, Code, Op, Request
 from ..core.reduce import applicable
 from ..core.state import Span, State
 from ..core.turns import SLICES, turn_of
@@ -56,7 +56,7 @@ ATTACH_SECONDS_MAX = 60.0  # how long one request may try
 MAGIC = b"OSQM"
 
 
-class Batch(Struct, frozen=True, array_like=True):
+class BulkReceipt(Struct, frozen=True, array_like=True):
     """A batch, as it is written down."""
 
     batch_id: str  # "": it has none, and is not written down
@@ -67,17 +67,17 @@ class Batch(Struct, frozen=True, array_like=True):
     ]  # by shard, of those that may lack their part; none left: it is done
 
 
-class Known(Struct, frozen=True):
+class StoredReceipt(Struct, frozen=True):
     """The same as it was read, and its version."""
 
-    batch: Batch
+    batch: BulkReceipt
     version: str
 
 
-_decode = msgspec.msgpack.Decoder(Batch).decode
+_decode = msgspec.msgpack.Decoder(BulkReceipt).decode
 
 
-def place_of(queue: str, batch_id: str) -> str:
+def receipt_key(queue: str, batch_id: str) -> str:
     """The key under which a batch is written down."""
     return f"{FOLDER}{queue}/{hashlib.sha256(batch_id.encode()).hexdigest()}"
 
@@ -88,46 +88,48 @@ def identified(machine: Machine, state: State, ops: tuple[Op, ...]) -> Request:
     return Request(f"{bits(64):016x}", 1, bits(64), state.seq, state.epoch, ops)
 
 
-class Batches:
+class BulkReceipts:
     """The batches of one queue."""
 
     def __init__(
-        self, queue: str, machine: Machine, writer_of: Callable[[type[Writer], int], Writer]
+        self, queue: str, machine: Machine, writer_of: Callable[[type[ShardWriter], int], ShardWriter]
     ) -> None:
         self.queue = queue
         self.machine = machine
         self._writer_of = writer_of
 
     # ── Written down ─────────────────────────────────────────────────────────
-    def read(self, batch_id: str) -> Flow[Known | None]:
+    def read(self, batch_id: str) -> Flow[StoredReceipt | None]:
         """What is known of a batch, also after a power cut."""
-        place = place_of(self.queue, batch_id)
-        reply = yield from insist(Get(place, flushed=True))
+        place = receipt_key(self.queue, batch_id)
+        reply = yield from ask_until_definite(Get(place, flushed=True))
         if isinstance(reply, Missing):
             return None
         if not isinstance(reply, Found):
             raise unavailable(reply, "what is known of the batch")
-        return Known(_decoded(reply.body, place), reply.version)
+        return StoredReceipt(_decoded(reply.body, place), reply.version)
 
-    def decide(self, batch: Batch) -> Flow[Known]:
+    def decide(self, batch: BulkReceipt) -> Flow[StoredReceipt]:
         """Write a batch down, unless another run has: what it is from now on."""
-        place = place_of(self.queue, batch.batch_id)
-        reply = yield from insist(PutIfAbsent(place, frame(MAGIC, encode(batch))))
+        place = receipt_key(self.queue, batch.batch_id)
+        reply = yield from ask_until_definite(PutIfAbsent(place, frame(MAGIC, encode(batch))))
         if isinstance(reply, Written):
-            return Known(batch, reply.version)
+            return StoredReceipt(batch, reply.version)
         known = yield from self.read(batch.batch_id)  # another's, or ours with its answer lost
         if known is None:
             raise unavailable(reply, "room for the batch")
         return known
 
-    def _rewrite(self, known: Known, left: Sequence[tuple[int, Request]]) -> Flow[None]:
+    def _rewrite(self, known: StoredReceipt, left: Sequence[tuple[int, Request]]) -> Flow[None]:
         """Write down which requests are left, unless another run has. Without an answer the next run finds out."""
         batch = known.batch
-        data = frame(MAGIC, encode(Batch(batch.batch_id, batch.jobs, batch.shards, tuple(left))))
-        yield from insist(PutIfMatch(place_of(self.queue, batch.batch_id), data, known.version))
+        data = frame(MAGIC, encode(BulkReceipt(batch.batch_id, batch.jobs, batch.shards, tuple(left))))
+        yield from ask_until_definite(
+            PutIfMatch(receipt_key(self.queue, batch.batch_id), data, known.version)
+        )
 
     # ── Committed ────────────────────────────────────────────────────────────
-    def settle(self, known: Known) -> QueueFlow[None]:
+    def settle(self, known: StoredReceipt) -> QueueFlow[None]:
         """See to it that every request of a batch is committed, and say so."""
         batch = known.batch
         refused: list[tuple[int, Request, Code]] = []
@@ -147,14 +149,16 @@ class Batches:
         elif batch.batch_id and batch.requests:
             yield from self._rewrite(known, ())
 
-    def _refuse(self, known: Known, refused: Sequence[tuple[int, Request, Code]]) -> QueueFlow[None]:
+    def _refuse(self, known: StoredReceipt, refused: Sequence[tuple[int, Request, Code]]) -> QueueFlow[None]:
         """Some shards did not take their parts: what they told the run that decided was overtaken by others."""
         batch = known.batch
         shard, request, code = refused[0]
         error = refusal(shard, code, request.ops[0])
         if len(refused) == batch.shards:
             if batch.batch_id:  # the next run begins anew
-                yield from insist(DeleteIfMatch(place_of(self.queue, batch.batch_id), known.version))
+                yield from ask_until_definite(
+                    DeleteIfMatch(receipt_key(self.queue, batch.batch_id), known.version)
+                )
             raise error
         remedy = "what is there cannot be taken back, and a second run would add it again"
         if batch.batch_id:
@@ -173,7 +177,7 @@ class Batches:
             f" {remedy}. ({error.message})"
         )
 
-    def _commit(self, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+    def _commit(self, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         """Send a request until it is known what became of it."""
         for last in range(1, TRIES + 1):
             writer = self._writer_of(_FixedWriter, shard)
@@ -185,7 +189,7 @@ class Batches:
                 return answer.outcomes[0].code
             except _SpokenBefore:
                 return (yield from self._look(shard, request, batch))
-            except TurnedAway:
+            except RequestRefused:
                 return Code.CROWDED
             except (Timeout, Unavailable, Throttled) as error:
                 if last == TRIES:
@@ -193,13 +197,13 @@ class Batches:
             yield Sleep(PAUSE_SECONDS * 2 ** (last - 1))
         raise AssertionError("unreachable")
 
-    def _look(self, shard: int, request: Request, batch: Batch) -> QueueFlow[Code]:
+    def _look(self, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         """What became of a request that was sent before, by this process or another one."""
         state = yield from read_state(self.queue, shard)
-        fate = Verdict.UNKNOWN if state is None else verdict(state, request)
-        if state is not None and fate is Verdict.APPLIED:
+        fate = RequestStatus.UNKNOWN if state is None else status_of_request(state, request)
+        if state is not None and fate is RequestStatus.APPLIED:
             return outcomes_of(state, request)[0].code
-        if fate is Verdict.TURNED_AWAY:
+        if fate is RequestStatus.TURNED_AWAY:
             return Code.CROWDED
         first = _spans(request)[0].first  # the writer's row is forgotten: its jobs may be there all the same
         _, sighting = yield from seek(self.queue, shard, first)
@@ -208,9 +212,7 @@ class Batches:
         what, remedy = "of the bulk", "If not, run the bulk again."
         if batch.batch_id:
             what = f"of {batch.batch_id!r}"
-            remedy = (
-                f"If not, delete the object {place_of(self.queue, batch.batch_id)} and run the batch again."
-            )
+            remedy = f"If not, delete the object {receipt_key(self.queue, batch.batch_id)} and run the batch again."
         if batch.shards > 1:
             remedy = f"If not, write the rows of shard {shard} again, under another batch_id; others have their parts."
         raise Unknown(
@@ -224,7 +226,7 @@ class _SpokenBefore(Exception):
     """The protocol would begin again under another identity, which must not be."""
 
 
-class _FixedWriter(Writer):
+class _FixedWriter(ShardWriter):
     """A writer with one request, whose identity is fixed: it speaks with the voice of whoever fixed it.
 
     Where the head is gone it makes none: the request belongs to the epoch of the old one, so it changes nothing.
@@ -251,7 +253,7 @@ class _FixedWriter(Writer):
 
 def _spans(request: Request) -> list[Span]:
     (op,) = request.ops
-    assert isinstance(op, AttachAll)
+    assert isinstance(op, AttachBulk)
     return [span for part in op.parts for span in part.spans]
 
 
@@ -283,7 +285,7 @@ def too_late() -> OsqueueError:
     )
 
 
-def _unsettled(error: OsqueueError, batch: Batch) -> OsqueueError:
+def _unsettled(error: OsqueueError, batch: BulkReceipt) -> OsqueueError:
     hint = (
         "Run it again with the same batch_id, which adds nothing twice."
         if batch.batch_id
@@ -310,7 +312,7 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
     if listed.more and listed.keys[-1] < last:
         listed = yield from _page(folder, low + (high - low) * (day * 37 % 64) // 64)
     places = [key for key in listed.keys if key <= last]
-    found = yield from together([insist(Get(place, start=0, length=1)) for place in places])
+    found = yield from together([ask_until_definite(Get(place, start=0, length=1)) for place in places])
     old = []
     for place, reply in zip(places, found, strict=True):
         if isinstance(reply, Failed):
@@ -321,7 +323,7 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
     for place, version in old:
         if (yield from _may_join(queue, place)):
             continue
-        reply = yield from insist(DeleteIfMatch(place, version))
+        reply = yield from ask_until_definite(DeleteIfMatch(place, version))
         if not isinstance(reply, Deleted | Refused):
             raise unavailable(reply, "leave to remove a batch")
         gone += isinstance(reply, Deleted)
@@ -333,7 +335,7 @@ def _may_join(queue: str, place: str) -> QueueFlow[bool]:
 
     No shard does once the collector has passed what was staged. A queue in which nothing happens keeps the batch.
     """
-    reply = yield from insist(Get(place))
+    reply = yield from ask_until_definite(Get(place))
     if not isinstance(reply, Found):
         return isinstance(reply, Failed)
     try:
@@ -351,7 +353,7 @@ def _may_join(queue: str, place: str) -> QueueFlow[bool]:
     return False
 
 
-def _decoded(body: bytes, place: str) -> Batch:
+def _decoded(body: bytes, place: str) -> BulkReceipt:
     try:
         return _decode(unframe(MAGIC, body, place))
     except msgspec.MsgspecError as error:

@@ -22,28 +22,36 @@ from msgspec import Struct
 from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import Flow, QueueFlow, insist, together
+from ..commit.effects import Flow, QueueFlow, ask_until_definite, together
 from ..commit.protocol import commit
-from ..commit.writer import Writer
-from ..core.draft import Context, due_order
+from ..commit.writer import ShardWriter
+from ..core.draft import ReductionContext, due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
-from ..core.ops import LOOK_AGAIN, Attach, AttachAll, Code, New, Request
+from ..core.ops import LOOK_AGAIN, AttachBulk, AttachSpans, Code, JobSpec, Request
 from ..core.reduce import reduce
-from ..core.state import Job, Span, State
+from ..core.state import JobRecord, Span, State
 from ..errors import Throttled, Unavailable
 from ..model.fields import queue_name, text
 from ..model.keys import KeySource
 from ..objects.layout import read_state, register, root_of, unavailable
-from ..objects.segments import unread
-from ..objects.staging import Bulk, Stage
+from ..objects.segments import read_failure
+from ..objects.staging import SegmentBuilder, StagingArea
 from ..stores.base import Found, Get, Missing, Refused, Store, Written, room_below
 from ..stores.counting import CountingStore
-from .receipts import ATTACH_SECONDS_MAX, Batch, Batches, Known, identified, refusal, too_late
+from .receipts import (
+    ATTACH_SECONDS_MAX,
+    BulkReceipt,
+    BulkReceipts,
+    StoredReceipt,
+    identified,
+    refusal,
+    too_late,
+)
 
 DELAYED_SPANS_LOOSE = 16  # more segments of delayed jobs than this are merged before they are attached
 
 
-class Plan(Struct, frozen=True):
+class BulkPlan(Struct, frozen=True):
     """What everybody who stages has to know. It is made once, so what is staged does not depend on who does it when."""
 
     queue: str
@@ -52,36 +60,36 @@ class Plan(Struct, frozen=True):
     latest_ms: int = 0  # the latest that the store's clock may have shown then; delays count from it
 
 
-class Staged(Struct, frozen=True):
+class StagedJobs(Struct, frozen=True):
     """What one process staged for one shard."""
 
     shard: int
     jobs: int
-    parts: tuple[Attach, ...]
+    parts: tuple[AttachSpans, ...]
 
 
-class Attached(Struct, frozen=True):
+class BulkResult(Struct, frozen=True):
     """What became of a bulk."""
 
     jobs: int  # how many the batch has
     repeated: bool = False  # it had been attached, or decided, by an earlier run with the same batch_id
 
 
-class Staging:
+class StagerFlows:
     """What one process does to stage jobs for one shard, in order. Nobody sees them."""
 
-    def __init__(self, machine: Machine, plan: Plan, shard: int) -> None:
+    def __init__(self, machine: Machine, plan: BulkPlan, shard: int) -> None:
         self._shard = shard
         self._keys = KeySource(machine)
-        self._stage = Stage(root_of(plan.queue, shard), plan.born[shard], machine)
-        self._bulk = Bulk(self._stage, plan.now_ms, plan.latest_ms)
+        self._stage = StagingArea(root_of(plan.queue, shard), plan.born[shard], machine)
+        self._bulk = SegmentBuilder(self._stage, plan.now_ms, plan.latest_ms)
         self._jobs = 0
 
     def keys(self, count: int) -> list[bytes]:
         """Keys for the next jobs, in order."""
         return self._keys.draw(self._shard, count)
 
-    def add(self, jobs: Sequence[New]) -> Flow[None]:
+    def add(self, jobs: Sequence[JobSpec]) -> Flow[None]:
         """Take jobs in. Their payloads are bytes; large ones are put into objects of their own."""
         payloads: list[bytes] = [each.payload for each in jobs]  # type: ignore[misc]
         placed = yield from self._stage.bodies(payloads)
@@ -93,12 +101,12 @@ class Staging:
         )
         self._jobs += len(jobs)
 
-    def finish(self) -> Flow[Staged]:
+    def finish(self) -> Flow[StagedJobs]:
         """Write what is left; what to hand to ``attach``."""
-        return Staged(self._shard, self._jobs, (yield from self._bulk.attachments()))
+        return StagedJobs(self._shard, self._jobs, (yield from self._bulk.attachments()))
 
 
-class Bulks:
+class BulkFlows:
     """Planning and attaching, as flows."""
 
     def __init__(
@@ -110,86 +118,86 @@ class Bulks:
     ) -> None:
         self.queue = queue
         self.machine = machine
-        self.batches = Batches(queue, machine, self._writer)
+        self.batches = BulkReceipts(queue, machine, self._writer)
         self._store_clock = store_clock
         self._room = room
 
-    def _writer(self, kind: type[Writer], shard: int) -> Writer:
+    def _writer(self, kind: type[ShardWriter], shard: int) -> ShardWriter:
         root = root_of(self.queue, shard)
         made = kind(root, self.queue, self.machine, self._store_clock, self._room)
         made.observed = False
         return made
 
     # ── Before ───────────────────────────────────────────────────────────────
-    def plan(self) -> Flow[Plan]:
+    def plan(self) -> Flow[BulkPlan]:
         """Look at the queue. A queue that is not there yet has one shard."""
         first = yield from read_state(self.queue, 0)
         others = range(1, first.settings.shards if first is not None else 1)
         states = [first, *(yield from together([read_state(self.queue, shard) for shard in others]))]
-        writer = self._writer(Writer, 0)
+        writer = self._writer(ShardWriter, 0)
         yield from writer.tell_time()
         now = max(writer.now_ms(state or _nothing()) for state in states)
         born = tuple(0 if state is None else state.seq for state in states)
-        return Plan(self.queue, now, born, writer.latest_ms(now))
+        return BulkPlan(self.queue, now, born, writer.latest_ms(now))
 
     # ── Attaching ────────────────────────────────────────────────────────────
-    def attach(self, staged: Sequence[Staged], batch_id: str | None) -> QueueFlow[Attached]:
+    def attach(self, staged: Sequence[StagedJobs], batch_id: str | None) -> QueueFlow[BulkResult]:
         """As ``BulkWriter.attach``."""
         if batch_id is not None:
             known = yield from self.batches.read(batch_id)
             if known is not None:
                 yield from self.batches.settle(known)
-                return Attached(known.batch.jobs, repeated=True)
+                return BulkResult(known.batch.jobs, repeated=True)
         yield from self._register()
         requests = []
         for shard, parts in _by_shard(staged):
-            op = AttachAll(tuple((yield from self._gathered(shard, parts))))
+            op = AttachBulk(tuple((yield from self._gathered(shard, parts))))
             requests.append((shard, (yield from self._request(shard, op))))
-        batch = Batch(batch_id or "", sum(each.jobs for each in staged), len(requests), tuple(requests))
+        batch = BulkReceipt(batch_id or "", sum(each.jobs for each in staged), len(requests), tuple(requests))
         if batch_id is None:
-            yield from self.batches.settle(Known(batch, ""))
-            return Attached(batch.jobs)
+            yield from self.batches.settle(StoredReceipt(batch, ""))
+            return BulkResult(batch.jobs)
         known = yield from self.batches.decide(batch)
         yield from self.batches.settle(known)
-        return Attached(known.batch.jobs, repeated=known.batch != batch)
+        return BulkResult(known.batch.jobs, repeated=known.batch != batch)
 
-    def resume(self, batch_id: str) -> QueueFlow[Attached]:
+    def resume(self, batch_id: str) -> QueueFlow[BulkResult]:
         """As ``BulkWriter.resume``."""
         known = yield from self.batches.read(batch_id)
         if known is None:
             raise Throttled("batch_id: an earlier run under it has just been given up. Run the batch again.")
         yield from self.batches.settle(known)
-        return Attached(known.batch.jobs, repeated=True)
+        return BulkResult(known.batch.jobs, repeated=True)
 
     def _register(self) -> QueueFlow[None]:
-        reply = yield from insist(register(self.queue))
+        reply = yield from ask_until_definite(register(self.queue))
         if not isinstance(reply, Written | Refused):
             raise unavailable(reply, "room for the queue's registration")
 
-    def _request(self, shard: int, op: AttachAll) -> QueueFlow[Request]:
+    def _request(self, shard: int, op: AttachBulk) -> QueueFlow[Request]:
         """A request with an identity of its own; the head says beforehand whether it would be taken."""
         state = yield from read_state(self.queue, shard)
         if state is None:  # an identity belongs to a head: let there be one
             deadline = self.machine.monotonic() + ATTACH_SECONDS_MAX
-            yield from commit(self._writer(Writer, shard), (LOOK_AGAIN,), deadline)
+            yield from commit(self._writer(ShardWriter, shard), (LOOK_AGAIN,), deadline)
             state = yield from read_state(self.queue, shard)
             if state is None:
                 raise Unavailable("the queue's head is not there any more. See docs/operations.md.")
         request = identified(self.machine, state, (op,))
-        tried = reduce(state, [request], Context(state.now_ms, bytes(16), 0, observed=False))
+        tried = reduce(state, [request], ReductionContext(state.now_ms, bytes(16), 0, observed=False))
         answers = tried.outcomes.get(request.identity)
         if answers is not None and answers[0].code != Code.QUEUED:
             raise refusal(shard, answers[0].code, op)
         return request
 
     # ── Segments of delayed jobs ─────────────────────────────────────────────
-    def _gathered(self, shard: int, parts: Sequence[Attach]) -> Flow[list[Attach]]:
+    def _gathered(self, shard: int, parts: Sequence[AttachSpans]) -> Flow[list[AttachSpans]]:
         """The same with fewer segments of delayed jobs: each process made one at least, and a head holds few."""
         fewer = []
         for part in parts:
             if part.delayed and len(part.spans) > DELAYED_SPANS_LOOSE:
                 spans = yield from self._merged(shard, part.spans)
-                part = Attach(part.priority, part.kind, spans, delayed=True)
+                part = AttachSpans(part.priority, part.kind, spans, delayed=True)
             fewer.append(part)
         return fewer
 
@@ -197,7 +205,7 @@ class Bulks:
         """Small segments put together, as many at a time as fit into one, which is all that is in memory."""
         root = root_of(self.queue, shard)
         # As old as the oldest of them: with it the collector may have taken a payload.
-        stage = Stage(root, min(born_of(span.name) for span in spans), self.machine)
+        stage = StagingArea(root, min(born_of(span.name) for span in spans), self.machine)
         merged: list[Span] = []
         for group in _groups(spans):
             if len(group) == 1:
@@ -223,31 +231,31 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
         yield group
 
 
-def _jobs_of(root: str, span: Span) -> Flow[list[Job]]:
-    reply = yield from insist(Get(root + span.name))
+def _jobs_of(root: str, span: Span) -> Flow[list[JobRecord]]:
+    reply = yield from ask_until_definite(Get(root + span.name))
     if isinstance(reply, Missing):
         raise too_late()
     if not isinstance(reply, Found):
-        raise unread(reply, span.name)
+        raise read_failure(reply, span.name)
     return [job for _, block in decode_blocks(reply.body, span.length, span.name) for job in block.jobs]
 
 
 class Stager:
     """Stages jobs for one shard, in order. Nobody sees them."""
 
-    def __init__(self, driver: BlockingDriver, plan: Plan, shard: int) -> None:
+    def __init__(self, driver: BlockingDriver, plan: BulkPlan, shard: int) -> None:
         self._driver = driver
-        self._staging = Staging(driver.machine, plan, shard)
+        self._staging = StagerFlows(driver.machine, plan, shard)
 
     def keys(self, count: int) -> list[bytes]:
         """Keys for the next jobs, in order."""
         return self._staging.keys(count)
 
-    def add(self, jobs: Sequence[New]) -> None:
+    def add(self, jobs: Sequence[JobSpec]) -> None:
         """Take jobs in. Their payloads are bytes; large ones are put into objects of their own."""
         self._driver.run(self._staging.add(jobs))
 
-    def finish(self) -> Staged:
+    def finish(self) -> StagedJobs:
         """Write what is left; what to hand to ``attach``."""
         return self._driver.run(self._staging.finish())
 
@@ -267,10 +275,10 @@ class BulkWriter:
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
         counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        self._flows = Bulks(queue_name(queue), machine, counted.clock_ms, counted.room_below)
+        self._flows = BulkFlows(queue_name(queue), machine, counted.clock_ms, counted.room_below)
         self._driver = BlockingDriver(counted, machine)
 
-    def plan(self) -> Plan:
+    def plan(self) -> BulkPlan:
         """Look at the queue. A queue that is not there yet has one shard."""
         return self._driver.run(self._flows.plan())
 
@@ -278,11 +286,11 @@ class BulkWriter:
         """Has an earlier run decided what this batch is? Then there is nothing to stage: ``resume`` it."""
         return self._driver.run(self._flows.batches.read(batch_id_of(batch_id))) is not None
 
-    def stager(self, plan: Plan, shard: int) -> Stager:
+    def stager(self, plan: BulkPlan, shard: int) -> Stager:
         """Where one process stages what is to go to a shard."""
         return Stager(self._driver, plan, shard)
 
-    def attach(self, staged: Sequence[Staged], batch_id: str | None = None) -> Attached:
+    def attach(self, staged: Sequence[StagedJobs], batch_id: str | None = None) -> BulkResult:
         """Make all that was staged visible, in one commit of each shard; in the order given, within each of its lanes.
 
         With a ``batch_id`` only the first of all runs under it does so; the others answer ``repeated``, and finish what
@@ -293,7 +301,7 @@ class BulkWriter:
             self._flows.attach(staged, None if batch_id is None else batch_id_of(batch_id))
         )
 
-    def resume(self, batch_id: str) -> Attached:
+    def resume(self, batch_id: str) -> BulkResult:
         """Finish what an earlier run of a batch left undone, if anything. Raises as ``attach`` does."""
         return self._driver.run(self._flows.resume(batch_id_of(batch_id)))
 
@@ -303,7 +311,7 @@ def batch_id_of(value: Any) -> str:
     return text(value, "batch_id", limits.ID_CHARS_MAX, 1)
 
 
-def _by_shard(staged: Sequence[Staged]) -> list[tuple[int, list[Attach]]]:
+def _by_shard(staged: Sequence[StagedJobs]) -> list[tuple[int, list[AttachSpans]]]:
     """What was staged for each shard, by lane, each in the order given."""
     shards: dict[int, dict[tuple[int, str, bool], list[Span]]] = {}
     for each in staged:
@@ -313,7 +321,10 @@ def _by_shard(staged: Sequence[Staged]) -> list[tuple[int, list[Attach]]]:
     return [
         (
             shard,
-            [Attach(priority, kind, tuple(spans), late) for (priority, kind, late), spans in lanes.items()],
+            [
+                AttachSpans(priority, kind, tuple(spans), late)
+                for (priority, kind, late), spans in lanes.items()
+            ],
         )
         for shard, lanes in sorted(shards.items())
         if lanes

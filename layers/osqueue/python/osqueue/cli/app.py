@@ -17,9 +17,9 @@ from .dev import dev
 from .dlq import dlq
 from .doctor import doctor
 from .enqueue import enqueue
-from .exits import ended
+from .exits import command_failed
 from .job import job
-from .output import Output, Stdout, Unwritten
+from .output import Output, OutputFailed, Stdout
 from .pipeline import pipeline
 from .queues import queue
 from .reap import reap
@@ -56,11 +56,11 @@ class App(click.Group):
         output.asked = "--json" in args[: args.index("--") if "--" in args else None]
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except (click.UsageError, Unwritten) as error:
+        except (click.UsageError, OutputFailed) as error:
             if _shows_help(error):
                 raise
             output.json = output.asked
-            raise ended(output, error) from None
+            raise command_failed(output, error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a foreseen error becomes its one line and its exit code."""
@@ -71,7 +71,7 @@ class App(click.Group):
                 raise
             output = ctx.find_object(Output) or Output()
             output.json |= output.asked and isinstance(error, click.UsageError)
-            raise ended(output, error) from None
+            raise command_failed(output, error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, section by section."""

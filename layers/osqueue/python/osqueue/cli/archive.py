@@ -12,14 +12,14 @@ import msgspec
 
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
-from ..core.archive_record import Record, decode_part
+from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.state import CANCELLED, COMPLETED, FAILED
 from ..objects import archive as parts
 from ..objects.archive_summary import Summary
 from ..objects.layout import unavailable
 from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Missing
-from .options import StoreCommand, known, moment, open_queue, store_arguments
+from .options import StoreCommand, existing_queue, moment, open_queue, store_arguments
 from .output import Output
 
 HOUR_COLUMNS = ("hour", "parts", "records", "bytes")
@@ -53,10 +53,10 @@ def _window(function: F) -> F:
 
 def _records(
     q: Queue[Any], since: datetime | float | None, until: datetime | float | None
-) -> Iterator[Record]:
+) -> Iterator[ArchiveRecord]:
     """The records of a queue's archive, each once."""
     run = BlockingDriver(q.store, MACHINE).run
-    pages = parts.History(q.name, since, until)
+    pages = parts.RecordPager(q.name, since, until)
     while (page := run(pages.page())) is not None:
         yield from page
 
@@ -83,7 +83,7 @@ def ls(
     since_ms, until_ms = parts.window(since, until)
     end = None if until_ms is None else parts.hour_of(queue, until_ms - 1)
     with open_queue(address, queue, timeout) as q:
-        found = _names(known(q), since_ms, end)
+        found = _names(existing_queue(q), since_ms, end)
         if names:
             output.rows(({"part": name} for name in found), ("part",))
         else:
@@ -149,7 +149,7 @@ def cat(
     with open_queue(address, queue, timeout) as q:
         found = (
             record
-            for record in _records(known(q), since, until)
+            for record in _records(existing_queue(q), since, until)
             if (state is None or record.state == state)
             and (kind is None or record.kind == kind)
             and (job_id is None or job_id in (record.job_id, record.id))
@@ -157,11 +157,11 @@ def cat(
         output.rows((_row(output, record) for record in islice(found, limit)), CAT_COLUMNS)
 
 
-def _row(output: Output, record: Record) -> dict[str, Any]:
+def _row(output: Output, record: ArchiveRecord) -> dict[str, Any]:
     if not output.tables:
         fields: dict[str, Any] = msgspec.to_builtins(record)
         return fields
-    job = parts.view(record)
+    job = parts.archived_view(record)
     return {**msgspec.structs.asdict(job), "run": record.run}
 
 
@@ -186,7 +186,7 @@ def query(
     """
     summary = Summary()
     with open_queue(address, queue, timeout) as q:
-        for record in _records(known(q), since, until):
+        for record in _records(existing_queue(q), since, until):
             if kind is None or record.kind == kind:
                 summary.add(record)
     if not output.tables:

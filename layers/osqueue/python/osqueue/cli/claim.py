@@ -20,7 +20,7 @@ from ..queue.blocking import Queue
 from ..queue.lease import Lease
 from .exits import REFUSED
 from .lines import fields_of, json_line, read_lines
-from .options import StoreCommand, duration, is_known, json, known, open_queue, store_arguments
+from .options import StoreCommand, duration, existing_queue, is_known, json, open_queue, store_arguments
 from .output import Output, error_fields, is_terminal, otherwise_saying
 
 CLAIM_EPILOG = """\b
@@ -241,7 +241,7 @@ class _Finisher:
     def _look(self) -> None:
         """Raise NotFound where there is no queue of that name."""
         try:
-            known(self.queue)
+            existing_queue(self.queue)
         except NotFound:
             raise
         except OsqueueError:  # what is done is told all the same

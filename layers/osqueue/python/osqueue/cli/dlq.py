@@ -10,10 +10,10 @@ import msgspec
 
 from ..events import Sink
 from ..model.dead_letters import DeadLetter
+from ..model.purged import Purged
 from ..objects.listing import PAGE_MAX
-from ..operations.purge import Purged
 from ..queue.blocking import Queue
-from .options import StoreCommand, known, open_queue, store_arguments
+from .options import StoreCommand, existing_queue, open_queue, store_arguments
 from .output import Output
 
 LETTER_COLUMNS = ("job_id", "fingerprint", "kind", "attempts", "failed_at", "worker", "error")
@@ -68,7 +68,9 @@ def ls(
     As JSON: one document, {"dead_letters": [...], "cursor": ...}; the cursor is null on the last page.
     """
     with open_queue(address, queue, timeout) as q:
-        found, following = known(q).dead_letters(limit, cursor, list(kinds) or None, error, fingerprint)
+        found, following = existing_queue(q).dead_letters(
+            limit, cursor, list(kinds) or None, error, fingerprint
+        )
     if not output.tables:
         output.document({"dead_letters": found, "cursor": following})
         return
@@ -86,7 +88,7 @@ def groups(
 ) -> None:
     """Group dead letters by the error they died of, the largest group first. Reads all of them."""
     with open_queue(address, queue, timeout) as q:
-        found = known(q).dead_letter_groups(list(kinds) or None, error)
+        found = existing_queue(q).dead_letter_groups(list(kinds) or None, error)
     output.rows((msgspec.structs.asdict(each) for each in found), GROUP_COLUMNS)
 
 
@@ -116,7 +118,7 @@ def redrive(
     It may be stopped at any time: what was not queued yet is still dead. Repeat it to go on.
     """
     with open_queue(address, queue, timeout, sinks=sinks) as q:
-        count = known(q).redrive(
+        count = existing_queue(q).redrive(
             limit=limit,
             kinds=list(kinds) or None,
             error=error,
@@ -152,7 +154,9 @@ def purge(
     meanwhile. It may be stopped at any time and repeated. See 'osqueue job purge'.
     """
     with open_queue(address, queue, timeout, sinks=sinks) as q:
-        wanted = _all(known(q), limit, kinds=list(kinds) or None, error=error, fingerprint=fingerprint)
+        wanted = _all(
+            existing_queue(q), limit, kinds=list(kinds) or None, error=error, fingerprint=fingerprint
+        )
         if not yes:
             output.record({"queue": queue, "would_purge": len(wanted)})
             output.note("nothing was erased: add --yes to do it")

@@ -16,8 +16,8 @@ from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..maintenance import doctor as checks
 from ..maintenance import orphan_ids
-from ..maintenance.head_restore import Restoration, Restorer, hourly, live
-from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, Probe, measure, worst
+from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
+from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, worst
 from ..model import fields
 from ..model.job import moment
 from ..objects.layout import registered
@@ -47,7 +47,7 @@ Examples:
 """
 
 
-class Runner(BlockingDriver):
+class TimedDriver(BlockingDriver):
     """Runs flows until its time is up."""
 
     store: Store
@@ -116,7 +116,7 @@ def doctor(
         raise click.UsageError("--shard goes with --backups, --restore or --fix-clock.")
     if how["shard"] is not None and how["fix_ids"]:
         raise click.UsageError("--fix-ids is for all shards: an id belongs to none.")
-    runner = Runner(open_at(address), MACHINE, timeout)
+    runner = TimedDriver(open_at(address), MACHINE, timeout)
     if queue is None:
         _examine(output, runner, None, how["deep"])
         return
@@ -135,7 +135,7 @@ def doctor(
 
 
 # ── Looking ──────────────────────────────────────────────────────────────────
-def _examine(output: Output, runner: Runner, queue: str | None, deep: bool) -> None:
+def _examine(output: Output, runner: TimedDriver, queue: str | None, deep: bool) -> None:
     found: list[Finding] = []
 
     def tell(findings: list[Finding]) -> None:
@@ -143,7 +143,7 @@ def _examine(output: Output, runner: Runner, queue: str | None, deep: bool) -> N
         for each in findings:
             _show(output, each)
 
-    probe = Probe(runner.machine, runner.store.clock_ms())
+    probe = StoreProbes(runner.machine, runner.store.clock_ms())
     tell(runner.run(probe.run()))
     tell([probe.clock()])
     now_ms = runner.machine.now_ms() - (probe.apart_ms or 0)
@@ -184,34 +184,36 @@ def _show(output: Output, finding: Finding) -> None:
         output.text(f"         → {finding.remedy}")
 
 
-def _shards(runner: Runner, queue: str, shard: int | None) -> list[int]:
+def _shards(runner: TimedDriver, queue: str, shard: int | None) -> list[int]:
     """The shards to look at. Raises NotFound when nothing was ever kept under that name."""
     if shard is not None:
         return [shard]
     looks = runner.run(checks.look_at_all(queue))
     q = Queue[Any](runner.store, queue)
     nothing = all(look.state is None and look.error is None for look in looks)
-    if nothing and not is_known(q) and not runner.run(hourly(queue, 0)):
+    if nothing and not is_known(q) and not runner.run(hourly_backups(queue, 0)):
         no_such_queue(q)
     return [look.shard for look in looks]
 
 
-def _backups(runner: Runner, queue: str, shards: list[int]) -> Iterator[dict[str, Any]]:
+def _backups(runner: TimedDriver, queue: str, shards: list[int]) -> Iterator[dict[str, Any]]:
     for shard in shards:
-        for name in runner.run(hourly(queue, shard)):
+        for name in runner.run(hourly_backups(queue, shard)):
             row: dict[str, Any] = {"queue": queue, "shard": shard, "backup": name.rpartition("/")[2]}
             reply = runner.store.perform(Get(name))
             if isinstance(reply, Found):
                 try:
                     state = decode_head(reply.body)
-                    row |= {"at": moment(state.now_ms), "jobs": live(state), "commits": state.seq}
+                    row |= {"at": moment(state.now_ms), "jobs": live_count(state), "commits": state.seq}
                 except (Damaged, NewerFormat) as error:
                     row["message"] = error.message
             yield row
 
 
 # ── Repairing ────────────────────────────────────────────────────────────────
-def _restore(output: Output, runner: Runner, queue: str, name: str, shard: int | None, force: bool) -> None:
+def _restore(
+    output: Output, runner: TimedDriver, queue: str, name: str, shard: int | None, force: bool
+) -> None:
     wished = "" if name == NEWEST else name
     looks = runner.run(checks.look_at_all(queue))
     shards = [shard] if shard is not None else [look.shard for look in looks if look.state is None]
@@ -230,7 +232,7 @@ def _restore(output: Output, runner: Runner, queue: str, name: str, shard: int |
             output.note(line)
 
 
-def account(done: Restoration) -> list[str]:
+def account(done: RestoreReport) -> list[str]:
     """What a restore did and could not do, in sentences."""
     loss = done.loss
     gone = f"in {loss.segments_gone:,} objects that are gone"
@@ -263,14 +265,14 @@ def account(done: Restoration) -> list[str]:
     return said
 
 
-def _record(done: Restoration) -> dict[str, Any]:
+def _record(done: RestoreReport) -> dict[str, Any]:
     row = msgspec.structs.asdict(done)
     loss = msgspec.structs.asdict(row.pop("loss"))
     row["backup_at"] = moment(row.pop("backup_ms"))
     return {**row, **loss}
 
 
-def _fix_clock(output: Output, runner: Runner, queue: str, shard: int | None) -> None:
+def _fix_clock(output: Output, runner: TimedDriver, queue: str, shard: int | None) -> None:
     ahead = runner.ahead_ms()
     for each in _shards(runner, queue, shard):
         moved = runner.run(

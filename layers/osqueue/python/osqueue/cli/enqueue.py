@@ -18,8 +18,8 @@ from ..model.fields import ITEM_FIELDS
 from ..model.job import Enqueued
 from ..model.keys import key_of
 from ..queue.blocking import Queue
-from .exits import REFUSED, USAGE, DataRefused, Ended
-from .lines import Line, batches, check_item, read_jobs, rereadable
+from .exits import REFUSED, USAGE, CommandFailed, DataRefused
+from .lines import InputLine, batches, check_item, read_jobs, rereadable
 from .options import StoreCommand, duration, json, moment, open_queue, store_arguments
 from .output import Output, is_terminal, otherwise_saying
 from .progress import progress
@@ -122,7 +122,7 @@ def enqueue(
     except BrokenPipeError:  # whoever reads our answers has had enough
         raise
     except OSError as error:
-        raise Ended(output, "file", f"{name}: {error.strerror or error}", USAGE) from None
+        raise CommandFailed(output, "file", f"{name}: {error.strerror or error}", USAGE) from None
 
 
 def _payload(text: str) -> Any:
@@ -203,7 +203,7 @@ class _Bulk:
         try:
             with progress("enqueueing", total) as advance:
 
-                def send(batch: list[Line]) -> None:
+                def send(batch: list[InputLine]) -> None:
                     self._send(batch)
                     advance(len(batch))
 
@@ -224,7 +224,7 @@ class _Bulk:
             raise
         self._conclude(skip_bad)
 
-    def _check(self, jobs: Iterator[Line]) -> int:
+    def _check(self, jobs: Iterator[InputLine]) -> int:
         """How many lines there are; raises when any is bad."""
         count = 0
         with progress("checking", None) as advance:
@@ -240,14 +240,14 @@ class _Bulk:
             )
         return count
 
-    def _good(self, jobs: Iterator[Line]) -> Iterator[Line]:
+    def _good(self, jobs: Iterator[InputLine]) -> Iterator[InputLine]:
         for line in jobs:
             if line.item is None:
                 self._remember(line)
             else:
                 yield line
 
-    def _remember(self, line: Line) -> None:
+    def _remember(self, line: InputLine) -> None:
         if line.error is not None:
             self._count_bad(line.number, line.error)
 
@@ -256,7 +256,7 @@ class _Bulk:
         if len(self.bad) < BAD_LINES_SHOWN:
             self.bad.append((number, error))
 
-    def _send(self, batch: list[Line]) -> None:
+    def _send(self, batch: list[InputLine]) -> None:
         """Enqueue lines. Raises when some of them have no answer."""
         self.sending = batch[-1].number
         try:
@@ -332,5 +332,5 @@ class _Bulk:
         if left:
             self.output.note(f"... and {left:,} more bad lines.")
 
-    def _ended(self, message: str) -> Ended:
-        return Ended(self.output, DataRefused.code, message, REFUSED)
+    def _ended(self, message: str) -> CommandFailed:
+        return CommandFailed(self.output, DataRefused.code, message, REFUSED)

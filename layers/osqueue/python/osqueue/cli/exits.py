@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
-from .output import Output, Unwritten
+from .output import Output, OutputFailed
 
 OK = 0
 REFUSED = 1  # the operation was refused, the lease is lost, the thing is not there, an object is damaged
@@ -23,10 +23,10 @@ def exit_code(error: OsqueueError) -> int:
         return USAGE
     if isinstance(error, Unavailable | Timeout | Throttled):
         return UNAVAILABLE
-    return UNWRITTEN if isinstance(error, Unwritten) else REFUSED
+    return UNWRITTEN if isinstance(error, OutputFailed) else REFUSED
 
 
-class Ended(click.ClickException):
+class CommandFailed(click.ClickException):
     """A command that ends with an error; click prints it through ``show``."""
 
     def __init__(self, output: Output, code: str, message: str, status: int, **more: Any) -> None:
@@ -47,24 +47,24 @@ class DataRefused(OsqueueError):
     code = "rejected"
 
 
-def ended(output: Output, error: BaseException) -> click.ClickException:
+def command_failed(output: Output, error: BaseException) -> click.ClickException:
     """How an exception ends a command; raises it again when it is nothing foreseen."""
     match error:
-        case Ended():
+        case CommandFailed():
             return error
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
             text = error.format_message().rstrip(".")
             text = f"{text}{'' if text.endswith('?') else '.'}{_remedy(error)} See '{where} --help'."
-            return Ended(output, "usage", text, USAGE)
+            return CommandFailed(output, "usage", text, USAGE)
         case click.ClickException():
-            return Ended(output, "usage", error.format_message(), USAGE)
+            return CommandFailed(output, "usage", error.format_message(), USAGE)
         case OsqueueError():
             told = ("field", "retry_after", "job_id", "type")  # what errors of their kinds know more
             more = {name: getattr(error, name, None) or None for name in told}
-            return Ended(output, error.code, error.message, exit_code(error), **more)
+            return CommandFailed(output, error.code, error.message, exit_code(error), **more)
         case KeyboardInterrupt():
-            return Ended(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)
+            return CommandFailed(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)
         case _:
             raise error
 

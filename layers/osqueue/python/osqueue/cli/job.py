@@ -11,14 +11,14 @@ import msgspec
 from ..clock import MACHINE
 from ..errors import Conflict, NotFound
 from ..events import Sink
-from ..model.explain import past
+from ..model.explain import past_steps
 from ..model.job import Job, moment
 from .dlq import purged_fields
 from .options import (
     StoreCommand,
     duration,
+    existing_queue,
     is_known,
-    known,
     known_if_missing,
     no_such_queue,
     open_queue,
@@ -86,7 +86,7 @@ def show(
 
 
 def _show(output: Output, found: Job) -> None:
-    steps = [{"at": step.at, "what": step.what} for step in past(found)]
+    steps = [{"at": step.at, "what": step.what} for step in past_steps(found)]
     if not output.tables:
         output.document({**msgspec.structs.asdict(found), "timeline": steps})
         return
@@ -145,5 +145,5 @@ def purge(
     if not yes:
         raise click.UsageError("there is no way back: add --yes to erase the job.")
     with open_queue(address, queue, timeout, sinks=sinks) as q:
-        found = known(q).purge(job_id)
+        found = existing_queue(q).purge(job_id)
     output.record({"job_id": job_id, **purged_fields(found)})

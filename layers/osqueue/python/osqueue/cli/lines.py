@@ -29,7 +29,7 @@ JOB_EXAMPLE = 'a job and its options: {"payload": ..., "delay": 5}'
 REMEDY = "Write one JSON value a line; text needs its quotes."
 
 
-class Line(Struct, frozen=True):
+class InputLine(Struct, frozen=True):
     """One line of input: the job it is, or what is wrong with it."""
 
     number: int  # from 1
@@ -52,13 +52,15 @@ def read_lines(stream: IO[bytes], first: int = 1) -> Iterator[tuple[int, bytes]]
             yield number, data
 
 
-def read_jobs(stream: IO[bytes], first: int, as_items: bool, defaults: Mapping[str, Any]) -> Iterator[Line]:
+def read_jobs(
+    stream: IO[bytes], first: int, as_items: bool, defaults: Mapping[str, Any]
+) -> Iterator[InputLine]:
     """Jobs from lines. Each line is a payload, or with ``as_items`` a mapping of the options of enqueue."""
     for number, data in read_lines(stream, first):
         try:
-            yield Line(number, _item(data, as_items, defaults), len(data))
+            yield InputLine(number, _item(data, as_items, defaults), len(data))
         except Rejected as error:
-            yield Line(number, None, len(data), error)
+            yield InputLine(number, None, len(data), error)
 
 
 def _item(data: bytes, as_items: bool, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,17 +108,19 @@ def check_item(item: Mapping[str, Any]) -> None:
     """What the queue would refuse in an item, before anything is sent; raises Rejected."""
     get = fields.item_fields(item).get
     fields.client_id(get("id"))
-    fields.when(get("delay"), get("at"))
+    fields.due_time(get("delay"), get("at"))
     fields.kind(get("kind"))
     fields.priority(get("priority", limits.PRIORITY_DEFAULT))
     fields.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT))
     fields.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000))
 
 
-def batches(jobs: Iterable[Line], flush: Callable[[list[Line]], None], remote: bool = False) -> None:
+def batches(
+    jobs: Iterable[InputLine], flush: Callable[[list[InputLine]], None], remote: bool = False
+) -> None:
     """Hand the jobs over in batches of bounded number and size."""
     count, most = (REMOTE_JOBS, REMOTE_BYTES) if remote else (BATCH_JOBS, BATCH_BYTES)
-    batch: list[Line] = []
+    batch: list[InputLine] = []
     size = 0
     for line in jobs:
         if batch and (len(batch) >= count or size + line.size > most):

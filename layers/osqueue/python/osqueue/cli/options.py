@@ -191,9 +191,9 @@ def queues_at(store: CountingStore) -> list[str]:
 
 def queues_of(transport: Transport, timeout: float) -> list[dict[str, Any]]:
     """The statistics of all queues of an API. One that cannot be read has its name and an ``error``."""
-    from ..client.admin import Directory
+    from ..client.admin import RemoteQueues
 
-    return BlockingDriver(transport, MACHINE).run(Directory(MACHINE, timeout).queues())
+    return BlockingDriver(transport, MACHINE).run(RemoteQueues(MACHINE, timeout).queues())
 
 
 def is_known(queue: Queue[Any]) -> bool:
@@ -203,7 +203,7 @@ def is_known(queue: Queue[Any]) -> bool:
     return not isinstance(queue.store.perform(Get(REGISTER + queue.name)), Missing)
 
 
-def known(queue: Queue[Any]) -> Queue[Any]:
+def existing_queue(queue: Queue[Any]) -> Queue[Any]:
     """The queue, if it exists; raises NotFound naming those that do. A typing error must not make a queue."""
     if not is_known(queue):
         no_such_queue(queue)

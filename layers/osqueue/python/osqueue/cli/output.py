@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTHING = "-"
 
-Row = Mapping[str, Any]
+OutputRow = Mapping[str, Any]
 
 
 def cell(value: Any) -> str:
@@ -50,7 +50,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-class Unwritten(OsqueueError):
+class OutputFailed(OsqueueError):
     """Standard output does not take the answer, as on a full disk. What the command did stays done."""
 
     code = "output"
@@ -58,7 +58,7 @@ class Unwritten(OsqueueError):
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def printing_answer() -> Iterator[None]:
     """While an answer is printed. Raises Unwritten; a reader who has had enough is no error."""
     try:
         yield
@@ -66,7 +66,7 @@ def answering() -> Iterator[None]:
         raise
     except OSError as error:
         why = error.strerror or error
-        raise Unwritten(f"standard output takes no answer: {why}. What was done stays done.") from None
+        raise OutputFailed(f"standard output takes no answer: {why}. What was done stays done.") from None
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def otherwise_saying(text: str) -> Iterator[None]:
     """What the error is to tell, too, should the answer not be printed."""
     try:
         yield
-    except Unwritten as error:
+    except OutputFailed as error:
         error.message += f" {text}"
         raise
 
@@ -87,12 +87,12 @@ class Stdout:
 
     def write(self, text: str) -> int:
         """Write it, or some of it into the buffer."""
-        with answering():
+        with printing_answer():
             return self._stream.write(text)
 
     def flush(self) -> None:
         """Write what is in the buffer."""
-        with answering():
+        with printing_answer():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +119,7 @@ class Output:
         """Print a line for people."""
         click.echo(safe(line))
 
-    def record(self, row: Row, title: str = "") -> None:
+    def record(self, row: OutputRow, title: str = "") -> None:
         """Print one thing: its fields one below the other, or one JSON document."""
         if not self.tables:
             self.document(row)
@@ -133,7 +133,7 @@ class Output:
             table.add_row(Text(safe(name.replace("_", " "))), Text(cell(value)))
         self._print(table)
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[str], title: str = "") -> None:
+    def rows(self, rows: Iterable[OutputRow], columns: Sequence[str], title: str = "") -> None:
         """Print many things: a table of ``columns``, one thing a line, or JSON lines of all fields as they come."""
         if not self.tables:
             for row in rows:

@@ -20,7 +20,7 @@ from .exits import exit_code
 from .options import (
     StoreCommand,
     duration,
-    known,
+    existing_queue,
     open_at,
     open_queue,
     queues_at,
@@ -115,7 +115,7 @@ def _told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
 def stats(output: Output, address: str, queue: str, timeout: float) -> None:
     """Jobs by state, the oldest waiting job's age, counters and settings."""
     with open_queue(address, queue, timeout) as q:
-        found = known(q).stats()
+        found = existing_queue(q).stats()
     if not output.tables:
         output.document(found)
         return
@@ -144,7 +144,7 @@ def jobs(
     As JSON: one document, {"jobs": [...], "cursor": ...}; the cursor is null on the last page.
     """
     with open_queue(address, queue, timeout) as q:
-        found, following = known(q).jobs(state=state, limit=limit, cursor=cursor)
+        found, following = existing_queue(q).jobs(state=state, limit=limit, cursor=cursor)
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
@@ -159,7 +159,7 @@ def jobs(
 def pause(output: Output, address: str, queue: str, timeout: float) -> None:
     """Stop handing out jobs. Running ones finish, new ones are accepted."""
     with open_queue(address, queue, timeout) as q:
-        known(q).pause()
+        existing_queue(q).pause()
     output.record({"queue": queue, "paused": True})
 
 
@@ -169,7 +169,7 @@ def pause(output: Output, address: str, queue: str, timeout: float) -> None:
 def resume(output: Output, address: str, queue: str, timeout: float) -> None:
     """Hand out jobs again."""
     with open_queue(address, queue, timeout) as q:
-        known(q).resume()
+        existing_queue(q).resume()
     output.record({"queue": queue, "paused": False})
 
 
@@ -192,6 +192,6 @@ def configure(
         raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
     with open_queue(address, queue, timeout) as q:
         if not create:
-            known(q)
+            existing_queue(q)
         q.configure(**wished)
     output.record({"queue": queue, **wished})

@@ -20,8 +20,17 @@ from ..model import fields
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
-from .options import StoreCommand, duration, json_option, known, open_at, open_queue, queues_at, queues_of
-from .output import Output, Unwritten
+from .options import (
+    StoreCommand,
+    duration,
+    existing_queue,
+    json_option,
+    open_at,
+    open_queue,
+    queues_at,
+    queues_of,
+)
+from .output import Output, OutputFailed
 from .queues import each_queue
 from .signals import ended_by
 from .telling import events_option
@@ -41,11 +50,11 @@ Examples:
   osqueue reap s3://bucket/prefix --every 60
 """
 
-Row = dict[str, Any]
-Place = CountingStore | Transport
+ReapRow = dict[str, Any]
+ReapTarget = CountingStore | Transport
 
 
-class Stop(Protocol):
+class StopEvent(Protocol):
     """When to end: an event that can be waited for."""
 
     def is_set(self) -> bool: ...
@@ -85,15 +94,15 @@ def reap(
         return
     if queue is not None:
         with open_queue(address, queue, timeout, sinks=sinks) as q:
-            output.record({"queue": queue, **msgspec.structs.asdict(known(q).reap())})
+            output.record({"queue": queue, **msgspec.structs.asdict(existing_queue(q).reap())})
         return
-    place: Place = open_transport(address) if is_remote(address) else open_at(address)
+    place: ReapTarget = open_transport(address) if is_remote(address) else open_at(address)
     each_queue(output, passes(place, None, timeout, sinks), COLUMNS)
 
 
 def passes(
-    place: Place, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
-) -> Iterator[tuple[str, Row | OsqueueError]]:
+    place: ReapTarget, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
+) -> Iterator[tuple[str, ReapRow | OsqueueError]]:
     """One pass over one queue or all: of each, its report or the error that kept it from one."""
     for name in _names(place, timeout) if queue is None else [queue]:
         try:
@@ -103,7 +112,7 @@ def passes(
             yield name, error
 
 
-def _names(place: Place, timeout: float) -> list[str]:
+def _names(place: ReapTarget, timeout: float) -> list[str]:
     if isinstance(place, Transport):
         return [row["queue"] for row in queues_of(place, timeout)]
     return queues_at(place)
@@ -115,7 +124,7 @@ def _forever(
 ) -> None:
     store = open_at(address)
     if queue is not None:
-        known(Queue[Any](store, queue, timeout=timeout))
+        existing_queue(Queue[Any](store, queue, timeout=timeout))
     with ended_by(signal.SIGTERM, signal.SIGINT) as ending:
         one_pass = partial(passes, store, queue, timeout, sinks)
         keep_reaping(output, election_of(store, queue, every), one_pass, every, ending)
@@ -131,9 +140,9 @@ def election_of(store: CountingStore, queue: str | None, every: float) -> Electi
 def keep_reaping(
     output: Output,
     election: Election,
-    one_pass: Callable[[], Iterator[tuple[str, Row | OsqueueError]]],
+    one_pass: Callable[[], Iterator[tuple[str, ReapRow | OsqueueError]]],
     every: float,
-    stop: Stop,
+    stop: StopEvent,
 ) -> None:
     """Campaign, and while elected make a pass every so many seconds, until ``stop``. Trouble is told, and passes."""
     trouble = ""
@@ -155,7 +164,7 @@ def keep_reaping(
             stop.wait(election.heartbeat)
 
 
-def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, Row | OsqueueError]]]) -> None:
+def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, ReapRow | OsqueueError]]]) -> None:
     """Make a pass, and tell of the queues in which there was something to do."""
     for name, row in one_pass():
         if isinstance(row, OsqueueError):
@@ -169,6 +178,6 @@ def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, Row | Osque
                     output.text(f"{name}: {did}")
                 else:
                     output.document(row)
-            except (Unwritten, BrokenPipeError) as error:  # the work goes on
+            except (OutputFailed, BrokenPipeError) as error:  # the work goes on
                 why = getattr(error, "message", "standard output has no reader any more.")
-                output.error(Unwritten.code, why, queue=name)
+                output.error(OutputFailed.code, why, queue=name)

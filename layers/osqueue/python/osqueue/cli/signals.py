@@ -12,7 +12,7 @@ from types import FrameType
 from ..clock import MACHINE
 
 
-class Ending:
+class StopSignal:
     """Whether the end was asked for, and the main thread's wait for it.
 
     Python runs a signal's handler when the main thread comes to its next step, and a thread that waits for a lock
@@ -48,10 +48,10 @@ class Ending:
 
 
 @contextmanager
-def ended_by(*numbers: signal.Signals) -> Iterator[Ending]:
+def ended_by(*numbers: signal.Signals) -> Iterator[StopSignal]:
     """Set by the first of these signals. The second does what it always does: there is no waiting then."""
     ear, bell = socket.socketpair()
-    ending = Ending(ear)
+    ending = StopSignal(ear)
 
     def end(number: int, frame: FrameType | None) -> None:
         ending.set()

@@ -16,7 +16,7 @@ SCHEME = "eventbridge:"
 FORM = "Write eventbridge:BUS or eventbridge:BUS?source=NAME; BUS is the bus's name or ARN."
 
 
-class Told:
+class LossCountingSink:
     """A sink that counts what did not arrive, in all queues of a command together, and says so at its end."""
 
     slow = True
@@ -42,7 +42,7 @@ class Told:
             output.note(f"{self.lost:,} events did not reach {self.name}: {self.why}")
 
 
-def sink_of(text: str | None) -> Told | None:
+def sink_of(text: str | None) -> LossCountingSink | None:
     """The sink that a text like ``eventbridge:jobs?source=shop`` names; raises Rejected. None: there is none."""
     if not text:
         return None
@@ -52,10 +52,10 @@ def sink_of(text: str | None) -> Told | None:
     given = parse_qsl(query, keep_blank_values=True)
     if [name for name, _ in given] != (["source"] if mark else []):
         raise Rejected(f"events: {shown(query)} is not one source=NAME. {FORM}", field="events")
-    return Told(EventBridgeSink(bus, dict(given)["source"]) if given else EventBridgeSink(bus))
+    return LossCountingSink(EventBridgeSink(bus, dict(given)["source"]) if given else EventBridgeSink(bus))
 
 
-def _sinks(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Told, ...]:
+def _sinks(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[LossCountingSink, ...]:
     sink = sink_of(value)
     if sink is None:
         return ()

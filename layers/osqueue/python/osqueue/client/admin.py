@@ -23,24 +23,25 @@ from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..contract.schemas import Cancelled, Jobs
 from ..core.state import STATES
 from ..errors import NotFound, OsqueueError, Rejected, shown
-from ..maintenance.reaper import Report
+from ..maintenance.reaper import ReapReport
 from ..model import fields
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
 from ..model.job import Job
+from ..model.purged import Purged
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of
-from ..operations.purge import Purged, names_of
+from ..operations.purge import names_of
 from ..operations.settings import settings_of
-from .call import Calling, RemoteFlow
+from .call import ApiClient, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
 
 
-class Steering(Calling):
+class RemoteAdmin(ApiClient):
     """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
 
     def cancel(self, text: str) -> RemoteFlow[str]:
@@ -57,7 +58,7 @@ class Steering(Calling):
         """One page of live jobs and the cursor of the next."""
         if state is not None and state not in STATES:
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
-        most = fields.whole(limit, "limit", 1, PAGE_MAX)
+        most = fields.whole_number(limit, "limit", 1, PAGE_MAX)
         query = (("state", state), ("limit", most), ("cursor", cursor))
         page: Jobs = yield from self.ask("list_jobs", Jobs, query=query)
         return page.jobs, page.cursor
@@ -84,13 +85,15 @@ class Steering(Calling):
             total += yield from self._once("purge", Purged, some)
         return total
 
-    def reap(self) -> RemoteFlow[Report]:
+    def reap(self) -> RemoteFlow[ReapReport]:
         """One pass of upkeep. Behind a gateway one that takes longer than 30 seconds goes on, and is not heard of."""
-        return (yield from self.ask("reap", Report, seconds=max(self.timeout, BY_NAME["reaper"].timeout_s)))
+        return (
+            yield from self.ask("reap", ReapReport, seconds=max(self.timeout, BY_NAME["reaper"].timeout_s))
+        )
 
-    def history(self, since: datetime | float | None, until: datetime | float | None) -> History:
+    def history(self, since: datetime | float | None, until: datetime | float | None) -> RemotePager:
         """Goes through the archive, page by page."""
-        return History(self, since, until)
+        return RemotePager(self, since, until)
 
     # ── Dead letters ─────────────────────────────────────────────────────────
     def dead_letters(
@@ -104,7 +107,7 @@ class Steering(Calling):
         """One page of those that match, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
         query: list[tuple[str, object]] = [
-            ("limit", fields.whole(limit, "limit", 1, PAGE_MAX)),
+            ("limit", fields.whole_number(limit, "limit", 1, PAGE_MAX)),
             ("cursor", cursor),
             ("fingerprint", which.fingerprint or None),
             *_matching(which.kinds, which.error),
@@ -132,7 +135,9 @@ class Steering(Calling):
     ) -> RemoteFlow[int]:
         """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
         which = filter_of(kinds, error, fingerprint)
-        most = fields.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        most = (
+            fields.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        )
         pace = None if rate is None else rate_of(rate)
         at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))
         moved = 0
@@ -165,18 +170,18 @@ class Steering(Calling):
         return (yield from self.ask(route, kind, body=body, seconds=max(self.timeout, GATEWAY_TIMEOUT_S)))
 
 
-class History:
+class RemotePager:
     """Goes through a queue's archive over an API: each record once, in the order of the archive."""
 
     def __init__(
-        self, calling: Calling, since: datetime | float | None, until: datetime | float | None
+        self, calling: ApiClient, since: datetime | float | None, until: datetime | float | None
     ) -> None:
         self._calling = calling
         first, last = archive.window(since, until)
         self._window = [(name, _seconds(ms)) for name, ms in (("since", first), ("until", last))]
         self._cursor: str | None = None
         self._over = False
-        self._seen = archive.Seen()
+        self._seen = archive.RecordDeduplicator()
 
     def page(self) -> RemoteFlow[list[Job] | None]:
         """The jobs of the next page; None at the end."""
@@ -188,7 +193,7 @@ class History:
         return list(self._seen.fresh(page.part, page.jobs))
 
 
-class Directory(Calling):
+class RemoteQueues(ApiClient):
     """The queues of an API."""
 
     def __init__(self, machine: Machine, timeout: float) -> None:

@@ -6,7 +6,7 @@ This is the one layer that repeats anything. A call is tried again until the que
                    operation in ``PARTS`` some may be done by then, so it raises)
     if it is safe  when nobody knows: the connection broke, no answer in time, 500 to 504. Jobs are enqueued under keys
                    that this client drew, endings carry their lease's token, so these may be repeated; what is in
-                   ``ONCE`` may not, and raises
+                   ``NOT_REPEATED`` may not, and raises
 
 with pauses that grow and are spread out, and last at least as long as the answer asks for.
 """
@@ -26,23 +26,23 @@ from ..contract.error_codes import TooLarge, error_of
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
-from .transports.base import UNREADABLE, Answer, Call, Reply, call
+from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, call
 
 # Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
 # time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
 PARTS = frozenset({"redrive", "purge", "reap"})  # one commit after the other
-ONCE = frozenset({"claim", *PARTS})
+NOT_REPEATED = frozenset({"claim", *PARTS})
 
 PAUSE_SECONDS_FIRST = 0.1  # before the second try, doubled for each further one up to …
 PAUSE_SECONDS_MAX = 5.0
 REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, as `weight` tells; Lambda takes 6 MB of an event
-NOT_TOLD = 500  # from this status on, one that is not the API's own leaves open what was done
+UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
 T = TypeVar("T")
-RemoteFlow = Generator[Call | Sleep, Any, T]
+RemoteFlow = Generator[ApiCall | Sleep, Any, T]
 
 
-class Trouble(Struct, frozen=True):
+class CallFailure(Struct, frozen=True):
     """A call that brought no answer of use."""
 
     error: OsqueueError
@@ -53,7 +53,7 @@ class Trouble(Struct, frozen=True):
     seconds: float | None = None  # after which trying again is pointless; None: the caller says
 
 
-class Calling:
+class ApiClient:
     """One queue, over an API. Holds what does not change."""
 
     def __init__(self, queue: str, codec: Codec, machine: Machine, timeout: float) -> None:
@@ -91,12 +91,14 @@ class Calling:
                 request, timeout=max(min(left, patience), PAUSE_SECONDS_FIRST)
             )
             answer = read(reply, kind)
-            if not isinstance(answer, Trouble):
+            if not isinstance(answer, CallFailure):
                 return answer  # type: ignore[no-any-return]
             wait = max(answer.pause, pause * (0.5 + self.machine.uniform() / 2))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
             tries = None if tries is None else tries - 1
-            done = (route in ONCE and not answer.harmless) or (route in PARTS and answer.told)  # perhaps
+            done = (route in NOT_REPEATED and not answer.harmless) or (
+                route in PARTS and answer.told
+            )  # perhaps
             stays = done or not answer.again
             last = until if answer.seconds is None else min(until, began + answer.seconds)
             if stays or tries == 0 or self.machine.monotonic() + wait >= last:
@@ -105,10 +107,10 @@ class Calling:
 
 
 # ── What an answer tells ─────────────────────────────────────────────────────
-def read(reply: Reply, kind: Any) -> Any:
+def read(reply: CallOutcome, kind: Any) -> Any:
     """An answer's body as ``kind``, or what is the trouble."""
-    if not isinstance(reply, Answer):
-        return Trouble(reply.error, not reply.sent, again=_passes(reply.error), seconds=reply.seconds)
+    if not isinstance(reply, ApiAnswer):
+        return CallFailure(reply.error, not reply.sent, again=_passes(reply.error), seconds=reply.seconds)
     if reply.status >= 300 or reply.status == 202:
         return _failure(reply)
     if kind is None:
@@ -117,20 +119,20 @@ def read(reply: Reply, kind: Any) -> Any:
         return msgspec.json.decode(reply.body, type=kind)
     except msgspec.ValidationError:
         strange = "the API answered with something that this release does not understand. Is it a newer one?"
-        return Trouble(Unavailable(strange, permanent=True), again=False)
+        return CallFailure(Unavailable(strange, permanent=True), again=False)
     except UNREADABLE:
         if reply.body.lstrip()[:1] == b"<":
             return _foreign("what answers at this address is no API of osqueue, but a web page.")
-        return Trouble(Unavailable("the API's answer arrived damaged."))
+        return CallFailure(Unavailable("the API's answer arrived damaged."))
 
 
-def _failure(answer: Answer) -> Trouble:
+def _failure(answer: ApiAnswer) -> CallFailure:
     try:
         fault = msgspec.json.decode(answer.body, type=Failure).error
     except UNREADABLE:
         return _of_gateway(answer)
     error = error_of(fault)
-    return Trouble(error, isinstance(error, Throttled), True, _passes(error), fault.retry_after or 0.0)
+    return CallFailure(error, isinstance(error, Throttled), True, _passes(error), fault.retry_after or 0.0)
 
 
 def _passes(error: OsqueueError) -> bool:
@@ -139,7 +141,7 @@ def _passes(error: OsqueueError) -> bool:
     return passing and not error.permanent
 
 
-def _of_gateway(answer: Answer) -> Trouble:
+def _of_gateway(answer: ApiAnswer) -> CallFailure:
     """What is not an answer of ours comes from a gateway in front of the functions, or from something else altogether.
 
     Its text is not repeated: a gateway that does not like a signature tells all that was signed, tokens included.
@@ -153,20 +155,24 @@ def _of_gateway(answer: Answer) -> Trouble:
             why = "the signature does not fit: check the region in the address, the secret key and the clock."
         # No fault of the call's: whoever has a result in hand keeps it until the credentials are put right.
         error = Unavailable(f"the API's gateway refuses the call ({status}): {why}", permanent=True)
-        return Trouble(error, harmless=True, again=False)
+        return CallFailure(error, harmless=True, again=False)
     if status == 413:
-        return Trouble(TooLarge("the request is larger than the API takes. Send fewer items."), again=False)
+        return CallFailure(
+            TooLarge("the request is larger than the API takes. Send fewer items."), again=False
+        )
     if status == 429:
-        return Trouble(Throttled("the API's gateway has too many calls (429)."), harmless=True)
-    if status >= NOT_TOLD:
-        return Trouble(Unavailable(f"the API's gateway had no answer of its function ({status})."))
+        return CallFailure(Throttled("the API's gateway has too many calls (429)."), harmless=True)
+    if status >= UNCERTAIN_STATUS_MIN:
+        return CallFailure(Unavailable(f"the API's gateway had no answer of its function ({status})."))
     if 300 <= status < 400:
         return _foreign(f"the address answers with a redirect ({status}), which is not followed.")
     return _foreign(f"nothing of osqueue answers at this address ({status}).")
 
 
-def _foreign(what: str) -> Trouble:
-    return Trouble(Unavailable(f"{what} Check host and stage in the address.", permanent=True), again=False)
+def _foreign(what: str) -> CallFailure:
+    return CallFailure(
+        Unavailable(f"{what} Check host and stage in the address.", permanent=True), again=False
+    )
 
 
 def _plain(name: str, value: object) -> str:

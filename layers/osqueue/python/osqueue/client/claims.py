@@ -13,25 +13,25 @@ from .. import limits
 from ..commit.effects import Sleep
 from ..contract.error_codes import error_of
 from ..contract.schemas import (
-    Beats,
+    CompletionResults,
     Ending,
     Endings,
     ErrorDetails,
+    HeartbeatRequest,
+    HeartbeatResults,
     Held,
+    ItemResult,
     Leased,
     NewClaim,
-    Told,
-    ToldBeats,
-    ToldEndings,
 )
 from ..contract.schemas import Leases as Answered
-from ..core.state import Job, Lease
+from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
 from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import job_id, key_of
-from ..operations.claims import Claimed, Granted
-from .call import Calling, RemoteFlow, batches, one_for_each
+from ..operations.claims import ClaimResult, GrantedLease
+from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
 
 POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
@@ -41,7 +41,7 @@ BEAT_SECONDS_MAX = 5.0  # for one try: a call that hangs must not take the lease
 Holding = Sequence[tuple[bytes, str]]
 
 
-class Working(Calling):
+class RemoteClaims(ApiClient):
     """The flows of workers."""
 
     def claim(
@@ -51,14 +51,14 @@ class Working(Calling):
         wait: float = 0,
         lease: float = limits.LEASE_MS_DEFAULT / 1000,
         kinds: Iterable[str] | None = None,
-    ) -> RemoteFlow[Claimed]:
+    ) -> RemoteFlow[ClaimResult]:
         """Lease jobs, waiting up to ``wait`` seconds for the first: by asking again, so that no function sleeps."""
         wanted = validation.kinds(kinds)
         body = NewClaim(
             worker=validation.text(
                 self.machine.name() if worker is None else worker, "worker", limits.WORKER_CHARS_MAX, 1
             ),
-            limit=validation.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+            limit=validation.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
             lease=validation.lease_ms(lease) / 1000,
             kinds=None if wanted is None else list(wanted),
         )
@@ -70,7 +70,7 @@ class Working(Calling):
             left = until - self.machine.monotonic()
             if answer.jobs or left <= 0:
                 granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
-                return Claimed(granted, None if granted else answer.reason)
+                return ClaimResult(granted, None if granted else answer.reason)
             yield Sleep(min(pause, left))
             pause = min(2 * pause, POLL_SECONDS_MAX)
 
@@ -130,7 +130,7 @@ class Working(Calling):
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in endings]):
             body = Endings(completions=batch, codec=self.codec.name)
-            answer: ToldEndings = yield from self.ask("complete", ToldEndings, body=body)
+            answer: CompletionResults = yield from self.ask("complete", CompletionResults, body=body)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
 
@@ -140,15 +140,15 @@ class Working(Calling):
         held: list[Struct] = [Held(job_id=job_id(key), token=token) for key, token in items]
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in held]):
-            body = Beats(leases=batch, lease=length)
-            answer: ToldBeats = yield from self.ask(
-                "heartbeat", ToldBeats, body=body, patience=BEAT_SECONDS_MAX
+            body = HeartbeatRequest(leases=batch, lease=length)
+            answer: HeartbeatResults = yield from self.ask(
+                "heartbeat", HeartbeatResults, body=body, patience=BEAT_SECONDS_MAX
             )
             found.extend(map(_done, one_for_each(answer.leases, batch)))
         return found
 
 
-def _granted(leased: Leased, worker: str, asked: float) -> Granted:
+def _granted(leased: Leased, worker: str, asked: float) -> GrantedLease:
     """A lease as the library holds it."""
     payload: bytes | OsqueueError
     found = content(leased.payload, leased.data, leased.codec)
@@ -158,7 +158,7 @@ def _granted(leased: Leased, worker: str, asked: float) -> Granted:
         payload, codec = found
     else:
         payload, codec = Damaged(f"job {leased.job_id}: the API gave no payload with the lease."), ""
-    job = Job(
+    job = JobRecord(
         key_of(leased.job_id),
         b"",
         _ms(leased.enqueued_at),
@@ -170,7 +170,7 @@ def _granted(leased: Leased, worker: str, asked: float) -> Granted:
         run=leased.run,
         client_id=leased.id,
     )
-    lease = Lease(
+    lease = LeaseRecord(
         job,
         leased.token,
         worker,
@@ -180,7 +180,7 @@ def _granted(leased: Leased, worker: str, asked: float) -> Granted:
         round(leased.lease * 1000),
         leased.cancel_requested,
     )
-    return Granted(lease, payload, asked)
+    return GrantedLease(lease, payload, asked)
 
 
 def _ms(at: datetime) -> int:
@@ -198,6 +198,6 @@ def _told(error: Any) -> str | ErrorDetails:
     )
 
 
-def _done(told: Told) -> Done:
+def _done(told: ItemResult) -> Done:
     error = None if told.error is None else error_of(told.error)
     return Done(told.job_id, told.ok, told.code, told.cancel_requested, error)

@@ -15,13 +15,13 @@ from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
-from .call import Calling, RemoteFlow, batches, one_for_each
+from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import decoded, encoded, fields
 
 TURNS = 256  # a key's last byte
 
 
-class Enqueuing(Calling):
+class RemoteEnqueue(ApiClient):
     """The flows that bring jobs in."""
 
     def __init__(self, *about: Any) -> None:
@@ -66,7 +66,7 @@ class Enqueuing(Calling):
         """Check one item, and write it as it travels."""
         found = validation.item_fields(item)
         get = found.get
-        delay_ms, at_ms = validation.when(get("delay"), get("at"))
+        delay_ms, at_ms = validation.due_time(get("delay"), get("at"))
         more = fields(self.codec, encoded(self.codec, found["payload"], "payload"), "payload")
         if "result_ttl" in found:
             more["result_ttl"] = validation.result_ttl_ms(found["result_ttl"]) / 1000

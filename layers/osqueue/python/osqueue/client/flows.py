@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .claims import Working
-from .enqueue import Enqueuing
-from .results import Asking
+from .claims import RemoteClaims
+from .enqueue import RemoteEnqueue
+from .results import RemoteResults
 
 
-class Remote(Enqueuing, Working, Asking):
+class RemoteFlows(RemoteEnqueue, RemoteClaims, RemoteResults):
     """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""

@@ -10,7 +10,7 @@ from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Un
 from ..model import fields
 from ..model.job import Job
 from ..model.keys import job_id
-from .call import Calling, RemoteFlow
+from .call import ApiClient, RemoteFlow
 from .content import decoded
 
 LOOK_SECONDS_FIRST = 0.1  # between a waiter's looks, doubled up to …
@@ -18,7 +18,7 @@ LOOK_SECONDS_MAX = 2.0  # so who waits sends 5 calls in the first 3.1 s, then 30
 LOOK_PATIENCE_SECONDS = 5.0  # for the answer of a look whose caller's time is up
 
 
-class Asking(Calling):
+class RemoteResults(ApiClient):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
     def status(self, text: str) -> RemoteFlow[Job | None]:

@@ -6,11 +6,11 @@ from .. import limits
 from ..core import intents
 from ..core.ops import Request
 from ..core.reduce import applicable
-from ..core.spill import remembered
+from ..core.spill import refusal_count
 from ..stores.base import Found, Get, List, Listed
 from .deadline import Deadline
 from .effects import All, Flow
-from .writer import HEAD, Head, Writer
+from .writer import HEAD, Head, ShardWriter
 
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 
@@ -18,7 +18,7 @@ LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 class Announcements:
     """What one commit has heard of."""
 
-    def __init__(self, writer: Writer, deadline: Deadline) -> None:
+    def __init__(self, writer: ShardWriter, deadline: Deadline) -> None:
         self.writer = writer
         self.deadline = deadline
         self.heard: dict[str, Request] = {}  # by key
@@ -27,7 +27,11 @@ class Announcements:
         self, head: Head, request: Request, listed: Listed | None
     ) -> Flow[tuple[list[Request], tuple[str, ...], Head] | None]:
         """The requests to apply besides this one, and the keys of those that are settled and can be deleted."""
-        writer, place, mine = self.writer, intents.announced(self.writer.root), intents.public(request)
+        writer, place, mine = (
+            self.writer,
+            intents.intents_prefix(self.writer.root),
+            intents.public_identity(request),
+        )
         found: list[intents.IntentName] = []  # the oldest first, as their keys sort
         done: list[str] = []
         after, known = "", 0
@@ -44,7 +48,7 @@ class Announcements:
                     continue
                 if applicable(head.state, name.request):
                     found.append(name)
-                    known += self.hears(name, head)
+                    known += self.decode_from_key(name, head)
                 else:
                     done.append(key)
             if not listed.more or known >= limits.INTENTS_PER_COMMIT_MAX:
@@ -61,15 +65,18 @@ class Announcements:
                 if isinstance(reply, Found) and (one := intents.read_intent(name, reply.body)) is not None:
                     self.heard[name.key] = one
         heard = [self.heard[name.key] for name in found if name.key in self.heard]
-        if remembered(head.state) >= limits.TURNED_AWAY_MAX:
+        if refusal_count(head.state) >= limits.TURNED_AWAY_MAX:
             # Newcomers can neither be applied nor be told so: they do not stand before those who have a row.
             heard.sort(key=lambda each: each.env not in head.state.sessions)
         # Runs of one batch share a request, and its keys differ with the seals of their time.
         told = {each.identity: each for each in heard[: limits.INTENTS_PER_COMMIT_MAX]}
         return intents.within_bytes(list(told.values())), tuple(done), head
 
-    def hears(self, name: intents.IntentName, head: Head) -> bool:
+    def decode_from_key(self, name: intents.IntentName, head: Head) -> bool:
         """Is an announced request known without reading its object?"""
-        if name.key not in self.heard and (told := intents.opened(name, head.state.seals)) is not None:
+        if (
+            name.key not in self.heard
+            and (told := intents.request_in_key(name, head.state.seals)) is not None
+        ):
             self.heard[name.key] = told
         return name.key in self.heard

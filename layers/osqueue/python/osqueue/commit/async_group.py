@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 from ..clock import Machine
 from ..core.ops import Op
-from ..core.state import Event
+from ..core.state import Transition
 from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
-from .group import Flight, Rider, boarding, give_back
-from .protocol import Answer, TurnedAway
-from .writer import Writer
+from .group import CommitBatch, CommitWaiter, give_back, next_batch
+from .protocol import CommitResult, RequestRefused
+from .writer import ShardWriter
 
 T = TypeVar("T")
 
 
 # None: told at once. A thread's future, and no task: the loop's end cancels all tasks, but ends no thread.
-OnEventsAsync = Callable[[Sequence[Event]], asyncio.Future[None] | None]
+OnEventsAsync = Callable[[Sequence[Transition]], asyncio.Future[None] | None]
 
 
 class AsyncDriver:
@@ -55,7 +55,7 @@ class AsyncDriver:
             reply = await self.perform(effect)
 
 
-class AsyncOutbox:
+class AsyncEventQueue:
     """The events of one queue object on their way to those who want to know, one commit after the other."""
 
     def __init__(self, tell: OnEventsAsync, machine: Machine) -> None:
@@ -66,10 +66,10 @@ class AsyncOutbox:
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what waits is told by the parent."""
         self._process = self._machine.process()
-        self._events: deque[Sequence[Event]] = deque()
+        self._events: deque[Sequence[Transition]] = deque()
         self._telling: asyncio.Future[None] | None = None  # what takes its time
 
-    def put(self, events: Sequence[Event]) -> None:
+    def put(self, events: Sequence[Transition]) -> None:
         """Tell the events of one commit: at once, or after those that are being told."""
         if self._machine.process() != self._process:
             self._start_afresh()
@@ -115,7 +115,7 @@ class AsyncOutbox:
 class AsyncGroup:
     """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
 
-    def __init__(self, writer: Writer, driver: AsyncDriver, outbox: AsyncOutbox) -> None:
+    def __init__(self, writer: ShardWriter, driver: AsyncDriver, outbox: AsyncEventQueue) -> None:
         self.writer = writer
         self.driver = driver
         self.outbox = outbox
@@ -124,65 +124,67 @@ class AsyncGroup:
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what was in the air belongs to the parent."""
         self._process = self.driver.machine.process()
-        self._waiting: list[Rider] = []
+        self._waiting: list[CommitWaiter] = []
         self._task: asyncio.Task[None] | None = None
 
-    def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> Rider:
+    def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitWaiter:
         """Commit operations together with those of other callers; the rider's ``wake`` brings this caller's answer.
 
         A caller that is cancelled while it awaits that has to ``leave``.
         """
         if self.driver.machine.process() != self._process:
             self._start_afresh()
-        rider = Rider(ops, deadline, asyncio.Future(), look)
-        self._waiting.append(rider)
+        waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
+        self._waiting.append(waiter)
         if self._task is None or self._task.done():
-            self._take_off()
-        return rider
+            self._start_leader()
+        return waiter
 
-    def leave(self, rider: Rider) -> None:
+    def leave(self, waiter: CommitWaiter) -> None:
         """Nobody waits for this rider any more; leases that just arrived for it are given back."""
-        rider.gone = True
-        if rider.answer is not None and (chores := give_back(rider.answer)):
-            self._waiting.append(Rider(tuple(chores), rider.deadline, None))
+        waiter.gone = True
+        if waiter.answer is not None and (chores := give_back(waiter.answer)):
+            self._waiting.append(CommitWaiter(tuple(chores), waiter.deadline, None))
             if self._task is None or self._task.done():
-                self._take_off()
+                self._start_leader()
 
-    def _take_off(self) -> None:
-        self._task = asyncio.create_task(self._fly())
+    def _start_leader(self) -> None:
+        self._task = asyncio.create_task(self._lead())
 
-    async def _fly(self) -> None:
+    async def _lead(self) -> None:
         try:
-            await self._fly_all()
+            await self._run_batches()
         except asyncio.CancelledError:
             if (
                 self._waiting
             ):  # those who came while all tasks were being cancelled, to tidy up after themselves
-                self._take_off()
+                self._start_leader()
             raise
 
-    async def _fly_all(self) -> None:
+    async def _run_batches(self) -> None:
         while self._waiting:
-            riders, self._waiting = boarding(self._waiting)
-            if not riders:
+            waiters, self._waiting = next_batch(self._waiting)
+            if not waiters:
                 return
-            flight = Flight(self.writer, riders)
-            answer: Answer | None = None
+            batch = CommitBatch(self.writer, waiters)
+            answer: CommitResult | None = None
             try:
-                answer = await self.driver.run(flight.flow)
+                answer = await self.driver.run(batch.flow)
             except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
-                flight.crash(error)
-                if isinstance(error, TurnedAway) and error.events:  # of a commit that was made all the same
+                batch.crash(error)
+                if (
+                    isinstance(error, RequestRefused) and error.events
+                ):  # of a commit that was made all the same
                     self.outbox.put(error.events)
             except BaseException as error:
-                flight.crash(Unavailable("the event loop ended while the operation was under way"))
-                _wake(flight.riders)
+                batch.crash(Unavailable("the event loop ended while the operation was under way"))
+                _wake(batch.waiters)
                 raise error
             else:
-                chores = flight.land(answer)
+                chores = batch.distribute(answer)
                 if chores:
-                    self._waiting.append(Rider(tuple(chores), riders[0].deadline, None))
-            _wake(flight.riders)
+                    self._waiting.append(CommitWaiter(tuple(chores), waiters[0].deadline, None))
+            _wake(batch.waiters)
             if answer is not None and answer.events:
                 self.outbox.put(answer.events)
                 await self.outbox.room()
@@ -190,12 +192,12 @@ class AsyncGroup:
             await asyncio.sleep(0)
 
 
-def _wake(riders: Sequence[Rider]) -> None:
-    for rider in riders:
-        wake = rider.wake
+def _wake(waiters: Sequence[CommitWaiter]) -> None:
+    for waiter in waiters:
+        wake = waiter.wake
         if wake is None or wake.done():
             continue
-        if rider.error is not None:
-            wake.set_exception(rider.error)
+        if waiter.error is not None:
+            wake.set_exception(waiter.error)
         else:
-            wake.set_result(rider.answer)
+            wake.set_result(waiter.answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import limits
-from .writer import Writer
+from .writer import ShardWriter
 
 # How long an announced request waits before it looks again, as shares of what a combiner's round takes. Chosen in
 # the simulator, for throughput with 8 to 256 writers on the latencies of S3 and on equal ones.
@@ -15,7 +15,7 @@ BACKOFF_SECONDS_MAX = 1.0  # between two tries while the store fails them
 DOUBLINGS_MAX = 32  # from the time of a commit, however short; far beyond that maximum
 
 
-def until_news(writer: Writer, rounds: int, mine: bool) -> float:
+def poll_delay(writer: ShardWriter, rounds: int, mine: bool) -> float:
     """Seconds until another look is worth its request: this is the window of the group commit."""
     jitter = WAIT_JITTER * writer.machine.uniform()
     if rounds > 1:
@@ -26,7 +26,7 @@ def until_news(writer: Writer, rounds: int, mine: bool) -> float:
     return writer.survey_seconds * WAIT_AHEAD if writer.ahead else 0.0
 
 
-def is_turn(writer: Writer) -> bool:
+def may_combine(writer: ShardWriter) -> bool:
     """Draw lots: of a crowd of writers only a few should try to combine, or they read the same for nothing."""
     head = writer.head
     crowd = head.state.load if head is not None else 1
@@ -34,7 +34,7 @@ def is_turn(writer: Writer) -> bool:
     return crowd <= wanted or writer.machine.uniform() < wanted / crowd
 
 
-def backoff(writer: Writer, tries: int) -> float:
+def backoff(writer: ShardWriter, tries: int) -> float:
     """Seconds until the next try after so many in a row that failed: twice as long each time, with jitter."""
     seconds = min(BACKOFF_SECONDS_MAX, writer.commit_seconds * (1 << min(tries - 1, DOUBLINGS_MAX)))
     return seconds * (0.5 + writer.machine.uniform() / 2)

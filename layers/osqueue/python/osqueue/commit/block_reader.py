@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from ..core.backlog import VECTOR, Loaded, Need
-from ..core.dedup import tells
+from ..core.backlog import VECTOR, Loaded, NeededRange
+from ..core.dedup import decode_keys
 from ..core.deletion_vectors import decode_vector
 from ..core.encoding import decode_blocks, decode_index
 from ..errors import Damaged, NewerFormat
-from ..stores.base import Failed, Found, Get, Missing, Reply, Unchanged
+from ..stores.base import Failed, Found, Get, Missing, StoreReply, Unchanged
 from .effects import All, Flow
-from .writer import HEAD, Head, Writer
+from .writer import HEAD, Head, ShardWriter
 
 
-class Reader:
+class BlockReader:
     """Reads for one commit of one writer."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: ShardWriter) -> None:
         self.writer = writer
         self.unreadable: set[tuple[str, int]] = set()
 
-    def unread(self, needs: Iterable[Need]) -> list[Need]:
+    def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
         """Those that have neither been read nor found unreadable."""
         return [
             need
@@ -34,7 +34,7 @@ class Reader:
             if need.place not in self.writer.blocks and need.place not in self.unreadable
         ]
 
-    def read(self, head: Head, needs: Sequence[Need]) -> Flow[Reply | None]:
+    def read(self, head: Head, needs: Sequence[NeededRange]) -> Flow[StoreReply | None]:
         """Read parts of segments. None: done. Missing: the head has moved on. Failed: the store did not answer."""
         root = self.writer.root
         replies = yield All(
@@ -57,7 +57,7 @@ class Reader:
             self.unreadable.update(missing)
         return None
 
-    def _keep(self, need: Need, data: bytes) -> None:
+    def _keep(self, need: NeededRange, data: bytes) -> None:
         # Damage further back says nothing of the blocks in front of it. It is met again should its own turn come.
         with suppress(Damaged, NewerFormat):
             for place, loaded in decode_need(need, data):
@@ -66,10 +66,10 @@ class Reader:
             self.unreadable.add(need.place)
 
 
-def decode_need(need: Need, data: bytes) -> Iterator[tuple[tuple[str, int], Loaded]]:
+def decode_need(need: NeededRange, data: bytes) -> Iterator[tuple[tuple[str, int], Loaded]]:
     """What the bytes of a need hold, each with its place. Raises Damaged or NewerFormat where that ends."""
     if need.whole:
-        yield need.place, tells(data, need.name)
+        yield need.place, decode_keys(data, need.name)
     elif need.level == VECTOR:
         yield need.place, decode_vector(data, need.name)
     elif need.level:

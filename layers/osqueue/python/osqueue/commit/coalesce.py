@@ -13,17 +13,32 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..core.ops import Claim, Code, Complete, Enqueue, Fail, Heartbeat, Op, Outcome, outcome
+from ..core.ops import (
+    ClaimJobs,
+    Code,
+    CompleteJobs,
+    EnqueueJobs,
+    ExtendLeases,
+    FailJobs,
+    Op,
+    Outcome,
+    outcome,
+)
 
-Run = list[Any]  # neighbours that are alike
+OpRun = list[Any]  # neighbours that are alike
 
-_FIELDS: dict[type, str] = {Enqueue: "jobs", Complete: "items", Fail: "items", Heartbeat: "held"}
+_FIELDS: dict[type, str] = {
+    EnqueueJobs: "jobs",
+    CompleteJobs: "items",
+    FailJobs: "items",
+    ExtendLeases: "held",
+}
 _ITEMS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     kind: attrgetter(field) for kind, field in _FIELDS.items()
 }
 
 
-def runs_of(ops: Sequence[Op]) -> list[Run]:
+def runs_of(ops: Sequence[Op]) -> list[OpRun]:
     """The operations in their order, those that can be made one together."""
     return [list(run) for _, run in groupby(ops, _likeness)]
 
@@ -31,30 +46,30 @@ def runs_of(ops: Sequence[Op]) -> list[Run]:
 def _likeness(op: Any) -> Hashable:
     """Equal for operations that differ in nothing but their items, or in how many jobs they claim."""
     kind = type(op)
-    if kind is Claim:
+    if kind is ClaimJobs:
         return op.worker, op.lease_ms, op.kinds
-    if kind is Heartbeat:
+    if kind is ExtendLeases:
         return kind, op.lease_ms
     return kind if kind in _FIELDS else object()
 
 
-def coalesced(run: Run) -> Op:
+def coalesced(run: OpRun) -> Op:
     """One operation that does what all of a run do, one after the other."""
     first: Op = run[0]
     if len(run) == 1:
         return first
-    if isinstance(first, Claim):
+    if isinstance(first, ClaimJobs):
         return replace(first, limit=sum([op.limit for op in run]))
     kind = type(first)
     items = tuple(chain.from_iterable(map(_ITEMS[kind], run)))
     return replace(first, **{_FIELDS[kind]: items})
 
 
-def shares(run: Run, answer: Outcome) -> Sequence[Outcome]:
+def split_outcomes(run: OpRun, answer: Outcome) -> Sequence[Outcome]:
     """The outcome of each operation of a run."""
     if len(run) == 1:
         return (answer,)
-    if isinstance(run[0], Claim):
+    if isinstance(run[0], ClaimJobs):
         return _leases_shared(run, answer)
     items = _ITEMS[type(run[0])]
     sizes = [len(items(op)) for op in run]
@@ -65,7 +80,7 @@ def shares(run: Run, answer: Outcome) -> Sequence[Outcome]:
     return [outcome(codes[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
-def _leases_shared(run: Run, answer: Outcome) -> list[Outcome]:
+def _leases_shared(run: OpRun, answer: Outcome) -> list[Outcome]:
     reason = answer.runs[-1]  # why there were no more, if some did not get all they asked for
     found: list[Outcome] = []
     at = 0

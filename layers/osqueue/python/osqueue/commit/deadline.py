@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import OsqueueError, Timeout, Unavailable
-from ..stores.base import Failed, Reply
+from ..stores.base import Failed, StoreReply
 from . import backoff
 from .effects import Flow, Sleep
-from .writer import Writer
+from .writer import ShardWriter
 
 SLEEP_SECONDS_MIN = 0.0005
 IDLE_REFUSALS_MAX = 8  # swaps in a row that a server refuses although nothing changed: some seconds of pauses
@@ -25,7 +25,7 @@ def refuses_everything(times: int, after: str) -> Unavailable:
 class Deadline:
     """The deadline of one commit, in seconds on the machine's monotonic clock."""
 
-    def __init__(self, writer: Writer, deadline: float) -> None:
+    def __init__(self, writer: ShardWriter, deadline: float) -> None:
         self.writer = writer
         self.at = deadline
         self.failure: OsqueueError | None = None  # the store's last complaint
@@ -61,7 +61,7 @@ class Deadline:
         if self.idle_refusals >= IDLE_REFUSALS_MAX:
             raise refuses_everything(self.idle_refusals, self._after())
 
-    def complain(self, reply: Reply) -> None:
+    def complain(self, reply: StoreReply) -> None:
         """Remember why a request brought no definite success."""
         if isinstance(reply, Failed):
             self.failure = reply.error

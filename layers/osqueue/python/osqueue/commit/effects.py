@@ -1,6 +1,6 @@
 """What a flow may ask of its driver: store requests, several of them at once, a pause, a commit, a call to an API.
 
-A generator yields an ``Effect`` and receives a reply: a store ``Reply`` for a request, a tuple of replies for
+A generator yields an ``Effect`` and receives a reply: a store ``StoreReply`` for a request, a tuple of replies for
 ``All``, None for ``Sleep``. It never touches a socket, a file or a clock itself, so a blocking driver, an async
 driver and the simulator run exactly the same code.
 """
@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from ..core.ops import Op
 from ..errors import Timeout
-from ..stores.base import Failed, Reply, Request
+from ..stores.base import Failed, StoreReply, StoreRequest
 
 
 class All(Struct, frozen=True):
     """Several store requests, in any order or at the same time; answered by a tuple in this order."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[StoreRequest, ...]
 
 
 class Sleep(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Submit(Struct, frozen=True):
     look: bool = False  # take announced requests along, contended or not
 
 
-class Await(Struct, frozen=True):
+class AwaitJob(Struct, frozen=True):
     """An effect of the library's flows: let time pass until this process sees that a job is over."""
 
     shard: int
@@ -59,8 +59,8 @@ class RemoteRequest(Struct, frozen=True):
     """An effect of the library's flows that an API performs, not a store: what it holds, ``transports`` knows."""
 
 
-Effect = Request | All | Sleep
-QueueEffect = Effect | Submit | Await | RemoteRequest
+Effect = StoreRequest | All | Sleep
+QueueEffect = Effect | Submit | AwaitJob | RemoteRequest
 T = TypeVar("T")
 R = TypeVar("R")
 Flow = Generator[Effect, Any, T]
@@ -71,7 +71,7 @@ TRIES = 5  # of a request that brought no definite answer
 PAUSE_SECONDS = 0.2  # before the second try, doubled for each further one
 
 
-def insist(request: Request, after_silence: bool = True) -> Flow[Reply]:
+def ask_until_definite(request: StoreRequest, after_silence: bool = True) -> Flow[StoreReply]:
     """Ask until there is a definite answer, a few times; also after a time-out, unless a caller would wait too long."""
     reply = yield request
     for tried in range(TRIES - 1):
@@ -108,7 +108,7 @@ def _answers(asked: dict[int, Effect]) -> Flow[dict[int, Any]]:
     pauses = [effect.seconds for effect in asked.values() if isinstance(effect, Sleep)]
     if pauses:
         yield Sleep(max(pauses))
-    requests: list[Request] = []
+    requests: list[StoreRequest] = []
     for effect in asked.values():
         if not isinstance(effect, Sleep):
             requests.extend(effect.requests if isinstance(effect, All) else (effect,))

@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..clock import Machine
-from ..core.state import Event
+from ..core.state import Transition
 
-OnEvents = Callable[[Sequence[Event]], None]
+OnEvents = Callable[[Sequence[Transition]], None]
 
 WAITING_MAX = 100  # commits that wait to be told; whoever adds one more waits for a slow listener …
 ROOM_SECONDS = 1.0  # … so long, since that listener may be waiting for this very caller
 
 
-class Outbox:
+class EventQueue:
     """The events of one queue object, told by one thread at a time."""
 
     def __init__(self, tell: OnEvents, machine: Machine) -> None:
@@ -32,13 +32,13 @@ class Outbox:
         """At first, and in a fork's child, where what waits is told by the parent."""
         self._process = self._machine.process()
         self._changed = threading.Condition(threading.Lock())
-        self._events: deque[Sequence[Event]] = deque()
+        self._events: deque[Sequence[Transition]] = deque()
         self._teller: int | None = None  # the thread that is telling
         self._put = 0
         self._told = 0
         self._standing = 0  # threads that wait for room, and can take over
 
-    def put(self, events: Sequence[Event]) -> None:
+    def put(self, events: Sequence[Transition]) -> None:
         """Add the events of one commit."""
         if self._machine.process() != self._process:
             self._start_afresh()

@@ -40,11 +40,11 @@ from msgspec import Struct
 
 from .. import limits
 from ..core import intents
-from ..core.draft import Context, Object
+from ..core.draft import ReductionContext, StagedObject
 from ..core.ops import Op, Outcome, Request
-from ..core.reduce import Reduction, foresee, reduce
-from ..core.state import Event, State
-from ..core.timers import wants_time
+from ..core.reduce import Reduction, needs_of_claims, reduce
+from ..core.state import State, Transition
+from ..core.timers import has_due_timers
 from ..errors import Throttled, Unknown
 from ..stores.base import (
     Delete,
@@ -57,36 +57,36 @@ from ..stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    StoreRequest,
     Written,
 )
-from ..stores.base import Request as StoreRequest
 from . import backoff
 from .announcements import Announcements
-from .block_reader import Reader
+from .block_reader import BlockReader
 from .deadline import Deadline
 from .effects import All, Flow
-from .request_status import Verdict, outcomes_of, verdict
-from .writer import HEAD, Head, Writer
+from .request_status import RequestStatus, outcomes_of, status_of_request
+from .writer import HEAD, Head, ShardWriter
 
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
-COMPANY_MS = 10_000  # a writer seen this recently may be waiting
+RECENT_WRITER_MS = 10_000  # a writer seen this recently may be waiting
 CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
-BARGE_MS = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
+DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
 CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
 
 
-class Answer(Struct, frozen=True):
+class CommitResult(Struct, frozen=True):
     """What a commit brought."""
 
     outcomes: tuple[Outcome, ...]  # one for each operation
     now_ms: int  # head time of the commit, or of the head that the answer was read from
-    events: tuple[Event, ...] = ()  # every transition of the commit, when this writer made it
+    events: tuple[Transition, ...] = ()  # every transition of the commit, when this writer made it
 
 
-def commit(writer: Writer, ops: Sequence[Op], deadline: float, look: bool = False) -> Flow[Answer]:
+def commit(writer: ShardWriter, ops: Sequence[Op], deadline: float, look: bool = False) -> Flow[CommitResult]:
     """Apply operations to the shard, exactly once. ``deadline`` is in seconds on the machine's monotonic clock.
 
     ``look`` takes announced requests along even when nobody seems to collide: the reaper's way of finishing what
@@ -97,36 +97,36 @@ def commit(writer: Writer, ops: Sequence[Op], deadline: float, look: bool = Fals
     return _Commit(writer, tuple(ops), deadline, look).run()
 
 
-class TurnedAway(Throttled):
+class RequestRefused(Throttled):
     """A commit refused the request for good, since there was no room for what it would leave behind."""
 
-    def __init__(self, message: str, events: tuple[Event, ...] = ()) -> None:
+    def __init__(self, message: str, events: tuple[Transition, ...] = ()) -> None:
         super().__init__(message)
         self.events = events  # every transition of that commit, when this writer made it
 
 
-class _Again(Exception):
+class _BeginAgain(Exception):
     """The request was certainly not applied and never will be: begin again under a new identity."""
 
 
 class _Commit:
     """One run of the protocol. Each method is one step of the picture above."""
 
-    def __init__(self, writer: Writer, ops: tuple[Op, ...], deadline: float, look: bool) -> None:
+    def __init__(self, writer: ShardWriter, ops: tuple[Op, ...], deadline: float, look: bool) -> None:
         self.look_first = look
         self.writer = writer
         self.ops = ops
         self.deadline = Deadline(writer, deadline)
         self.cached = writer.head  # as it was known before; a look brings another object, whatever it finds
         self.announcements = Announcements(writer, self.deadline)
-        self.reader = Reader(writer)
+        self.reader = BlockReader(writer)
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.refused: Head | None = None  # on which the last swap was refused
         self.left_out = 0  # commits in a row that had no room for this request
-        self.unsure: dict[bytes, tuple[Event, ...]] = {}  # of swaps whose answer was lost, by commit
+        self.unsure: dict[bytes, tuple[Transition, ...]] = {}  # of swaps whose answer was lost, by commit
         self.stumbles = 0  # reads of segments in a row that failed
 
-    def run(self) -> Flow[Answer]:
+    def run(self) -> Flow[CommitResult]:
         while True:
             try:
                 request, head = yield from self.prepare()
@@ -134,7 +134,7 @@ class _Commit:
                 if answer is None:
                     answer = yield from self.announced(request)
                 return answer
-            except _Again:
+            except _BeginAgain:
                 continue
 
     # ── Before anything is sent ──────────────────────────────────────────────
@@ -162,7 +162,7 @@ class _Commit:
         return hot and self.writer.now_ms(state) - state.now_ms < CONTENTION_MS
 
     # ── The fast path ────────────────────────────────────────────────────────
-    def direct(self, request: Request, head: Head) -> Flow[Answer | None]:
+    def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
             return (yield from self.combine(request, head))
@@ -189,8 +189,8 @@ class _Commit:
             if own is None:
                 self.refuse(state, request, reduction)
             assert own is not None
-            yield from self.outlast(head)
-            return Answer(own, state.now_ms)
+            yield from self.await_flush(head)
+            return CommitResult(own, state.now_ms)
         if contended:
             return None
         if self.must_look(state, reduction.state.now_ms):
@@ -212,7 +212,7 @@ class _Commit:
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
         writer = self.writer
-        return writer.clock_is_due() and (changes or wants_time(state, writer.machine.now_ms()))
+        return writer.clock_is_due() and (changes or has_due_timers(state, writer.machine.now_ms()))
 
     def must_look(self, state: State, now: int) -> bool:
         """A run of direct commits could shut announced requests out: from time to time, take them along.
@@ -221,13 +221,15 @@ class _Commit:
         """
         if state.direct < limits.HOT_COMMITS:
             return False
-        if now - state.direct_ms >= BARGE_MS:
+        if now - state.direct_ms >= DIRECT_MS_MAX:
             return True
         return any(
-            row.at_ms > now - COMPANY_MS for env, row in state.sessions.items() if env != self.writer.env
+            row.at_ms > now - RECENT_WRITER_MS
+            for env, row in state.sessions.items()
+            if env != self.writer.env
         )
 
-    def created(self, request: Request) -> Flow[Answer | None]:
+    def created(self, request: Request) -> Flow[CommitResult | None]:
         """The head's creation brought no definite answer. Whose head is it now?
 
         It is tried again under the same epoch and identity while there is none, so a late first try does no harm.
@@ -246,37 +248,39 @@ class _Commit:
             if answer is not None:
                 return answer
         if head.state.epoch != request.epoch:
-            raise _Again
+            raise _BeginAgain
         return (yield from self.look(request, head))
 
     def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
         """The reducer would not take the request, and it has not been sent anywhere by this call."""
         if reduction.crowded:
             raise Throttled(CROWDED)
-        if verdict(state, request) is Verdict.TURNED_AWAY:  # sent by others, or before: one of a batch
-            raise TurnedAway(CROWDED)
-        if verdict(state, request) is Verdict.CLONED or request.env in state.sessions:
+        if (
+            status_of_request(state, request) is RequestStatus.TURNED_AWAY
+        ):  # sent by others, or before: one of a batch
+            raise RequestRefused(CROWDED)
+        if status_of_request(state, request) is RequestStatus.CLONED or request.env in state.sessions:
             self.writer.redraw()
-        raise _Again
+        raise _BeginAgain
 
     # ── Announced ────────────────────────────────────────────────────────────
-    def announced(self, request: Request) -> Flow[Answer]:
+    def announced(self, request: Request) -> Flow[CommitResult]:
         """Publish the request, then wait until some commit includes it, combining when it is this writer's turn."""
         writer = self.writer
         seals = writer.head.state.seals if writer.head is not None else ()
         key = intents.intent_key(request, writer.name_bytes_max, seals)
-        put = Put(intents.announced(writer.root) + key, intents.intent_body(request), durable=False)
+        put = Put(intents.intents_prefix(writer.root) + key, intents.intent_body(request), durable=False)
         self.deadline.sent = True
         landed = isinstance((yield put), Written)
         rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or backoff.is_turn(writer)
+            mine = rounds > PATIENT_ROUNDS or backoff.may_combine(writer)
             troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
                 yield from self.deadline.back_off(troubles)
             elif not self.lost:
-                yield from self.deadline.pause(backoff.until_news(writer, rounds, mine))
+                yield from self.deadline.pause(backoff.poll_delay(writer, rounds, mine))
             self.deadline.in_time()
             self.lost = self.deadline.troubled = False
             began = self.deadline.now()
@@ -308,7 +312,7 @@ class _Commit:
         known = writer.head.version if writer.head else None
         requests: list[StoreRequest] = [Get(writer.root + HEAD, unless=known)]
         if mine:
-            requests.append(List(intents.announced(writer.root)))
+            requests.append(List(intents.intents_prefix(writer.root)))
         if not landed:
             requests.append(put)
         replies = yield All(tuple(requests))
@@ -318,36 +322,36 @@ class _Commit:
         listed = replies[1] if mine and isinstance(replies[1], Listed) else None
         return head, landed or isinstance(replies[-1], Written), listed
 
-    def look(self, request: Request, head: Head) -> Flow[Answer | None]:
+    def look(self, request: Request, head: Head) -> Flow[CommitResult | None]:
         """Read the request's fate in a head that was just read."""
-        match verdict(head.state, request):
-            case Verdict.PENDING:
+        match status_of_request(head.state, request):
+            case RequestStatus.PENDING:
                 return None
-            case Verdict.APPLIED:
-                yield from self.outlast(head)
-                return Answer(
+            case RequestStatus.APPLIED:
+                yield from self.await_flush(head)
+                return CommitResult(
                     outcomes_of(head.state, request),
                     head.state.now_ms,
                     self.unsure.get(head.state.commit, ()),
                 )
-            case Verdict.TURNED_AWAY:
-                yield from self.outlast(head)
-                raise TurnedAway(CROWDED, self.unsure.get(head.state.commit, ()))
-            case Verdict.CLONED:
+            case RequestStatus.TURNED_AWAY:
+                yield from self.await_flush(head)
+                raise RequestRefused(CROWDED, self.unsure.get(head.state.commit, ()))
+            case RequestStatus.CLONED:
                 self.writer.redraw()
-                raise _Again
-            case Verdict.NEVER:
-                raise _Again
-            case Verdict.UNKNOWN:
+                raise _BeginAgain
+            case RequestStatus.NEVER:
+                raise _BeginAgain
+            case RequestStatus.UNKNOWN:
                 self.writer.redraw()
                 if not self.deadline.sent:
-                    raise _Again
+                    raise _BeginAgain
                 raise Unknown(
                     "nobody can tell any more whether this operation was applied: its writer was silent for too"
                     " long. Look at the queue before you repeat it."
                 )
 
-    def outlast(self, head: Head) -> Flow[None]:
+    def await_flush(self, head: Head) -> Flow[None]:
         """Wait until a power cut would leave the head that an answer is read from: its writer may be flushing yet."""
         writer = self.writer
         tries = 0
@@ -360,7 +364,9 @@ class _Commit:
             tries += 1
             yield from self.deadline.back_off(tries)
 
-    def combine(self, request: Request, head: Head, listed: Listed | None = None) -> Flow[Answer | None]:
+    def combine(
+        self, request: Request, head: Head, listed: Listed | None = None
+    ) -> Flow[CommitResult | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
         yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
         looked = yield from self.announcements.gather(head, request, listed)
@@ -376,18 +382,18 @@ class _Commit:
         if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
             return None
         if request.identity not in reduction.outcomes:
-            would_be = verdict(reduction.state, request)
-            if would_be is Verdict.PENDING:  # there is no room for it, nor to say so
+            would_be = status_of_request(reduction.state, request)
+            if would_be is RequestStatus.PENDING:  # there is no room for it, nor to say so
                 self.left_out += 1
                 yield from self.deadline.back_off(self.left_out)
-            if would_be is not Verdict.TURNED_AWAY:
+            if would_be is not RequestStatus.TURNED_AWAY:
                 return None
         return (yield from self.swap(request, head, reduction, done))
 
     # ── The swap ─────────────────────────────────────────────────────────────
     def swap(
         self, request: Request, head: Head, reduction: Reduction, done: tuple[str, ...]
-    ) -> Flow[Answer | None]:
+    ) -> Flow[CommitResult | None]:
         """Write what the new head refers to, then the head, if it is still the one that was read.
 
         Settled intents go at the same time: they are part of the head that was read, whoever wins now.
@@ -423,10 +429,10 @@ class _Commit:
         writer.won(reduction.state, reply.version, began)
         outcomes = reduction.outcomes.get(request.identity)
         if outcomes is None:
-            raise TurnedAway(CROWDED, reduction.events)
-        return Answer(outcomes, reduction.state.now_ms, reduction.events)
+            raise RequestRefused(CROWDED, reduction.events)
+        return CommitResult(outcomes, reduction.state.now_ms, reduction.events)
 
-    def write(self, objects: Sequence[Object]) -> Flow[bool]:
+    def write(self, objects: Sequence[StagedObject]) -> Flow[bool]:
         """Write what a head will refer to; is all of it there?
 
         Whoever reduces the same head may give the same thing the same name. It is created, not written over: since
@@ -452,7 +458,7 @@ class _Commit:
         drawn = machine.bits(128 + 64)
         commit_id, chance = (drawn >> 64).to_bytes(16, "big"), drawn & CHANCE_MASK
         now = writer.now_ms(head.state)
-        wanted = self.reader.unread(foresee(head.state, requests)) if load else []
+        wanted = self.reader.unread(needs_of_claims(head.state, requests)) if load else []
         rounds = 0
         while True:
             if wanted:
@@ -465,7 +471,7 @@ class _Commit:
                     return None
                 self.stumbles = 0
             unreadable = frozenset(self.reader.unreadable)
-            context = Context(
+            context = ReductionContext(
                 now, commit_id, chance, writer.blocks, unreadable, writer.observed, writer.latest_ms(now)
             )
             reduction = reduce(head.state, requests, context, listed=listed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from ..core.ops import Code, Outcome, Request, decode_outcomes, token_of
-from ..core.reduce import turned_away
+from ..core.reduce import was_refused
 from ..core.state import State
 
 
-class Verdict(Enum):
+class RequestStatus(Enum):
     """What a head says of a request."""
 
     PENDING = auto()
@@ -20,22 +20,22 @@ class Verdict(Enum):
     UNKNOWN = auto()
 
 
-def verdict(state: State, request: Request) -> Verdict:
+def status_of_request(state: State, request: Request) -> RequestStatus:
     """Look a request up in the session rows."""
     if state.epoch != request.epoch:
-        return Verdict.UNKNOWN
-    if turned_away(state, request):
-        return Verdict.TURNED_AWAY
+        return RequestStatus.UNKNOWN
+    if was_refused(state, request):
+        return RequestStatus.TURNED_AWAY
     row = state.sessions.get(request.env)
     if row is not None and (row.n, row.nonce) == (request.n, request.nonce):
-        return Verdict.APPLIED
+        return RequestStatus.APPLIED
     if row is not None and row.n > request.n:
-        return Verdict.UNKNOWN
+        return RequestStatus.UNKNOWN
     if request.born < state.floor:
         # A row older than the request was never dropped since. A younger one may be a clone's, in the place of
         # a dropped one that told of this request.
-        return Verdict.NEVER if row is not None and row.seq <= request.born else Verdict.UNKNOWN
-    return Verdict.PENDING if row is None or row.n < request.n else Verdict.CLONED
+        return RequestStatus.NEVER if row is not None and row.seq <= request.born else RequestStatus.UNKNOWN
+    return RequestStatus.PENDING if row is None or row.n < request.n else RequestStatus.CLONED
 
 
 def outcomes_of(state: State, request: Request) -> tuple[Outcome, ...]:

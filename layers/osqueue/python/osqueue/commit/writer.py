@@ -15,11 +15,11 @@ from .. import limits
 from ..clock import Machine, Moment
 from ..core.backlog import Loaded
 from ..core.encoding import HeadEncoder, decode_head
-from ..core.intents import announced
+from ..core.intents import intents_prefix
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..errors import OsqueueError, Unavailable
-from ..stores.base import Failed, Found, Get, Missing, Put, Reply, Unchanged, Written, room_below
+from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Unchanged, Written, room_below
 from .effects import TRIES, Flow, Sleep
 
 HEAD = "head"
@@ -58,7 +58,7 @@ class Head(Struct, frozen=True):
     seen: Moment  # when the request was sent that showed it was current
 
 
-class Measured(Struct, frozen=True):
+class ClockReading(Struct, frozen=True):
     """The store's clock, read once: at some moment of an interval it stood in ``store_ms`` and the tick after.
 
     Frozen: a thread that measures must not show half of it to the others.
@@ -69,7 +69,7 @@ class Measured(Struct, frozen=True):
     until: Moment  # and its end
 
 
-class Writer:
+class ShardWriter:
     """The memory of one writer between its commits. Not thread-safe: one flight at a time uses it."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Writer:
         self.root = root  # the shard's prefix, ending in "/"
         self.queue = queue
         self.machine = machine
-        self.name_bytes_max = room(announced(root))  # of its announcements
+        self.name_bytes_max = room(intents_prefix(root))  # of its announcements
         self.store_clock = store_clock
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
         self.flushed: str | None = None  # the version of which it is known that none would
@@ -101,7 +101,7 @@ class Writer:
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
         self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
         self.ahead = False  # was this writer's last commit one that took others along?
-        self.measured: Measured | None = None  # the store's clock, when it was last measured
+        self.measured: ClockReading | None = None  # the store's clock, when it was last measured
         self.blocks: dict[tuple[str, int], Loaded] = {}
 
     # ── Identity ─────────────────────────────────────────────────────────────
@@ -141,7 +141,7 @@ class Writer:
         reply = yield Get(self.root + HEAD, unless=known)
         return self.see(reply, began)
 
-    def see(self, reply: Reply, began: Moment) -> Head | None:
+    def see(self, reply: StoreReply, began: Moment) -> Head | None:
         """Take in the answer to a GET of the head that was sent at ``began``."""
         if isinstance(reply, Unchanged) and self.head is not None:
             self.head = Head(self.head.state, self.head.version, began)
@@ -245,7 +245,7 @@ class Writer:
             until = now
         # A client that stood still meanwhile knows too little, and asks again.
         if not _apart(since, now) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
-            self.measured = Measured(found.modified_ms, since, until)
+            self.measured = ClockReading(found.modified_ms, since, until)
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""

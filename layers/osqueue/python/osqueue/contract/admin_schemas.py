@@ -6,10 +6,10 @@ from typing import Any
 
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.job import Job
-from .schemas import Body, Out
+from .schemas import RequestBody, ResponseBody
 
 
-class Settings(Body, frozen=True, kw_only=True):
+class Settings(RequestBody, frozen=True, kw_only=True):
     """Settings to change; those left out stay as they are."""
 
     paused: bool | None = None
@@ -19,14 +19,14 @@ class Settings(Body, frozen=True, kw_only=True):
     shards: int | None = None
 
 
-class Queues(Out, frozen=True, kw_only=True):
+class Queues(ResponseBody, frozen=True, kw_only=True):
     """One page of the queues' statistics, and the cursor of the next."""
 
     queues: list[dict[str, Any]]
     cursor: str | None = None
 
 
-class Redrive(Body, frozen=True, kw_only=True):
+class Redrive(RequestBody, frozen=True, kw_only=True):
     """Which dead letters to queue again: at most ``limit``, the oldest first."""
 
     limit: int | None = None
@@ -36,35 +36,35 @@ class Redrive(Body, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Redriven(Out, frozen=True, kw_only=True):
+class Redriven(ResponseBody, frozen=True, kw_only=True):
     """How many were queued again (or would be), and whether a limit, time or a failure left some."""
 
     jobs: int
     more: bool = False
 
 
-class DeadLetters(Out, frozen=True, kw_only=True):
+class DeadLetters(ResponseBody, frozen=True, kw_only=True):
     """One page of dead letters, and the cursor of the next."""
 
     jobs: list[DeadLetter]
     cursor: str | None = None
 
 
-class DeadGroups(Out, frozen=True, kw_only=True):
+class DeadGroups(ResponseBody, frozen=True, kw_only=True):
     """Dead letters by error, the largest group first."""
 
     groups: list[DeadGroup]
     more: bool = False  # there are smaller groups that the answer has no room for
 
 
-class Purge(Body, frozen=True, kw_only=True):
+class Purge(RequestBody, frozen=True, kw_only=True):
     """Jobs to erase, by job id or client's id; 1,000 at most. ``dead_only`` leaves alone what is no dead letter."""
 
     jobs: list[str]
     dead_only: bool = False
 
 
-class Page(Out, frozen=True, kw_only=True):
+class Page(ResponseBody, frozen=True, kw_only=True):
     """One page of a queue's archive: records of one part, and the cursor of the next page."""
 
     jobs: list[Job]

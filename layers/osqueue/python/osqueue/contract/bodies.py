@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..maintenance.reaper import Report
+from ..maintenance.reaper import ReapReport
 from ..model.explain import Story
 from ..model.job import Job
-from ..operations.purge import Purged
+from ..model.purged import Purged
 from . import admin_schemas, schemas
 
-Carried = tuple[Any, Any]  # request, answer; None: no body
+BodyTypes = tuple[Any, Any]  # request, answer; None: no body
 
-BODIES: dict[str, Carried] = {
+BODIES: dict[str, BodyTypes] = {
     "enqueue": (schemas.NewJob | schemas.NewJobs, schemas.Accepted | schemas.AcceptedJobs),
     "claim": (schemas.NewClaim, schemas.Leases),
-    "complete": (schemas.Endings, schemas.ToldEndings),
-    "heartbeat": (schemas.Beats, schemas.ToldBeats),
+    "complete": (schemas.Endings, schemas.CompletionResults),
+    "heartbeat": (schemas.HeartbeatRequest, schemas.HeartbeatResults),
     "list_jobs": (None, schemas.Jobs),
     "status": (None, Job),
     "cancel": (None, schemas.Cancelled),
@@ -31,7 +31,7 @@ BODIES: dict[str, Carried] = {
     "dead_letter_groups": (None, admin_schemas.DeadGroups),
     "purge": (admin_schemas.Purge, Purged),
     "history": (None, admin_schemas.Page),
-    "reap": (None, Report),
+    "reap": (None, ReapReport),
     "openapi": (None, dict),
     "health": (None, schemas.Health),
 }

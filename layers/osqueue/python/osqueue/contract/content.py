@@ -19,14 +19,14 @@ CODEC = JSON.name
 CODEC_CHARS_MAX = 32
 
 
-class Content(Struct, frozen=True):
+class EncodedContent(Struct, frozen=True):
     """A payload or a result as it is stored."""
 
     data: bytes
     codec: str
 
 
-class Passing(Codec):
+class PassThroughCodec(Codec):
     """A codec that leaves everything as it is."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Passing(Codec):
         data: bytes = value.data
         return data
 
-    def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> Content:
+    def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> EncodedContent:
         """The bytes with the name of their serialiser."""
-        return Content(data, name)
+        return EncodedContent(data, name)
 
 
 def content_of(
     value: Raw | UnsetType, data: bytes | UnsetType, codec: str, field: str, most: int
-) -> Content | None:
+) -> EncodedContent | None:
     """What a request brings, as ``field`` or as ``data``; None: neither. Raises Rejected, TooLarge."""
     if value is not UNSET and data is not UNSET:
         raise Rejected(f"data: give either {field} or data, not both.", field="data")
@@ -59,11 +59,11 @@ def content_of(
             field=name,
         )
     if data is UNSET:
-        return Content(found, CODEC)
+        return EncodedContent(found, CODEC)
     fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if codec == CODEC and not is_json(found):
         raise Rejected("data: it is not JSON. Name in codec what serialised it.", field="data")
-    return Content(found, codec)
+    return EncodedContent(found, codec)
 
 
 def is_json(data: bytes) -> bool:
@@ -76,7 +76,7 @@ def is_json(data: bytes) -> bool:
     return True
 
 
-def fields_of(content: Content, field: str) -> dict[str, Any]:
+def fields_of(content: EncodedContent, field: str) -> dict[str, Any]:
     """How an answer carries a content. Raises Rejected for what claims to be JSON and is not."""
     if content.codec != CODEC:
         return {"data": content.data, "codec": content.codec}
@@ -88,7 +88,7 @@ def fields_of(content: Content, field: str) -> dict[str, Any]:
     return {field: Raw(content.data)}
 
 
-def result_fields(content: Content | None) -> dict[str, Any]:
+def result_fields(content: EncodedContent | None) -> dict[str, Any]:
     """A result in an answer; None is JSON's null."""
     return {"result": Raw(b"null")} if content is None else fields_of(content, "result")
 

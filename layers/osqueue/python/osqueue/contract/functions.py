@@ -27,7 +27,7 @@ METRICS_NAMESPACE = "osqueue"
 HANDLER = "handler.handler"  # functions/<name>/handler.py
 
 
-class Function(Struct, frozen=True):
+class FunctionSpec(Struct, frozen=True):
     """One Lambda function."""
 
     name: str  # the folder in functions/, and the end of its deployed name
@@ -38,17 +38,17 @@ class Function(Struct, frozen=True):
     schedule_minutes: int | None = None  # invoked by the schedule, this often
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    Function("enqueue", "queues jobs", 28, 512),
-    Function("claim", "leases jobs", 28, 512),
-    Function("complete", "hears how attempts ended", 28, 512),
-    Function("heartbeat", "extends leases", 28, 512),
-    Function("jobs", "tells of single jobs and cancels them", 28, 512),
-    Function("queues", "tells of queues and changes them", 28, 512),
-    Function("reaper", "upkeep of every queue, and its archive", 300, 1024, schedule_minutes=1),
+FUNCTIONS: tuple[FunctionSpec, ...] = (
+    FunctionSpec("enqueue", "queues jobs", 28, 512),
+    FunctionSpec("claim", "leases jobs", 28, 512),
+    FunctionSpec("complete", "hears how attempts ended", 28, 512),
+    FunctionSpec("heartbeat", "extends leases", 28, 512),
+    FunctionSpec("jobs", "tells of single jobs and cancels them", 28, 512),
+    FunctionSpec("queues", "tells of queues and changes them", 28, 512),
+    FunctionSpec("reaper", "upkeep of every queue, and its archive", 300, 1024, schedule_minutes=1),
 )
 
-BY_NAME: dict[str, Function] = {each.name: each for each in FUNCTIONS}
+BY_NAME: dict[str, FunctionSpec] = {each.name: each for each in FUNCTIONS}
 
 
 def deployed_name(prefix: str, function: str) -> str:

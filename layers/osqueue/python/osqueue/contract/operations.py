@@ -11,6 +11,9 @@ QUEUE = QUEUES + "/{queue}"
 JOBS = QUEUE + "/jobs"
 JOB = JOBS + "/{id}"
 
+HISTORY_MAX = 1_000  # records on a page
+QUEUES_MAX = 1_000  # on a page
+
 
 class Query(Struct, frozen=True):
     """A query parameter."""

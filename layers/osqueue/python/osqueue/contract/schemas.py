@@ -17,15 +17,15 @@ from .. import limits
 from ..model.job import Job
 
 
-class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of requests."""
 
 
-class Out(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of answers. A newer server may say more."""
 
 
-class Fault(Out, frozen=True, kw_only=True):
+class Fault(ResponseBody, frozen=True, kw_only=True):
     """Why something failed: of a whole request (as ``{"error": ...}``) or of one item of a batch."""
 
     code: str  # stable: see osqueue.errors
@@ -38,14 +38,14 @@ class Fault(Out, frozen=True, kw_only=True):
     traceback: str | None = None  # job_failed: the end of its traceback
 
 
-class Failure(Out, frozen=True, kw_only=True):
+class Failure(ResponseBody, frozen=True, kw_only=True):
     """The body of every answer that is not a success."""
 
     error: Fault
 
 
 # ── Enqueue ──────────────────────────────────────────────────────────────────
-class NewJob(Body, frozen=True, kw_only=True):
+class NewJob(RequestBody, frozen=True, kw_only=True):
     """One job to be queued. ``job_id`` is the key its client drew, so that a repeated request is the same job."""
 
     payload: Raw | UnsetType = UNSET
@@ -61,14 +61,14 @@ class NewJob(Body, frozen=True, kw_only=True):
     result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000
 
 
-class NewJobs(Body, frozen=True, kw_only=True):
+class NewJobs(RequestBody, frozen=True, kw_only=True):
     """Up to 1,000 jobs, queued in one commit. A bad item fails alone."""
 
     jobs: list[Raw]  # each a NewJob; decoded one by one
     codec: str = "json"
 
 
-class Accepted(Out, frozen=True, kw_only=True):
+class Accepted(ResponseBody, frozen=True, kw_only=True):
     """What became of one job given to enqueue. ``completed`` with an ``error``: its result cannot be given here."""
 
     status: str  # "queued", "duplicate", "completed" or "rejected"
@@ -80,14 +80,14 @@ class Accepted(Out, frozen=True, kw_only=True):
     error: Fault | None = None  # rejected; completed: why there is no result
 
 
-class AcceptedJobs(Out, frozen=True, kw_only=True):
+class AcceptedJobs(ResponseBody, frozen=True, kw_only=True):
     """One ``Accepted`` for each item, in order."""
 
     jobs: list[Accepted]
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
-class NewClaim(Body, frozen=True, kw_only=True):
+class NewClaim(RequestBody, frozen=True, kw_only=True):
     """Lease up to ``limit`` jobs. ``wait`` is how long to wait for the first."""
 
     worker: str = "api"
@@ -97,7 +97,7 @@ class NewClaim(Body, frozen=True, kw_only=True):
     kinds: list[str] | None = None
 
 
-class Leased(Out, frozen=True, kw_only=True):
+class Leased(ResponseBody, frozen=True, kw_only=True):
     """A job in a worker's hands."""
 
     job_id: str
@@ -119,7 +119,7 @@ class Leased(Out, frozen=True, kw_only=True):
     error: Fault | None = None  # why the payload cannot be given
 
 
-class Leases(Out, frozen=True, kw_only=True):
+class Leases(ResponseBody, frozen=True, kw_only=True):
     """The jobs leased; none, and why."""
 
     jobs: list[Leased]
@@ -127,7 +127,7 @@ class Leases(Out, frozen=True, kw_only=True):
 
 
 # ── What workers say ─────────────────────────────────────────────────────────
-class ErrorDetails(Body, frozen=True, kw_only=True):
+class ErrorDetails(RequestBody, frozen=True, kw_only=True):
     """An attempt's error, as it is kept with the job."""
 
     message: str
@@ -135,7 +135,7 @@ class ErrorDetails(Body, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class Ending(Body, frozen=True, kw_only=True):
+class Ending(RequestBody, frozen=True, kw_only=True):
     """How an attempt ended: with a ``result`` (or ``data``, or neither), an ``error``, a ``release``, a ``cancel``."""
 
     job_id: str
@@ -149,28 +149,28 @@ class Ending(Body, frozen=True, kw_only=True):
     cancel: str | UnsetType = UNSET  # why the job ends as cancelled
 
 
-class Endings(Body, frozen=True, kw_only=True):
+class Endings(RequestBody, frozen=True, kw_only=True):
     """Up to 1,000 endings, committed together. A bad item fails alone."""
 
     completions: list[Raw]  # each an Ending; decoded one by one
     codec: str = "json"
 
 
-class Held(Body, frozen=True, kw_only=True):
+class Held(RequestBody, frozen=True, kw_only=True):
     """One lease."""
 
     job_id: str
     token: str
 
 
-class Beats(Body, frozen=True, kw_only=True):
+class HeartbeatRequest(RequestBody, frozen=True, kw_only=True):
     """Up to 1,000 leases to extend, by ``lease`` seconds from now or by their own length."""
 
     leases: list[Raw]  # each a Held; decoded one by one
     lease: float | None = None
 
 
-class Told(Out, frozen=True, kw_only=True):
+class ItemResult(ResponseBody, frozen=True, kw_only=True):
     """What became of one item of a worker's request."""
 
     job_id: str
@@ -180,27 +180,27 @@ class Told(Out, frozen=True, kw_only=True):
     error: Fault | None = None
 
 
-class ToldEndings(Out, frozen=True, kw_only=True):
-    """One ``Told`` for each item, in order."""
+class CompletionResults(ResponseBody, frozen=True, kw_only=True):
+    """One ``ItemResult`` for each item, in order."""
 
-    completions: list[Told]
+    completions: list[ItemResult]
 
 
-class ToldBeats(Out, frozen=True, kw_only=True):
-    """One ``Told`` for each item, in order."""
+class HeartbeatResults(ResponseBody, frozen=True, kw_only=True):
+    """One ``ItemResult`` for each item, in order."""
 
-    leases: list[Told]
+    leases: list[ItemResult]
 
 
 # ── Jobs ─────────────────────────────────────────────────────────────────────
-class Jobs(Out, frozen=True, kw_only=True):
+class Jobs(ResponseBody, frozen=True, kw_only=True):
     """One page of live jobs, and the cursor of the next."""
 
     jobs: list[Job]
     cursor: str | None = None
 
 
-class Result(Out, frozen=True, kw_only=True):
+class Result(ResponseBody, frozen=True, kw_only=True):
     """What a completed job answered."""
 
     job_id: str
@@ -209,19 +209,19 @@ class Result(Out, frozen=True, kw_only=True):
     codec: str | None = None
 
 
-class Cancelled(Out, frozen=True, kw_only=True):
+class Cancelled(ResponseBody, frozen=True, kw_only=True):
     """What cancelling did."""
 
     status: str  # "cancelled", "processing" (its worker is told) or "completed"
 
 
-class JobChange(Body, frozen=True, kw_only=True):
+class JobChange(RequestBody, frozen=True, kw_only=True):
     """What may be changed of a job."""
 
     result_ttl: float
 
 
-class Health(Out, frozen=True, kw_only=True):
+class Health(ResponseBody, frozen=True, kw_only=True):
     """The function runs."""
 
     status: str

@@ -14,47 +14,47 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import spill, timers
-from .deletion_vectors import thinned
+from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
 from .ops import (
-    Amend,
-    Cancel,
+    CancelJob,
+    ChangeSettings,
     Code,
-    Configure,
-    Merge,
+    MergeTables,
     Outcome,
     RaiseGcFloor,
-    Redrive,
-    Rewrite,
-    Sweep,
+    RedriveJobs,
+    ReplaceSpan,
+    RunTimers,
+    SetResultTtl,
     outcome,
 )
 from .state import (
+    ARCHIVE_ONLY,
     CANCELLED,
     COMPLETED,
-    ECHO,
     FAILED,
     FAILING,
     QUEUED,
-    RECALLED,
-    Finished,
-    Job,
+    UPDATED,
+    FinishedJob,
+    JobRecord,
     Span,
     delayed_state,
 )
 
 
 # ── Out of the queue ─────────────────────────────────────────────────────────
-def cancel(draft: Draft, op: Cancel) -> Code:
+def cancel(draft: Draft, op: CancelJob) -> Code:
     """Cancel a job that waits; ask the worker of one that runs."""
     lease = draft.leases.get(op.key)
     if lease is not None:
         if not lease.cancel:
             draft.revise(replace(lease, cancel=True))
         return Code.PROCESSING
-    job = draft.undelay(op.key)
+    job = draft.remove_delayed(op.key)
     if job is not None:
         draft.finish(job, CANCELLED, origin=delayed_state(job), cause="cancel")
         return Code.CANCELLED
@@ -64,7 +64,7 @@ def cancel(draft: Draft, op: Cancel) -> Code:
             draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
             return Code.CANCELLED
     for row in draft.finished:
-        if row.job.key == op.key and row.mark != ECHO:
+        if row.job.key == op.key and row.mark != ARCHIVE_ONLY:
             return _OVER[row.state]
     if op.job is None:
         return Code.NOT_FOUND
@@ -74,7 +74,7 @@ def cancel(draft: Draft, op: Cancel) -> Code:
 _OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_FOUND}
 
 
-def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
+def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
     if op.key in draft.tombstones:
         return Code.NOT_FOUND
     queued = any(_still_holds(span, op) for rope in draft.lanes.values() for span in rope.spans)
@@ -88,14 +88,14 @@ def _cancel_in_segment(draft: Draft, op: Cancel, job: Job) -> Code:
     return Code.CANCELLED
 
 
-def _still_holds(span: Span, op: Cancel | Amend) -> bool:
+def _still_holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
     """Is the job still to come in this span? Blocks and jobs leave it in order, others by its vector."""
     if span.name != op.span or (span.vector.name if span.vector else "") != op.vector:
         return False
     return span.level > 0 or (op.offset, op.index) >= (span.offset, span.skip)
 
 
-def rewrite(draft: Draft, op: Rewrite) -> Outcome:
+def replace_span(draft: Draft, op: ReplaceSpan) -> Outcome:
     """Exchange a span for one without cancelled jobs.
 
     A tombstone stands for as long as its job is still to come, so the tombstones tell that none of these was passed.
@@ -116,7 +116,7 @@ def rewrite(draft: Draft, op: Rewrite) -> Outcome:
         return outcome([Code.RETRY])
     failing = sum(draft.delayed_tombstones.get(key) == FAILING for key in op.dropped)
     vector = None if fresh is None else fresh.vector
-    exchange(fresh if span.level else thinned(span, op.dropped, failing, vector))
+    exchange(fresh if span.level else without_jobs(span, op.dropped, failing, vector))
     draft.tombstones.difference_update(op.dropped)
     draft.changed = True
     return outcome([Code.OK])
@@ -135,11 +135,11 @@ def _find(draft: Draft, name: str) -> tuple[Span, Callable[[Span | None], None]]
 
 
 # ── Finished jobs ────────────────────────────────────────────────────────────
-def amend(draft: Draft, op: Amend) -> Code:
+def set_result_ttl(draft: Draft, op: SetResultTtl) -> Code:
     """Change how long a result lives."""
     expires = draft.now + op.ttl_ms
     for at, row in enumerate(draft.finished):
-        if row.key == op.key and row.mark != ECHO:
+        if row.key == op.key and row.mark != ARCHIVE_ONLY:
             if row.expires_ms <= draft.now:
                 return Code.EXPIRED
             draft.amend_finished(at, replace(row, expires_ms=expires))
@@ -158,7 +158,7 @@ def amend(draft: Draft, op: Amend) -> Code:
     return Code.OK
 
 
-def _amend_table(draft: Draft, op: Amend, row: Finished, expires: int) -> Code:
+def _amend_table(draft: Draft, op: SetResultTtl, row: FinishedJob, expires: int) -> Code:
     """The row comes back to the head; being younger, it will be right wherever its table is merged.
 
     It must be the youngest there is: another may have come back, and left again, since the caller looked.
@@ -166,12 +166,12 @@ def _amend_table(draft: Draft, op: Amend, row: Finished, expires: int) -> Code:
     if not any(table.name == op.table for table in draft.tables):
         return Code.RETRY
     for table in draft.tables:
-        if table.recalled and table.first <= op.key <= table.last and born_of(table.name) >= op.seen:
+        if table.updated_rows and table.first <= op.key <= table.last and born_of(table.name) >= op.seen:
             return Code.RETRY
     if row.expires_ms <= draft.now:
         return Code.EXPIRED
     kept = max(row.kept_ms, row.expires_ms)
-    row = replace(row, expires_ms=expires, kept_ms=kept, mark=RECALLED)
+    row = replace(row, expires_ms=expires, kept_ms=kept, mark=UPDATED)
     draft.add_finished(row)
     draft.changed = True
     return Code.OK
@@ -187,7 +187,7 @@ def _is_live(draft: Draft, key: bytes) -> bool:
     )
 
 
-def merge(draft: Draft, op: Merge) -> Outcome:
+def merge_tables(draft: Draft, op: MergeTables) -> Outcome:
     """Exchange tables of finished jobs."""
     if any(born_of(table.name) < draft.gc_floor for table in op.put):
         return outcome([Code.STALE])
@@ -204,7 +204,7 @@ def merge(draft: Draft, op: Merge) -> Outcome:
 
 
 # ── Settings and upkeep ──────────────────────────────────────────────────────
-def configure(draft: Draft, op: Configure) -> Outcome:
+def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     """Change settings."""
     wished: dict[str, Any] = {
         name: value for name in op.__struct_fields__ if (value := getattr(op, name)) is not None
@@ -218,7 +218,7 @@ def configure(draft: Draft, op: Configure) -> Outcome:
     return outcome([Code.OK])
 
 
-def redrive(draft: Draft, op: Redrive) -> Outcome:
+def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
     """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at).
 
     In place of OK: LANES when it queued none because there was no lane for one that matched; RETRY when what the
@@ -229,7 +229,7 @@ def redrive(draft: Draft, op: Redrive) -> Outcome:
     found, end = Code.OK, Code.EMPTY
     moved = looked = 0
     keys = None if op.keys is None else frozenset(op.keys)
-    kept: list[Job] = []
+    kept: list[JobRecord] = []
     while moved < op.limit and looked < op.scan:
         need = draft.dead.refill(draft.blocks, set())
         if need is not None:
@@ -264,14 +264,14 @@ def redrive(draft: Draft, op: Redrive) -> Outcome:
     return Outcome(((Code.OK if moved else found, moved), (end, looked)))
 
 
-def _matches(job: Job, op: Redrive, keys: frozenset[bytes] | None) -> bool:
+def _matches(job: JobRecord, op: RedriveJobs, keys: frozenset[bytes] | None) -> bool:
     if (keys is not None and job.key not in keys) or is_blank(job):  # blank: a purge is about to forget it
         return False
     error = job.history[-1].error if job.history else ""
     return (op.kinds is None or job.kind in op.kinds) and op.error in error
 
 
-def upkeep(draft: Draft, op: Sweep) -> Outcome:
+def run_timers(draft: Draft, op: RunTimers) -> Outcome:
     """Answers how many leases had ended, and how many jobs had become due, when this reduction began.
 
     RETRY in place of the first OK: another sweep would let go of more dead letters.

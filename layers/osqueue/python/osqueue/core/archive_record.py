@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .. import limits
 from ..errors import Damaged, NewerFormat
-from .state import ECHO, ENDED, Attempt, Body, Finished, content_bytes, key_text
+from .state import ARCHIVE_ONLY, ENDED, BodyRef, FinishedJob, PastAttempt, content_bytes, key_text
 
 RECORD_FORMAT = 1
 _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
@@ -37,7 +37,7 @@ class AttemptRecord(Struct, frozen=True, omit_defaults=True):
     beat_ms: int = 0  # stalled: the last heartbeat, or the claim
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class ArchiveRecord(Struct, frozen=True, omit_defaults=True):
     """What the archive tells of one job. Fields may be added, never renamed.
 
     A job that failed, was redriven and ended again has a record for each ending, told apart by ``run``.
@@ -66,13 +66,13 @@ class Record(Struct, frozen=True, omit_defaults=True):
     attempts: tuple[AttemptRecord, ...] = ()
 
 
-_decode_lines = msgspec.json.Decoder(Record).decode_lines
+_decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
 
 
-def record(row: Finished) -> Record:
+def to_record(row: FinishedJob) -> ArchiveRecord:
     """The record of one finished job."""
     job = row.job
-    return Record(
+    return ArchiveRecord(
         RECORD_FORMAT,
         key_text(job.key),
         job.run,
@@ -89,13 +89,13 @@ def record(row: Finished) -> Record:
         job.result_ttl_ms,
         job.codec,
         content_bytes(row.result),
-        row.result.name if isinstance(row.result, Body) else None,
+        row.result.name if isinstance(row.result, BodyRef) else None,
         row.why,
         tuple(map(_attempt, job.history)),
     )
 
 
-def _attempt(each: Attempt) -> AttemptRecord:
+def _attempt(each: PastAttempt) -> AttemptRecord:
     return AttemptRecord(
         each.run,
         each.worker,
@@ -108,17 +108,17 @@ def _attempt(each: Attempt) -> AttemptRecord:
     )
 
 
-def wants_record(row: Finished) -> bool:
+def wants_record(row: FinishedJob) -> bool:
     """Does the archive still have to get this row's record?"""
-    return row.mark in (ENDED, ECHO)
+    return row.mark in (ENDED, ARCHIVE_ONLY)
 
 
-def encode_part(records: Iterable[Record]) -> bytes:
+def encode_part(records: Iterable[ArchiveRecord]) -> bytes:
     """An archive part."""
     return gzip.compress(_encode_lines(list(records)), _GZIP_LEVEL, mtime=0)
 
 
-def decode_part(data: bytes, name: str) -> list[Record]:
+def decode_part(data: bytes, name: str) -> list[ArchiveRecord]:
     """The inverse. Raises Damaged or NewerFormat."""
     if not data:
         raise Damaged(f"{name} is no archive part: it is empty.")

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 
 from .state import (
     ENDED,
+    EXPIRED_DEAD,
     KEYSUM_MASK,
-    LET_GO,
     Backlog,
     Span,
     State,
     finished_weight,
+    job_weight,
     jobs_in_memory,
     keysum,
     keysums,
     lease_weight,
     session_weight,
-    weight,
 )
 
 
@@ -39,7 +39,7 @@ def live_keysum(state: State) -> int:
     total = keysums(job for _, job in jobs_in_memory(state))
     total += sum(span.keysum for span in spans_of(state))
     total -= sum(keysum(key) for key in state.tombstones)  # their rows stand among the finished ones
-    total += keysums(row.job for row in state.finished if row.mark in (ENDED, LET_GO))
+    total += keysums(row.job for row in state.finished if row.mark in (ENDED, EXPIRED_DEAD))
     return total & KEYSUM_MASK
 
 
@@ -64,12 +64,12 @@ def _sums(state: State) -> Iterator[tuple[str, int, int]]:
         yield from _backlog(f"lane {lane.priority} {lane.kind!r}", lane.backlog)
     yield from _backlog("dead", state.dead)
     yield "leases_bytes", state.leases_bytes, sum(map(lease_weight, state.leases.values()))
-    yield "delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(weight, state.delayed.jobs))
+    yield "delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(job_weight, state.delayed.jobs))
     yield "finished_bytes", state.finished_bytes, sum(map(finished_weight, state.finished))
     rows = sum(session_weight(env, row) for env, row in state.sessions.items())
     yield "sessions_bytes", state.sessions_bytes, rows
 
 
 def _backlog(name: str, backlog: Backlog) -> Iterator[tuple[str, int, int]]:
-    yield f"{name}: ready_bytes", backlog.ready_bytes, sum(map(weight, backlog.ready))
-    yield f"{name}: tail_bytes", backlog.tail_bytes, sum(map(weight, backlog.tail))
+    yield f"{name}: ready_bytes", backlog.ready_bytes, sum(map(job_weight, backlog.ready))
+    yield f"{name}: tail_bytes", backlog.tail_bytes, sum(map(job_weight, backlog.tail))

@@ -9,8 +9,8 @@ range GET. Where spans gather, ``FANOUT`` of them fold into an index object and 
 unfold again when the front reaches it. So a FIFO of N jobs keeps about ``FANOUT · log N`` spans in the head,
 and a commit costs the same at any depth.
 
-A ``Rope`` is the working copy of one ``Backlog`` inside one reduction. It never does I/O: what it needs from
-segments it finds in ``blocks``, or reports as a ``Need``; what it spills it hands to ``spill``.
+A ``BacklogDraft`` is the working copy of one ``Backlog`` inside one reduction. It never does I/O: what it needs from
+segments it finds in ``blocks``, or reports as a ``NeededRange``; what it spills it hands to ``spill``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..limits import FANOUT
-from .deletion_vectors import NONE, Deleted, coming
+from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
 from .encoding import Block, encode_index, encode_segment
-from .state import KEYSUM_MASK, Backlog, Job, Span, Table, Vector, keysums, weight
+from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, job_weight, keysums
 
 
-class Need(Struct, frozen=True):
+class NeededRange(Struct, frozen=True):
     """Bytes of a segment or an index that a reduction wants to see."""
 
     name: str
@@ -47,34 +47,34 @@ class Need(Struct, frozen=True):
 
 
 VECTOR = -1  # the level of a deletion vector
-Loaded = Block | Deleted | tuple[Span, ...] | tuple[Table, ...] | frozenset[bytes]
+Loaded = Block | DeletionVector | tuple[Span, ...] | tuple[TableRef, ...] | frozenset[bytes]
 Blocks = Mapping[tuple[str, int], Loaded]
 Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
 
 
-def needs_of(span: Span) -> list[Need]:
+def needs_of(span: Span) -> list[NeededRange]:
     """What has to be read to take the next jobs from a span."""
-    front = Need(span.name, span.offset, span.length, span.level, span.length)
+    front = NeededRange(span.name, span.offset, span.length, span.level, span.length)
     return [front] if span.vector is None else [front, need_of(span.vector)]
 
 
-def need_of(vector: Vector) -> Need:
+def need_of(vector: VectorRef) -> NeededRange:
     """A deletion vector."""
-    return Need(vector.name, 0, vector.size, VECTOR, 0)
+    return NeededRange(vector.name, 0, vector.size, VECTOR, 0)
 
 
-def deleted_from(span: Span, blocks: Blocks) -> Deleted | None:
+def deleted_from(span: Span, blocks: Blocks) -> DeletionVector | None:
     """Which jobs of a segment are not to come; None when that has not been read."""
     if span.vector is None:
-        return NONE
+        return EMPTY_VECTOR
     found = blocks.get((span.vector.name, 0))
-    return found if isinstance(found, Deleted) else None
+    return found if isinstance(found, DeletionVector) else None
 
 
 READ_AHEAD_BYTES_MAX = 1024 * 1024  # of one segment, for one reduction
 
 
-def needs_for(spans: Sequence[Span], wanted: int) -> Iterator[Need]:
+def needs_for(spans: Sequence[Span], wanted: int) -> Iterator[NeededRange]:
     """What has to be read to take about ``wanted`` jobs from the front, as far as that can be told in advance."""
     for span in spans:
         if wanted <= 0:
@@ -85,13 +85,13 @@ def needs_for(spans: Sequence[Span], wanted: int) -> Iterator[Need]:
         left = span.size - span.offset
         each = max(1, left // max(1, span.count))
         length = min(left, max(span.length, min(each * wanted, READ_AHEAD_BYTES_MAX)))
-        yield Need(span.name, span.offset, length, 0, span.length)
+        yield NeededRange(span.name, span.offset, length, 0, span.length)
         if span.vector is not None:
             yield need_of(span.vector)
         wanted -= length // each
 
 
-def advance(span: Span, block: Block, taken: Sequence[Job]) -> Span | None:
+def advance_span(span: Span, block: Block, taken: Sequence[JobRecord]) -> Span | None:
     """The span once these jobs, all that were to come in its next block, were taken; None when those were the last."""
     if not block.next_length or len(taken) == span.count:
         return None
@@ -104,7 +104,7 @@ def advance(span: Span, block: Block, taken: Sequence[Job]) -> Span | None:
     )
 
 
-class Rope:
+class BacklogDraft:
     """One backlog being changed."""
 
     __slots__ = ("_before", "_changed", "ready", "ready_bytes", "spans", "tail", "tail_bytes")
@@ -136,10 +136,10 @@ class Rope:
         return self.spans[0].first if self.spans else self.tail[0].key
 
     # ── In and out ───────────────────────────────────────────────────────────
-    def push(self, job: Job, room: int) -> None:
+    def push(self, job: JobRecord, room: int) -> None:
         """Join at the back; straight into ready while nothing else waits and it has ``room`` bytes."""
         self._changed = True
-        size = weight(job)
+        size = job_weight(job)
         if not self.spans and not self.tail and self.ready_bytes + size <= room:
             self.ready.append(job)
             self.ready_bytes += size
@@ -147,11 +147,11 @@ class Rope:
             self.tail.append(job)
             self.tail_bytes += size
 
-    def push_front(self, job: Job) -> None:
+    def push_front(self, job: JobRecord) -> None:
         """Come back to the front, as a released or stalled job does."""
         self._changed = True
         self.ready.appendleft(job)
-        self.ready_bytes += weight(job)
+        self.ready_bytes += job_weight(job)
 
     def attach(self, spans: Iterable[Span]) -> None:
         """Join a staged bulk behind everything that waits."""
@@ -163,49 +163,49 @@ class Rope:
         self._changed = True
         self.spans[at : at + 1] = [] if replacement is None else [replacement]
 
-    def pop(self) -> Job:
+    def pop(self) -> JobRecord:
         """Take the first job; ready must not be empty."""
         self._changed = True
         job = self.ready.popleft()
-        self.ready_bytes -= weight(job)
+        self.ready_bytes -= job_weight(job)
         return job
 
-    def take(self, count: int, room: int, more: int) -> tuple[list[Job], int]:
+    def take(self, count: int, room: int, more: int) -> tuple[list[JobRecord], int]:
         """Take up to ``count`` of the first jobs in ready, until they fill ``room``; answers also the bytes filled.
 
         Each fills its weight and ``more``.
         """
         self._changed = True
         ready = self.ready
-        jobs: list[Job] = []
+        jobs: list[JobRecord] = []
         filled = 0
         for _ in range(min(count, len(ready))):
             if filled >= room:
                 break
             job = ready.popleft()
             jobs.append(job)
-            filled += weight(job) + more
+            filled += job_weight(job) + more
         self.ready_bytes -= filled - more * len(jobs)
         return jobs, filled
 
-    def remove(self, key: bytes) -> Job | None:
+    def remove(self, key: bytes) -> JobRecord | None:
         """Take a job out of ready or tail, wherever it stands."""
         for job in self.ready:
             if job.key == key:
                 self._changed = True
                 self.ready.remove(job)
-                self.ready_bytes -= weight(job)
+                self.ready_bytes -= job_weight(job)
                 return job
         for job in self.tail:
             if job.key == key:
                 self._changed = True
                 self.tail.remove(job)
-                self.tail_bytes -= weight(job)
+                self.tail_bytes -= job_weight(job)
                 return job
         return None
 
     # ── Between head and segments ────────────────────────────────────────────
-    def refill(self, blocks: Blocks, dead: set[bytes]) -> Need | None:
+    def refill(self, blocks: Blocks, dead: set[bytes]) -> NeededRange | None:
         """Fill an empty ready window. Answers what must be read first, or None when no more can be done.
 
         ``dead`` holds the keys of cancelled jobs; those met on the way are dropped and struck from it.
@@ -225,15 +225,15 @@ class Rope:
             loaded, deleted = blocks[span.name, span.offset], deleted_from(span, blocks)
             self._changed = True
             if isinstance(loaded, Block):
-                jobs = coming(span, loaded, deleted or NONE)
-                rest = advance(span, loaded, jobs)
+                jobs = remaining_jobs(span, loaded, deleted or EMPTY_VECTOR)
+                rest = advance_span(span, loaded, jobs)
                 self.spans[:1] = [rest] if rest else []
                 for job in jobs:
                     if job.key in dead:
                         dead.discard(job.key)
                     else:
                         self.ready.append(job)
-                        self.ready_bytes += weight(job)
+                        self.ready_bytes += job_weight(job)
             else:
                 self.spans[:1] = cast("tuple[Span, ...]", loaded)
         return None
@@ -253,11 +253,11 @@ class Rope:
         moved = list(islice(self.ready, keep, None))
         for _ in moved:
             self.ready.pop()
-        self.ready_bytes -= sum(map(weight, moved))
+        self.ready_bytes -= sum(map(job_weight, moved))
         if self.spans or self.tail:
             self.spans.insert(0, _segment(moved, spill))
         else:
-            self.tail, self.tail_bytes = moved, sum(map(weight, moved))
+            self.tail, self.tail_bytes = moved, sum(map(job_weight, moved))
 
     def fold(self, spill: Spill) -> None:
         """Keep the number of spans logarithmic: fold FANOUT neighbours of one level, never the front ones.
@@ -270,7 +270,7 @@ class Rope:
             self.spans[at : at + FANOUT] = [spill("segments", partial(encode_index, group))]
 
 
-def _segment(jobs: Sequence[Job], spill: Spill) -> Span:
+def _segment(jobs: Sequence[JobRecord], spill: Spill) -> Span:
     return spill("segments", partial(encode_segment, jobs))
 
 

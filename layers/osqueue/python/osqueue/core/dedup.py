@@ -8,23 +8,23 @@ and young; the reduction asks for them and looks whether the key is in them. The
 
 from __future__ import annotations
 
-from .backlog import Need
+from .backlog import NeededRange
 from .draft import Draft
 from .encoding import Footer, born_of, decode_blocks, decode_footer, decode_index
-from .ops import Code, New
-from .state import Span, Table
-from .tables import decode_index as decode_tables
+from .ops import Code, JobSpec
+from .state import Span, TableRef
 from .tables import decode_rows
+from .tables import decode_table_index as decode_tables
 
 WHOLE = -1  # the place of what a whole object tells: the keys in it, or the pointers
 WHOLE_BYTES_MAX = (
     1024 * 1024
 )  # of one object that is read for this; a larger one is the caller's to look into
 
-Pointers = tuple[Span, ...] | tuple[Table, ...]
+Pointers = tuple[Span, ...] | tuple[TableRef, ...]
 
 
-def seen_before(draft: Draft, new: New) -> Code | None:
+def seen_before(draft: Draft, new: JobSpec) -> Code | None:
     """DUPLICATE when the key is known, RETRY when that cannot be told now, None when nobody has enqueued it."""
     if draft.knows(new.key):
         return Code.DUPLICATE
@@ -32,19 +32,19 @@ def seen_before(draft: Draft, new: New) -> Code | None:
         return Code.RETRY
     answer: Code | None = None
     state = draft.state
-    pending: list[Span | Table] = [span for lane in state.lanes for span in lane.backlog.spans]
+    pending: list[Span | TableRef] = [span for lane in state.lanes for span in lane.backlog.spans]
     pending += [*state.delayed.spans, *state.dead.spans, *state.tables]
     while pending:
         each = pending.pop()
         if not each.first <= new.key <= each.last or born_of(each.name) < new.seen:
             continue
-        if isinstance(each, Table) and not each.named and new.client_id is not None:
+        if isinstance(each, TableRef) and not each.named and new.client_id is not None:
             continue  # a job under an id is not among these
         loaded = draft.blocks.get((each.name, WHOLE))
         if loaded is None:
             answer = Code.RETRY
             if each.size <= WHOLE_BYTES_MAX:
-                draft.need(Need(each.name, 0, each.size, each.level, 0, whole=True))
+                draft.need(NeededRange(each.name, 0, each.size, each.level, 0, whole=True))
         elif isinstance(loaded, frozenset):
             if new.key in loaded:
                 return Code.DUPLICATE
@@ -53,7 +53,7 @@ def seen_before(draft: Draft, new: New) -> Code | None:
     return answer
 
 
-def tells(data: bytes, name: str) -> frozenset[bytes] | Pointers:
+def decode_keys(data: bytes, name: str) -> frozenset[bytes] | Pointers:
     """The keys in a segment or a table, or the pointers in an index. Raises Damaged or NewerFormat."""
     magic = data[:4]
     if magic == b"OSQX":

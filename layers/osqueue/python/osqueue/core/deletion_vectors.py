@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from ..errors import Damaged
 from .encoding import Block, encode, frame, unframe
-from .state import KEYSUM_MASK, Job, Span, Vector, keysum
+from .state import KEYSUM_MASK, JobRecord, Span, VectorRef, keysum
 
 MAGIC = b"OSQV"  # a vector begins with it
 
 _decode = msgspec.msgpack.Decoder(dict[int, bytes]).decode
 
 
-class Deleted(Struct, frozen=True):
+class DeletionVector(Struct, frozen=True):
     """A vector, as read."""
 
     masks: Mapping[int, int]  # by the offset of a block: a bit for each of its jobs
@@ -37,28 +37,28 @@ class Deleted(Struct, frozen=True):
         """How many of a block's jobs were, after its first ``skip``."""
         return (self.masks.get(offset, 0) >> skip).bit_count()
 
-    def keep(self, offset: int, block: Block, begin: int, end: int | None = None) -> list[Job]:
+    def keep(self, offset: int, block: Block, begin: int, end: int | None = None) -> list[JobRecord]:
         """The jobs of a block, from one index to before another, that were not."""
         jobs, mask = block.jobs[begin:end], self.masks.get(offset, 0) >> begin
         return [job for at, job in enumerate(jobs) if not mask >> at & 1] if mask else list(jobs)
 
-    def more(self, places: Iterable[tuple[int, int]]) -> Deleted:
+    def more(self, places: Iterable[tuple[int, int]]) -> DeletionVector:
         """The same without some more jobs, each by its block's offset and its index there."""
         masks = dict(self.masks)
         for offset, index in places:
             masks[offset] = masks.get(offset, 0) | 1 << index
-        return Deleted(masks)
+        return DeletionVector(masks)
 
 
-NONE = Deleted({})
+EMPTY_VECTOR = DeletionVector({})
 
 
-def coming(span: Span, block: Block, deleted: Deleted) -> list[Job]:
+def remaining_jobs(span: Span, block: Block, deleted: DeletionVector) -> list[JobRecord]:
     """The jobs of a span's next block that are still to come."""
     return deleted.keep(span.offset, block, span.skip)
 
 
-def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | None) -> Span | None:
+def without_jobs(span: Span, keys: Collection[bytes], failing: int, vector: VectorRef | None) -> Span | None:
     """A segment's span without some of the jobs to come in it; None when nothing is left."""
     if len(keys) == span.count:
         return None
@@ -71,20 +71,20 @@ def thinned(span: Span, keys: Collection[bytes], failing: int, vector: Vector | 
     )
 
 
-def encode_vector(deleted: Deleted, name: str) -> tuple[bytes, Vector]:
+def encode_vector(deleted: DeletionVector, name: str) -> tuple[bytes, VectorRef]:
     """A vector, and what points to it."""
     masks = {
         offset: mask.to_bytes((mask.bit_length() + 7) // 8, "little")
         for offset, mask in sorted(deleted.masks.items())
     }
     data = frame(MAGIC, encode(masks))
-    return data, Vector(name, len(data))
+    return data, VectorRef(name, len(data))
 
 
-def decode_vector(data: bytes, name: str) -> Deleted:
+def decode_vector(data: bytes, name: str) -> DeletionVector:
     """The inverse; raises Damaged or NewerFormat."""
     try:
         masks = _decode(unframe(MAGIC, data, name))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
-    return Deleted({offset: int.from_bytes(mask, "little") for offset, mask in masks.items()})
+    return DeletionVector({offset: int.from_bytes(mask, "little") for offset, mask in masks.items()})

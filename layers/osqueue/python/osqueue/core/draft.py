@@ -16,52 +16,52 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from .backlog import Blocks, Need, Rope
+from .backlog import BacklogDraft, Blocks, NeededRange
 from .encoding import decode_blocks, staged_name
 from .state import (
+    ARCHIVE_ONLY,
     CANCELLED,
     COMPLETED,
-    ECHO,
     ENDED,
+    EXPIRED_DEAD,
     FAILED,
     HISTORY_ERROR_CHARS,
     HISTORY_MAX,
     KEYSUM_MASK,
     LEASE_WEIGHT,
-    LET_GO,
     PROCESSING,
     QUEUED,
     SCHEDULED,
     STALLED,
-    Attempt,
     Backlog,
-    Body,
-    Content,
+    BodyRef,
     Counters,
     Delayed,
-    Event,
-    Finished,
-    Job,
+    FinishedJob,
+    JobRecord,
     Lane,
-    Lease,
+    LeaseRecord,
+    PastAttempt,
     Refusals,
     Session,
     Span,
     State,
-    Table,
+    StoredContent,
+    TableRef,
+    Transition,
     content_bytes,
     finished_weight,
+    job_weight,
     jobs_in_memory,
     keysums,
     lease_weight,
     session_weight,
-    weight,
 )
 
-Pointer = TypeVar("Pointer", Span, Table)
+Pointer = TypeVar("Pointer", Span, TableRef)
 
 
-class Context(Struct, frozen=True):
+class ReductionContext(Struct, frozen=True):
     """Everything a reduction may know besides the state and the requests: all of it chosen outside."""
 
     now_ms: int  # the commit's time; a time before the head's own is ignored
@@ -73,14 +73,14 @@ class Context(Struct, frozen=True):
     latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
 
 
-class Object(Struct, frozen=True):
+class StagedObject(Struct, frozen=True):
     """An immutable object to write before the commit that refers to it."""
 
     name: str
     body: bytes
 
 
-def due_order(job: Job) -> tuple[int, bytes]:
+def due_order(job: JobRecord) -> tuple[int, bytes]:
     """Delayed jobs stand by due time, then key."""
     return (job.due_ms, job.key)
 
@@ -131,7 +131,7 @@ class Draft:
         "turned_away",
     )
 
-    def __init__(self, state: State, context: Context) -> None:
+    def __init__(self, state: State, context: ReductionContext) -> None:
         self.state = state
         self.context = context
         self.now = max(state.now_ms, context.now_ms)  # by which it is judged what ends
@@ -144,13 +144,13 @@ class Draft:
         self.floor = state.floor
         self.gc_floor = state.gc_floor
         self.gc_after = state.gc_after
-        self.lanes = {(lane.priority, lane.kind): Rope(lane.backlog) for lane in state.lanes}
+        self.lanes = {(lane.priority, lane.kind): BacklogDraft(lane.backlog) for lane in state.lanes}
         self.leases = dict(state.leases)
         self.leases_bytes = state.leases_bytes
         self.delayed = list(state.delayed.jobs)
         self.delayed_spans = list(state.delayed.spans)
         self.delayed_bytes = state.delayed.jobs_bytes
-        self.dead = Rope(state.dead)
+        self.dead = BacklogDraft(state.dead)
         self.finished = list(state.finished)
         self.finished_bytes = state.finished_bytes
         self.committed = len(self.finished)  # the first ones: they stood like this in the head that was read
@@ -164,10 +164,10 @@ class Draft:
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.observed = context.observed
-        self.events: list[Event] = []
-        self.spills: list[Object] = []
+        self.events: list[Transition] = []
+        self.spills: list[StagedObject] = []
         self.blocks = context.blocks
-        self.needs: dict[tuple[str, int], Need] = {}
+        self.needs: dict[tuple[str, int], NeededRange] = {}
         self.expired = 0  # leases that had ended when this reduction began
         self.promoted = 0  # jobs that had become due
         self.blocked = False  # something unreadable stood in the way
@@ -178,12 +178,12 @@ class Draft:
         """Raise a counter."""
         self.counts[name] += amount
 
-    def event(self, job: Job, origin: str, target: str, cause: str, worker: str = "") -> None:
+    def event(self, job: JobRecord, origin: str, target: str, cause: str, worker: str = "") -> None:
         """Note a transition, and with it that something changed."""
         self.changed = True
         if self.observed:
             self.events.append(
-                Event(
+                Transition(
                     job.key,
                     self.now,
                     origin,
@@ -197,7 +197,7 @@ class Draft:
                 )
             )
 
-    def need(self, need: Need) -> None:
+    def need(self, need: NeededRange) -> None:
         """Ask for bytes of a segment. What is known to be unreadable is not asked for again."""
         if need.place in self.context.unreadable:
             self.blocked = True
@@ -212,7 +212,7 @@ class Draft:
         body, pointer = encode("")
         chance = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         name = staged_name(folder, self.state.seq, chance)
-        self.spills.append(Object(name, body))
+        self.spills.append(StagedObject(name, body))
         return replace(pointer, name=name)
 
     def keep(self, span: Span) -> None:
@@ -220,7 +220,7 @@ class Draft:
         found = decode_blocks(self.spills[-1].body, span.length, span.name)
         self.blocks = {**self.blocks, **{(span.name, offset): block for offset, block in found}}
 
-    def accept(self, jobs: Sequence[Job]) -> None:
+    def accept(self, jobs: Sequence[JobRecord]) -> None:
         """Count new jobs, which have been put in their places, into the conservation sums."""
         counts = self.counts
         counts["enqueued"] += len(jobs)
@@ -243,7 +243,7 @@ class Draft:
             self._known.add(key)
 
     # ── Places ───────────────────────────────────────────────────────────────
-    def lane(self, job_priority: int, kind: str, *, must: bool) -> Rope | None:
+    def lane(self, job_priority: int, kind: str, *, must: bool) -> BacklogDraft | None:
         """The lane of a priority and kind, made when it is new; None when there are too many and it need not be."""
         rope = self.lanes.get((job_priority, kind))
         if rope is None:
@@ -251,7 +251,7 @@ class Draft:
                 self._drop_empty_lanes()
                 if len(self.lanes) >= limits.LANES_MAX:
                     return None
-            rope = self.lanes[(job_priority, kind)] = Rope(Backlog())
+            rope = self.lanes[(job_priority, kind)] = BacklogDraft(Backlog())
         return rope
 
     def has_room_for(self, places: set[tuple[int, str]]) -> bool:
@@ -263,7 +263,7 @@ class Draft:
         for place in [place for place, rope in self.lanes.items() if not rope]:
             del self.lanes[place]
 
-    def queue(self, job: Job) -> bool:
+    def queue(self, job: JobRecord) -> bool:
         """Put a job at the back of its lane; False when that would be one lane too many."""
         rope = self.lanes.get((job.priority, job.kind))
         if rope is None:
@@ -273,7 +273,7 @@ class Draft:
         rope.push(job, limits.READY_BYTES_MAX // len(self.lanes))
         return True
 
-    def queue_front(self, job: Job) -> None:
+    def queue_front(self, job: JobRecord) -> None:
         """Put a job back to the front of its lane, which it once had."""
         rope = self.lane(job.priority, job.kind, must=True)
         assert rope is not None
@@ -283,25 +283,25 @@ class Draft:
         """When so much time is over for certain, whatever the clocks say."""
         return self.latest + wait_ms if wait_ms else self.now
 
-    def delay(self, job: Job) -> None:
+    def delay(self, job: JobRecord) -> None:
         """Let a job wait until it is due."""
         insort(self.delayed, job, key=due_order)
-        self.delayed_bytes += weight(job)
+        self.delayed_bytes += job_weight(job)
 
     def exchange_delayed(self, at: int, replacement: Span | None) -> None:
         """Put another span, or none, in the place of one of delayed jobs."""
         self.delayed_spans[at : at + 1] = [] if replacement is None else [replacement]
 
-    def undelay(self, key: bytes) -> Job | None:
+    def remove_delayed(self, key: bytes) -> JobRecord | None:
         """Take a delayed job out of the window."""
         for at, job in enumerate(self.delayed):
             if job.key == key:
                 del self.delayed[at]
-                self.delayed_bytes -= weight(job)
+                self.delayed_bytes -= job_weight(job)
                 return job
         return None
 
-    def grant(self, rope: Rope, count: int, worker: str, lease_ms: int) -> list[Lease]:
+    def grant(self, rope: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
         """Lease up to ``count`` ready jobs of a lane, and no more than may be in flight.
 
         Each gets one more attempt, one more run and a token of its own.
@@ -309,10 +309,10 @@ class Draft:
         room = limits.LEASES_BYTES_MAX - self.leases_bytes
         jobs, filled = rope.take(count, room, LEASE_WEIGHT + len(worker.encode()))
         now, until = self.now, self.latest + lease_ms
-        granted: list[Lease] = []
+        granted: list[LeaseRecord] = []
         for job, token in zip(jobs, self.tokens, strict=False):
             leased = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
-            lease = self.leases[job.key] = Lease(leased, token, worker, now, now, until, lease_ms)
+            lease = self.leases[job.key] = LeaseRecord(leased, token, worker, now, now, until, lease_ms)
             granted.append(lease)
         self.leases_bytes += filled
         self.counts["claimed"] += len(granted)
@@ -322,34 +322,36 @@ class Draft:
                 self.event(lease.job, QUEUED, PROCESSING, "claim", worker)
         return granted
 
-    def revise(self, lease: Lease) -> None:
+    def revise(self, lease: LeaseRecord) -> None:
         """Replace a lease by a changed one of the same job."""
         self.changed = True
         self.leases_bytes += lease_weight(lease) - lease_weight(self.leases[lease.job.key])
         self.leases[lease.job.key] = lease
 
     def end(
-        self, lease: Lease, how: str, error: str = "", error_type: str = "", trace: str | None = None
-    ) -> Job:
+        self, lease: LeaseRecord, how: str, error: str = "", error_type: str = "", trace: str | None = None
+    ) -> JobRecord:
         """End a lease; the job, with the attempt in its history, is nowhere until it is put somewhere."""
         job = lease.job
         history = self.ended(lease, how, error, error_type)
         return replace(job, history=history, trace=job.trace if trace is None else trace)
 
-    def ended(self, lease: Lease, how: str, error: str = "", error_type: str = "") -> tuple[Attempt, ...]:
+    def ended(
+        self, lease: LeaseRecord, how: str, error: str = "", error_type: str = ""
+    ) -> tuple[PastAttempt, ...]:
         """End a lease; the job's history with the attempt. The job is nowhere until it is put somewhere."""
         job = lease.job
         del self.leases[job.key]
         self.leases_bytes -= lease_weight(lease)
         if how == STALLED:
             ended = min(self.now, lease.expires_ms)
-            attempt = Attempt(job.run, lease.worker, lease.started_ms, ended, how, beat_ms=lease.beat_ms)
+            attempt = PastAttempt(job.run, lease.worker, lease.started_ms, ended, how, beat_ms=lease.beat_ms)
         else:
             error = error[:HISTORY_ERROR_CHARS]
-            attempt = Attempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
+            attempt = PastAttempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
         return (*job.history[1 - HISTORY_MAX :], attempt)
 
-    def bury(self, job: Job) -> None:
+    def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
         if job.key in self.result_ttls:  # from now on the job itself keeps it
@@ -357,16 +359,16 @@ class Draft:
         self.dead.push(job, 0)
         size = content_bytes(job.payload)
         told = replace(job, payload=b"", trace="")
-        self.add_finished(Finished(told, FAILED, self.now, payload_bytes=size, mark=ECHO))
+        self.add_finished(FinishedJob(told, FAILED, self.now, payload_bytes=size, mark=ARCHIVE_ONLY))
 
     def finish(
         self,
-        job: Job,
+        job: JobRecord,
         state: str,
         *,
-        history: tuple[Attempt, ...] | None = None,
+        history: tuple[PastAttempt, ...] | None = None,
         token: str = "",
-        result: Content = b"",
+        result: StoredContent = b"",
         codec: str = "",
         why: str = "",
         origin: str,
@@ -380,7 +382,7 @@ class Draft:
             history = job.history
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
-        row = Finished(
+        row = FinishedJob(
             replace(job, payload=b"", history=history),
             state,
             self.now,
@@ -391,8 +393,8 @@ class Draft:
             expires,
             0,
             codec,
-            LET_GO if origin == FAILED else ENDED,
-            job.payload if isinstance(job.payload, Body) else None,
+            EXPIRED_DEAD if origin == FAILED else ENDED,
+            job.payload if isinstance(job.payload, BodyRef) else None,
         )
         self.add_finished(row)
         if state in (COMPLETED, CANCELLED):
@@ -401,14 +403,14 @@ class Draft:
         if self.observed:
             self.event(job, origin, state, cause, history[-1].worker if history else "")
 
-    def add_finished(self, row: Finished) -> None:
+    def add_finished(self, row: FinishedJob) -> None:
         """Keep a row of a job that is over."""
         size = finished_weight(row)
         self.finished.append(row)
         self.finished_bytes += size
         self.fresh_bytes += size
 
-    def amend_finished(self, at: int, row: Finished) -> None:
+    def amend_finished(self, at: int, row: FinishedJob) -> None:
         """Change a row of a job that is over. From now on it is this batch's, and stays for its commit."""
         old = self.finished.pop(at)
         size = finished_weight(old)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from ..errors import Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
 from .key_directory import encode_pages, wants_pages
-from .state import FAILING, KEYSUM_MASK, Body, Job, Row, Span, State, delayed_state, keysums
+from .state import FAILING, KEYSUM_MASK, BodyRef, JobRecord, Span, State, StoredRow, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
@@ -40,17 +40,17 @@ FRAME_BYTES = _HEADER.size  # what a frame adds
 
 encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(State).decode
-_decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
+_decode_jobs = msgspec.msgpack.Decoder(tuple[JobRecord, ...]).decode
 _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=StoredRow)
 
 
 class Block(Struct, frozen=True):
     """A run of queued jobs, as read from a segment."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobRecord, ...]
     next_length: int  # bytes of the block that follows; 0 when this is the last
 
 
@@ -132,7 +132,7 @@ class HeadEncoder:
 class _Encoded(Struct, frozen=True):
     """Rows, and what they are in bytes."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[StoredRow, ...] = ()
     items: bytes = b""  # those, one after the other
     field: tuple[()] | msgspec.Raw = ()  # and as they stand in the head
 
@@ -143,7 +143,7 @@ class _Rows:
     def __init__(self) -> None:
         self._last = _Encoded()
 
-    def encode(self, rows: tuple[Row, ...]) -> tuple[()] | msgspec.Raw:
+    def encode(self, rows: tuple[StoredRow, ...]) -> tuple[()] | msgspec.Raw:
         """These rows as they stand in the head; the empty field stays away, as in ``encode``."""
         last = self._last
         if rows is last.rows:
@@ -167,7 +167,7 @@ def decode_head(data: bytes) -> State:
     return state
 
 
-def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
+def encode_segment(jobs: Sequence[JobRecord], name: str) -> tuple[bytes, Span]:
     """A segment of these jobs, in this order, and the span that points to it."""
     runs = list(cut_rows(jobs))
     lengths = [_HEADER.size + _LENGTH.size + len(body) for _, body in runs] + [0]
@@ -185,7 +185,7 @@ def encode_segment(jobs: Sequence[Job], name: str) -> tuple[bytes, Span]:
     if wants_pages([(info.first, info.last) for info in infos]):
         pages = [frame(b"OSQK", page) for page in encode_pages(keys)]
         infos = [replace(info, first=b"", last=b"") for info in infos]
-    names = sorted({job.payload.name for job in jobs if isinstance(job.payload, Body)})
+    names = sorted({job.payload.name for job in jobs if isinstance(job.payload, BodyRef)})
     footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names), tuple(map(len, pages)))))
     out.extend((*pages, footer, _LENGTH.pack(len(footer))))
     data = b"".join(out)
@@ -236,7 +236,7 @@ def _array(count: int, rows: bytes) -> bytes:
     return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + _LENGTH.pack(count)) + rows
 
 
-def _bare(rows: Sequence[Row]) -> bytes:
+def _bare(rows: Sequence[StoredRow]) -> bytes:
     """Rows encoded, one after the other."""
     return encode(rows)[len(_array(len(rows), b"")) :]
 

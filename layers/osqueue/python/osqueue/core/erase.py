@@ -29,32 +29,32 @@ from .encoding import (
     unframe,
     unpack_length,
 )
-from .ops import Code, Erase, Outcome, outcome
+from .ops import Code, EraseJobs, Outcome, outcome
 from .state import (
     ENDED,
+    EXPIRED_DEAD,
     KEYSUM_MASK,
-    LET_GO,
-    Attempt,
     Backlog,
-    Body,
-    Content,
+    BodyRef,
     Delayed,
-    Finished,
-    Job,
-    Lease,
-    Row,
+    FinishedJob,
+    JobRecord,
+    LeaseRecord,
+    PastAttempt,
     State,
+    StoredContent,
+    StoredRow,
     finished_weight,
     keysum,
 )
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=StoredRow)
 
 PURGED = 100  # the priority of a blank job: as long as a real one when encoded, and nobody's
 
 
 # ── In the head ──────────────────────────────────────────────────────────────
-def erase(draft: Draft, op: Erase) -> Outcome:
+def erase(draft: Draft, op: EraseJobs) -> Outcome:
     """Answers one run: (OK, what was erased in the head); RETRY when a span has moved on.
 
     PROCESSING when a job was redriven since the caller looked: it waits or runs, and keeps what is told of it.
@@ -81,7 +81,7 @@ def erase(draft: Draft, op: Erase) -> Outcome:
         draft.dead.exchange(draft.dead.spans.index(swap.span), swap.replacement)
         gone += swap.span.keysum - left
         erased += swap.span.count - (0 if swap.replacement is None else swap.replacement.count)
-    kept: list[Finished] = []
+    kept: list[FinishedJob] = []
     committed = draft.committed
     for at, row in enumerate(draft.finished):
         if row.key not in keys:
@@ -93,7 +93,7 @@ def erase(draft: Draft, op: Erase) -> Outcome:
             draft.committed -= 1
         else:
             draft.fresh_bytes -= size
-        gone += keysum(row.key) if row.mark in (ENDED, LET_GO) else 0
+        gone += keysum(row.key) if row.mark in (ENDED, EXPIRED_DEAD) else 0
         erased += 1
     if op.again:
         draft.forgotten = draft.state.seq + 1
@@ -113,30 +113,30 @@ def _is_alive(draft: Draft, keys: Collection[bytes]) -> bool:
     return waiting or not draft.leases.keys().isdisjoint(keys)
 
 
-def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[Body]:
+def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[BodyRef]:
     """The contents beside the head to which its own rows of some jobs refer."""
     for row in draft.finished:
         if row.key in keys:
-            yield from (each for each in (row.result, row.spent) if isinstance(each, Body))
+            yield from (each for each in (row.result, row.spent) if isinstance(each, BodyRef))
     for jobs in (draft.dead.ready, draft.dead.tail):
-        yield from (job.payload for job in jobs if job.key in keys and isinstance(job.payload, Body))
+        yield from (job.payload for job in jobs if job.key in keys and isinstance(job.payload, BodyRef))
 
 
 # ── Blanking ─────────────────────────────────────────────────────────────────
-def _content(content: Content) -> Content:
-    return content if isinstance(content, Body) else bytes(len(content))
+def _content(content: StoredContent) -> StoredContent:
+    return content if isinstance(content, BodyRef) else bytes(len(content))
 
 
 def _text(text: str) -> str:
     return "x" * len(text.encode())
 
 
-def blank_job(job: Job) -> Job:
+def blank_job(job: JobRecord) -> JobRecord:
     """The job without what clients and workers wrote, in the same number of bytes, and marked."""
     return replace(_without_words(job), priority=PURGED)
 
 
-def is_blank(job: Job) -> bool:
+def is_blank(job: JobRecord) -> bool:
     """Was this job purged?
 
     By its mark. Where there is none, zeros tell: no JSON holds one, and of MessagePack a zero alone is a number.
@@ -149,7 +149,7 @@ def is_blank(job: Job) -> bool:
     return job.codec == "json" or (job.codec == "msgpack" and len(payload) > 1)
 
 
-def _without_words(job: Job) -> Job:
+def _without_words(job: JobRecord) -> JobRecord:
     return replace(
         job,
         payload=_content(job.payload),
@@ -159,11 +159,11 @@ def _without_words(job: Job) -> Job:
     )
 
 
-def _blank_attempt(attempt: Attempt) -> Attempt:
+def _blank_attempt(attempt: PastAttempt) -> PastAttempt:
     return replace(attempt, error=_text(attempt.error), error_type=_text(attempt.error_type))
 
 
-def blank_row(row: Finished) -> Finished:
+def blank_row(row: FinishedJob) -> FinishedJob:
     """The same for a finished job. It needs no mark: it never runs again, and tables and the archive tell of it."""
     return replace(row, job=_without_words(row.job), result=_content(row.result), why=_text(row.why))
 
@@ -171,13 +171,13 @@ def blank_row(row: Finished) -> Finished:
 def blank_state(state: State, keys: Collection[bytes]) -> State:
     """A head in which some jobs are blank; the same object when it holds none of them, or they are blank already."""
 
-    def jobs(found: tuple[Job, ...]) -> tuple[Job, ...]:
+    def jobs(found: tuple[JobRecord, ...]) -> tuple[JobRecord, ...]:
         return tuple(blank_job(job) if job.key in keys else job for job in found)
 
     def backlog(found: Backlog) -> Backlog:
         return replace(found, ready=jobs(found.ready), tail=jobs(found.tail))
 
-    def lease(found: Lease) -> Lease:
+    def lease(found: LeaseRecord) -> LeaseRecord:
         return replace(found, job=blank_job(found.job)) if found.job.key in keys else found
 
     blank = replace(
@@ -191,7 +191,7 @@ def blank_state(state: State, keys: Collection[bytes]) -> State:
     return state if blank == state else blank
 
 
-def rows_in(state: State, keys: Collection[bytes]) -> Iterator[Job | Finished]:
+def rows_in(state: State, keys: Collection[bytes]) -> Iterator[JobRecord | FinishedJob]:
     """What a head itself holds of some jobs, in whatever state."""
     lanes = [lane.backlog for lane in state.lanes]
     for backlog in (*lanes, state.dead):
@@ -204,7 +204,7 @@ def rows_in(state: State, keys: Collection[bytes]) -> Iterator[Job | Finished]:
 def alive_in(state: State, keys: Collection[bytes]) -> set[bytes]:
     """Those of some jobs that wait or run, as far as the head itself tells."""
     dead = {job.key for jobs in (state.dead.ready, state.dead.tail) for job in jobs}
-    return {row.key for row in rows_in(state, keys) if isinstance(row, Job)} - dead
+    return {row.key for row in rows_in(state, keys) if isinstance(row, JobRecord)} - dead
 
 
 def blank_object(
@@ -231,12 +231,12 @@ def blank_object(
 
 
 # ── The archive ──────────────────────────────────────────────────────────────
-class _Line(Struct, frozen=True):
+class _RecordHeader(Struct, frozen=True):
     job_id: str
     state: str = ""
 
 
-_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_RecordHeader).decode
 
 
 def strip_part(data: bytes, name: str, job_ids: Collection[str]) -> tuple[bytes, list[tuple[str, str]]]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..errors import Damaged, NewerFormat
 from .encoding import FORMAT, FORMATS_READ, encode, frame, unframe
-from .ops import Op, Request, mark_of
+from .ops import Op, Request, nonce_digest
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
 _TAG_BYTES = 8
@@ -42,16 +42,16 @@ class IntentName(Struct, frozen=True):
     """What an intent's key tells."""
 
     key: str
-    request: Request  # who asks, as ``public`` makes it
+    request: Request  # who asks, as ``public_identity`` makes it
 
 
-def announced(root: str) -> str:
+def intents_prefix(root: str) -> str:
     """Where a shard's announced requests lie: the prefix of their keys."""
     return INTENTS + root
 
 
 def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) -> str:
-    """The request's own key, after ``announced``, in at most ``name_bytes_max`` bytes.
+    """The request's own key, after ``intents_prefix``, in at most ``name_bytes_max`` bytes.
 
     It is drawn once and kept for every retry: another head may hold other ``seals``.
     """
@@ -75,12 +75,12 @@ def parse_intent_key(key: str) -> IntentName | None:
     return IntentName(key, Request(env, int(n, 16), int(mark, 16), int(born, 16), int(epoch, 16), ()))
 
 
-def public(request: Request) -> Request:
+def public_identity(request: Request) -> Request:
     """What everybody may know of a request: who asks, with the nonce's mark in its place."""
-    return replace(request, nonce=mark_of(request.nonce), ops=())
+    return replace(request, nonce=nonce_digest(request.nonce), ops=())
 
 
-def opened(name: IntentName, seals: Sequence[bytes]) -> Request | None:
+def request_in_key(name: IntentName, seals: Sequence[bytes]) -> Request | None:
     """The request of a key; None when its operations are not in it, or sealed with another secret."""
     stem, _, sealed = name.key.rpartition(".")
     try:
@@ -113,7 +113,7 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
         request = decode_intent(data, name.key)
     except (Damaged, NewerFormat):
         return None
-    return request if public(request) == name.request else None
+    return request if public_identity(request) == name.request else None
 
 
 def within_bytes(requests: Sequence[Request]) -> list[Request]:
@@ -130,7 +130,13 @@ def within_bytes(requests: Sequence[Request]) -> list[Request]:
 
 def _stem(request: Request) -> str:
     """The part of a key that everybody may read. It sorts by birth."""
-    born, env, n, mark, epoch = request.born, request.env, request.n, mark_of(request.nonce), request.epoch
+    born, env, n, mark, epoch = (
+        request.born,
+        request.env,
+        request.n,
+        nonce_digest(request.nonce),
+        request.epoch,
+    )
     return f"{born:012x}.{env}.{n:x}.{mark:016x}.{epoch:x}.{FORMAT:x}"
 
 

@@ -22,7 +22,7 @@ BLOCKS_MAX = 1 << 16
 COVERING_MAX = 2  # blocks that may hold a key, on average, before it is worth having pages
 
 
-def fingerprint(key: bytes) -> int:
+def key_fingerprint(key: bytes) -> int:
     """Few keys of a segment share one: then a block is read for nothing."""
     return crc32(key)
 
@@ -42,7 +42,9 @@ def wants_pages(ranges: Sequence[tuple[bytes, bytes]]) -> bool:
 
 def encode_pages(keys: Sequence[Sequence[bytes]]) -> list[bytes]:
     """The pages of a segment with these keys in each of its blocks."""
-    entries = sorted([fingerprint(key) << 16 | number for number, block in enumerate(keys) for key in block])
+    entries = sorted(
+        [key_fingerprint(key) << 16 | number for number, block in enumerate(keys) for key in block]
+    )
     count = 1 + len(entries) * ENTRY_BYTES // PAGE_BYTES
     least = [-((-page << 32) // count) for page in range(count + 1)]  # fingerprint in each page
     begins = [bisect_left(entries, each << 16) for each in least]
@@ -52,10 +54,10 @@ def encode_pages(keys: Sequence[Sequence[bytes]]) -> list[bytes]:
 
 def page_of(key: bytes, pages: int) -> int:
     """In which page a key is."""
-    return fingerprint(key) * pages >> 32
+    return key_fingerprint(key) * pages >> 32
 
 
 def blocks_of(key: bytes, page: bytes) -> set[int]:
     """The numbers of the blocks that may hold a key, by its page."""
-    wanted = fingerprint(key)
+    wanted = key_fingerprint(key)
     return {number for found, number in _ENTRY.iter_unpack(page) if found == wanted}

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from .state import Body, Content, Finished, Job, Lease, Span, Table
+from .state import BodyRef, FinishedJob, JobRecord, LeaseRecord, Span, StoredContent, TableRef
 
 
 class Code(IntEnum):
@@ -49,11 +49,11 @@ class Code(IntEnum):
 _CODES = {int(code): code for code in Code}
 
 
-class New(Struct, frozen=True, array_like=True, gc=False):
+class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     """One job to enqueue."""
 
     key: bytes
-    payload: Content
+    payload: StoredContent
     codec: str = "json"
     kind: str = ""
     priority: int = limits.PRIORITY_DEFAULT
@@ -65,7 +65,7 @@ class New(Struct, frozen=True, array_like=True, gc=False):
     seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
 
 
-class Held(Struct, frozen=True, array_like=True, gc=False):
+class LeaseRef(Struct, frozen=True, array_like=True, gc=False):
     """A job and the lease token its worker holds."""
 
     key: bytes
@@ -77,11 +77,11 @@ class Completion(Struct, frozen=True, array_like=True, gc=False):
 
     key: bytes
     token: str
-    result: Content = b""
+    result: StoredContent = b""
     codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
 
 
-class Failure(Struct, frozen=True, array_like=True, gc=False):
+class FailedAttempt(Struct, frozen=True, array_like=True, gc=False):
     """An attempt that failed."""
 
     key: bytes
@@ -102,16 +102,16 @@ class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
         return 2
 
 
-class Enqueue(Operation, frozen=True, tag="enqueue"):
+class EnqueueJobs(Operation, frozen=True, tag="enqueue"):
     """Accept jobs."""
 
-    jobs: tuple[New, ...]
+    jobs: tuple[JobSpec, ...]
 
     def codes_max(self) -> int:
         return len(self.jobs)
 
 
-class Attach(Operation, frozen=True, tag="attach"):
+class AttachSpans(Operation, frozen=True, tag="attach"):
     """Accept a bulk of jobs already written as segments: of one lane, or of delayed jobs sorted by due time."""
 
     priority: int
@@ -120,13 +120,13 @@ class Attach(Operation, frozen=True, tag="attach"):
     delayed: bool = False
 
 
-class AttachAll(Operation, frozen=True, tag="attach_all"):
+class AttachBulk(Operation, frozen=True, tag="attach_all"):
     """Accept several bulks at once: all of them, or none."""
 
-    parts: tuple[Attach, ...]  # each of a lane of its own; at most one is of delayed jobs
+    parts: tuple[AttachSpans, ...]  # each of a lane of its own; at most one is of delayed jobs
 
 
-class Claim(Operation, frozen=True, tag="claim"):
+class ClaimJobs(Operation, frozen=True, tag="claim"):
     """Lease up to ``limit`` jobs to a worker."""
 
     limit: int
@@ -135,17 +135,17 @@ class Claim(Operation, frozen=True, tag="claim"):
     kinds: tuple[str, ...] | None = None  # only these
 
 
-class Heartbeat(Operation, frozen=True, tag="heartbeat"):
+class ExtendLeases(Operation, frozen=True, tag="heartbeat"):
     """Extend leases to the commit's time plus their length."""
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     lease_ms: int = 0  # 0 keeps each lease's own length
 
     def codes_max(self) -> int:
         return len(self.held)
 
 
-class Complete(Operation, frozen=True, tag="complete"):
+class CompleteJobs(Operation, frozen=True, tag="complete"):
     """Finish jobs."""
 
     items: tuple[Completion, ...]
@@ -154,36 +154,36 @@ class Complete(Operation, frozen=True, tag="complete"):
         return len(self.items)
 
 
-class Fail(Operation, frozen=True, tag="fail"):
+class FailJobs(Operation, frozen=True, tag="fail"):
     """Report failed attempts."""
 
-    items: tuple[Failure, ...]
+    items: tuple[FailedAttempt, ...]
 
     def codes_max(self) -> int:
         return len(self.items)
 
 
-class Release(Operation, frozen=True, tag="release"):
+class ReleaseJobs(Operation, frozen=True, tag="release"):
     """Give jobs back unworked: the attempt does not count."""
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     delay_ms: int = 0
 
     def codes_max(self) -> int:
         return len(self.held)
 
 
-class Abort(Operation, frozen=True, tag="abort"):
+class AbortJobs(Operation, frozen=True, tag="abort"):
     """The worker cancels its job, on request or by its own decision."""
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     why: str = ""
 
     def codes_max(self) -> int:
         return len(self.held)
 
 
-class Cancel(Operation, frozen=True, tag="cancel"):
+class CancelJob(Operation, frozen=True, tag="cancel"):
     """Cancel a job that waits; ask its worker when it runs.
 
     A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
@@ -192,23 +192,23 @@ class Cancel(Operation, frozen=True, tag="cancel"):
     """
 
     key: bytes
-    job: Job | None = None
+    job: JobRecord | None = None
     span: str = ""  # the outermost span's name
     offset: int = 0  # of the job's block, where that span is a segment
     index: int = 0  # of the job in its block
     vector: str = ""  # the name of the deletion vector beside that span
 
 
-class Amend(Operation, frozen=True, tag="amend"):
+class SetResultTtl(Operation, frozen=True, tag="amend"):
     """Let a job's result live for ``ttl_ms``: from now on if it is there, else from the job's end on.
 
-    A job in a table or a segment cannot be seen by the reducer: as for ``Cancel``, the caller sends what it read
+    A job in a table or a segment cannot be seen by the reducer: as for ``CancelJob``, the caller sends what it read
     and the name of the outermost pointer it found it under; if that has moved on: RETRY.
     """
 
     key: bytes
     ttl_ms: int
-    row: Finished | None = None  # of a finished job
+    row: FinishedJob | None = None  # of a finished job
     table: str = ""  # the outermost table's name
     span: str = ""  # of a waiting job: as in Cancel
     offset: int = 0
@@ -217,16 +217,16 @@ class Amend(Operation, frozen=True, tag="amend"):
     seen: int = -1  # with a row: seq of the head in which it was looked for
 
 
-class Merge(Operation, frozen=True, tag="merge"):
+class MergeTables(Operation, frozen=True, tag="merge"):
     """Exchange neighbouring tables for others that hold the same rows but those that may be forgotten."""
 
-    taken: tuple[Table, ...]  # as they stand in the head
-    put: tuple[Table, ...]
+    taken: tuple[TableRef, ...]  # as they stand in the head
+    put: tuple[TableRef, ...]
     archived: int = 0  # rows whose records have just been written to the archive
     forgets: bool = False  # some rows were left out
 
 
-class Configure(Operation, frozen=True, tag="configure"):
+class ChangeSettings(Operation, frozen=True, tag="configure"):
     """Change settings; None leaves one as it is."""
 
     paused: bool | None = None
@@ -236,7 +236,7 @@ class Configure(Operation, frozen=True, tag="configure"):
     shards: int | None = None
 
 
-class Redrive(Operation, frozen=True, tag="redrive"):
+class RedriveJobs(Operation, frozen=True, tag="redrive"):
     """Look at ``scan`` dead jobs from the oldest on; queue up to ``limit`` that match, keep the others."""
 
     limit: int
@@ -247,7 +247,7 @@ class Redrive(Operation, frozen=True, tag="redrive"):
     first: bytes = b""  # then: the first of them; if another one is first by now, RETRY
 
 
-class Sweep(Operation, frozen=True, tag="sweep"):
+class RunTimers(Operation, frozen=True, tag="sweep"):
     """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
 
     flush: bool = False  # also move finished jobs to the archive
@@ -260,7 +260,7 @@ class RaiseGcFloor(Operation, frozen=True, tag="gc"):
     after: str = ""  # the name behind which the next pass goes on; "": all are looked at
 
 
-class Rewrite(Operation, frozen=True, tag="rewrite"):
+class ReplaceSpan(Operation, frozen=True, tag="rewrite"):
     """Replace a span by one that lacks cancelled jobs it held: a segment's by itself with another deletion vector.
 
     A segment may have moved on meanwhile, but for its vector; an index must be as it was.
@@ -271,44 +271,46 @@ class Rewrite(Operation, frozen=True, tag="rewrite"):
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 
 
-class Swap(Struct, frozen=True, array_like=True):
+class SpanSwap(Struct, frozen=True, array_like=True):
     """A span of dead letters, and the one that takes its place."""
 
     span: Span  # as it stands in the head
     replacement: Span | None  # None when nothing is left
 
 
-class Erase(Operation, frozen=True, tag="erase"):
+class EraseJobs(Operation, frozen=True, tag="erase"):
     """Forget jobs that are over as if they had never been: from the head, and from spans of dead letters."""
 
     keys: tuple[bytes, ...]
-    swaps: tuple[Swap, ...] = ()  # spans rewritten without them
+    swaps: tuple[SpanSwap, ...] = ()  # spans rewritten without them
     again: bool = False  # whoever is about to enqueue under an id has to look again
-    wiped: tuple[Body, ...] = ()  # contents beside the head that nobody can read any more
+    wiped: tuple[BodyRef, ...] = ()  # contents beside the head that nobody can read any more
 
 
-LOOK_AGAIN = Erase((), again=True)  # commits that whoever is about to enqueue under an id has to look again
+LOOK_AGAIN = EraseJobs(
+    (), again=True
+)  # commits that whoever is about to enqueue under an id has to look again
 
 
 Op = (
-    Enqueue
-    | Attach
-    | AttachAll
-    | Claim
-    | Heartbeat
-    | Complete
-    | Fail
-    | Release
-    | Abort
-    | Cancel
-    | Amend
-    | Merge
-    | Configure
-    | Redrive
-    | Sweep
+    EnqueueJobs
+    | AttachSpans
+    | AttachBulk
+    | ClaimJobs
+    | ExtendLeases
+    | CompleteJobs
+    | FailJobs
+    | ReleaseJobs
+    | AbortJobs
+    | CancelJob
+    | SetResultTtl
+    | MergeTables
+    | ChangeSettings
+    | RedriveJobs
+    | RunTimers
     | RaiseGcFloor
-    | Rewrite
-    | Erase
+    | ReplaceSpan
+    | EraseJobs
 )
 
 
@@ -339,7 +341,7 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
     """
 
     runs: tuple[tuple[int, int], ...]
-    leases: tuple[Lease, ...] = ()
+    leases: tuple[LeaseRecord, ...] = ()
 
     @property
     def codes(self) -> list[Code]:
@@ -369,7 +371,7 @@ def outcome(codes: Sequence[Code]) -> Outcome:
     return Outcome(tuple([(int(code), len(list(run))) for code, run in groupby(codes)]))
 
 
-def mark_of(nonce: int) -> int:
+def nonce_digest(nonce: int) -> int:
     """Tells nonces apart, and nothing else about them: lease tokens are made of nonces."""
     return int.from_bytes(shake_256(b"mark.%016x" % nonce).digest(8), "big")
 

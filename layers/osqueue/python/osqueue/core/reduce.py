@@ -23,39 +23,39 @@ from msgspec.structs import replace
 from .. import limits
 from . import admin, spill, timers
 from . import erase as erasing
-from .backlog import Need, Rope, needs_for
+from .backlog import BacklogDraft, NeededRange, needs_for
 from .dedup import seen_before
-from .draft import Context, Draft, Object
+from .draft import Draft, ReductionContext, StagedObject
 from .encoding import born_of
 from .ops import (
-    Abort,
-    Amend,
-    Attach,
-    AttachAll,
-    Cancel,
-    Claim,
+    AbortJobs,
+    AttachBulk,
+    AttachSpans,
+    CancelJob,
+    ChangeSettings,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Configure,
-    Enqueue,
-    Erase,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
+    EnqueueJobs,
+    EraseJobs,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
     Identity,
-    Merge,
-    New,
+    JobSpec,
+    LeaseRef,
+    MergeTables,
     Outcome,
     RaiseGcFloor,
-    Redrive,
-    Release,
+    RedriveJobs,
+    ReleaseJobs,
+    ReplaceSpan,
     Request,
-    Rewrite,
-    Sweep,
+    RunTimers,
+    SetResultTtl,
     encode_outcomes,
-    mark_of,
+    nonce_digest,
     outcome,
     token_of,
 )
@@ -70,11 +70,11 @@ from .state import (
     QUEUED,
     RELEASED,
     SCHEDULED,
-    Body,
-    Event,
-    Job,
-    Lease,
+    BodyRef,
+    JobRecord,
+    LeaseRecord,
     State,
+    Transition,
 )
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
@@ -86,16 +86,18 @@ class Reduction(Struct, frozen=True):
     state: State  # the next state
     changed: bool  # False: nothing a reader could see is different, so nothing needs to be written
     outcomes: dict[Identity, tuple[Outcome, ...]]  # of the requests that were applied
-    objects: tuple[Object, ...]  # to be written before the commit
-    missing: tuple[Need, ...]  # what a claim or a promotion would have liked to read
-    events: tuple[Event, ...]  # the transitions, in order, if anybody observes them
+    objects: tuple[StagedObject, ...]  # to be written before the commit
+    missing: tuple[NeededRange, ...]  # what a claim or a promotion would have liked to read
+    events: tuple[Transition, ...]  # the transitions, in order, if anybody observes them
     crowded: bool  # some request was left out because there is no room for another session
 
 
-def reduce(state: State, requests: Sequence[Request], context: Context, *, listed: bool = False) -> Reduction:
+def reduce(
+    state: State, requests: Sequence[Request], context: ReductionContext, *, listed: bool = False
+) -> Reduction:
     """Apply requests to a state. ``listed`` tells that the announced requests were looked for."""
     draft = Draft(state, context)
-    timers.advance(draft)
+    timers.advance_time(draft)
     outcomes: dict[Identity, tuple[Outcome, ...]] = {}
     crowded = False
     for request in sorted(requests, key=_ORDER):
@@ -104,13 +106,13 @@ def reduce(state: State, requests: Sequence[Request], context: Context, *, liste
         if not spill.room_for_session(draft, request):
             crowded = True
             if listed:  # it may have been announced: its writer has to be told
-                spill.turn_away(draft, request)
+                spill.refuse_for_good(draft, request)
             continue
         draft.tokens = _tokens(request.nonce)
         answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
         outcomes[request.identity] = answers
-    spill.settle(draft)
+    spill.enforce_budgets(draft)
     return Reduction(
         state=draft.freeze(len(outcomes), listed),
         changed=draft.changed,
@@ -127,14 +129,14 @@ def applicable(draft: Draft | State, request: Request) -> bool:
     epoch = draft.epoch if isinstance(draft, State) else draft.state.epoch
     row = draft.sessions.get(request.env)
     fits = request.epoch == epoch and request.born >= draft.floor and (row is None or request.n > row.n)
-    return fits and not turned_away(draft, request)
+    return fits and not was_refused(draft, request)
 
 
-def turned_away(draft: Draft | State, request: Request) -> bool:
+def was_refused(draft: Draft | State, request: Request) -> bool:
     """Did a commit say that this request, or the one whose key this is, is never applied?"""
     if not draft.refusals:
         return False
-    marks = {request.nonce, mark_of(request.nonce)}
+    marks = {request.nonce, nonce_digest(request.nonce)}
     return not all(marks.isdisjoint(each.marks) for each in draft.refusals)
 
 
@@ -146,14 +148,14 @@ def _tokens(nonce: int) -> Iterator[str]:
 
 
 # ── Into the queue ───────────────────────────────────────────────────────────
-def _enqueue(draft: Draft, op: Enqueue) -> Outcome:
-    accepted: list[Job] = []
+def _enqueue(draft: Draft, op: EnqueueJobs) -> Outcome:
+    accepted: list[JobRecord] = []
     codes = [_accept(draft, new, accepted) for new in op.jobs]
     draft.accept(accepted)
     return outcome(codes)
 
 
-def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
+def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
     payload = new.payload
     if type(payload) is not bytes and born_of(payload.name) < draft.gc_floor:  # type: ignore[union-attr]
         return Code.STALE
@@ -162,7 +164,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     shared = new.client_id is not None or new.seen >= 0  # others may enqueue it, or have done so
     if shared and (code := seen_before(draft, new)) is not None:
         return code
-    job = Job(
+    job = JobRecord(
         new.key,
         payload,
         draft.now,
@@ -187,7 +189,7 @@ def _accept(draft: Draft, new: New, accepted: list[Job]) -> Code:
     return Code.SCHEDULED if job.due_ms else Code.QUEUED
 
 
-def _attach(draft: Draft, op: Attach) -> Outcome:
+def _attach(draft: Draft, op: AttachSpans) -> Outcome:
     """A bulk joins as a whole or not at all, and is told as one event."""
     if any(born_of(span.name) < draft.gc_floor for span in op.spans):
         return outcome([Code.STALE])
@@ -208,11 +210,11 @@ def _attach(draft: Draft, op: Attach) -> Outcome:
     draft.changed = True
     if draft.observed:
         target, count = SCHEDULED if op.delayed else QUEUED, sum(span.count for span in op.spans)
-        draft.events.append(Event(b"", draft.now, "", target, "enqueue", kind=op.kind, count=count))
+        draft.events.append(Transition(b"", draft.now, "", target, "enqueue", kind=op.kind, count=count))
     return outcome([Code.SCHEDULED if op.delayed else Code.QUEUED])
 
 
-def _attach_all(draft: Draft, op: AttachAll) -> Outcome:
+def _attach_all(draft: Draft, op: AttachBulk) -> Outcome:
     """Several bulks join, or none of them does: what one would be refused for is looked for in all of them first.
 
     Others may hold the same request and send it later, when there is room. So a refusal is committed as well: it is
@@ -233,10 +235,10 @@ def _attach_all(draft: Draft, op: AttachAll) -> Outcome:
 
 
 # ── To the workers ───────────────────────────────────────────────────────────
-def _claim(draft: Draft, op: Claim) -> Outcome:
+def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     if draft.settings.paused:
         return Outcome(((Code.PAUSED, 0),))
-    granted: list[Lease] = []
+    granted: list[LeaseRecord] = []
     reason = Code.EMPTY
     while len(granted) < op.limit:
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
@@ -255,7 +257,7 @@ def _claim(draft: Draft, op: Claim) -> Outcome:
     return Outcome(runs if enough else (*runs, (reason, 0)), tuple(granted))
 
 
-def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[Rope | None, bool]:
+def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[BacklogDraft | None, bool]:
     """The most urgent lane, its next job ready; among kinds of one priority, the one whose job came first.
 
     Also whether it is alone in its priority: then it stays the most urgent for as long as jobs are ready in it.
@@ -263,7 +265,7 @@ def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[Rope | None
     instead would break the order.
     """
     while lanes := _most_urgent(draft, kinds):
-        rope = min(lanes, key=Rope.head_key) if len(lanes) > 1 else lanes[0]
+        rope = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
         if rope.ready:
             return rope, len(lanes) == 1
         need = rope.refill(draft.blocks, draft.tombstones)
@@ -274,9 +276,9 @@ def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[Rope | None
     return None, True
 
 
-def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[Rope]:
+def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[BacklogDraft]:
     """The lanes of the most urgent priority in which jobs wait."""
-    lanes: list[Rope] = []
+    lanes: list[BacklogDraft] = []
     first = 0
     for (priority, kind), rope in draft.lanes.items():
         if (not lanes or priority <= first) and rope and (kinds is None or kind in kinds):
@@ -285,14 +287,14 @@ def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[Rope]:
     return lanes
 
 
-def foresee(state: State, requests: Sequence[Request]) -> list[Need]:
+def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRange]:
     """What these requests' claims will want to read, so that it can be read before the first reduction."""
     if not any(lane.backlog.spans for lane in state.lanes):
         return []
-    wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, Claim))
+    wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, ClaimJobs))
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
-    needs: list[Need] = []
+    needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
         wanted -= len(lane.backlog.ready)
         if wanted <= 0:
@@ -302,12 +304,12 @@ def foresee(state: State, requests: Sequence[Request]) -> list[Need]:
     return needs
 
 
-def _held(draft: Draft, key: bytes, token: str) -> Lease | None:
+def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:
     lease = draft.leases.get(key)
     return lease if lease is not None and lease.token == token else None
 
 
-def _heartbeat(draft: Draft, held: Held, lease_ms: int) -> Code:
+def _heartbeat(draft: Draft, held: LeaseRef, lease_ms: int) -> Code:
     lease = _held(draft, held.key, held.token)
     if lease is None:
         return Code.LEASE_LOST
@@ -320,7 +322,7 @@ def _complete(draft: Draft, item: Completion) -> Code:
     lease = _held(draft, item.key, item.token)
     if lease is None:
         return _completed_before(draft, item)
-    if isinstance(item.result, Body) and born_of(item.result.name) < draft.gc_floor:
+    if isinstance(item.result, BodyRef) and born_of(item.result.name) < draft.gc_floor:
         return Code.STALE
     job = lease.job
     draft.finish(
@@ -344,7 +346,7 @@ def _completed_before(draft: Draft, item: Completion) -> Code:
     return Code.LEASE_LOST
 
 
-def _fail(draft: Draft, item: Failure) -> Code:
+def _fail(draft: Draft, item: FailedAttempt) -> Code:
     lease = _held(draft, item.key, item.token)
     if lease is None:
         return Code.LEASE_LOST
@@ -375,7 +377,7 @@ def backoff_ms(base_ms: int, cap_ms: int, attempt: int) -> int:
     return min(cap_ms, base_ms << min(attempt - 1, 40))
 
 
-def _release(draft: Draft, held: Held, delay_ms: int) -> Code:
+def _release(draft: Draft, held: LeaseRef, delay_ms: int) -> Code:
     lease = _held(draft, held.key, held.token)
     if lease is None:
         return Code.LEASE_LOST
@@ -393,19 +395,19 @@ def _release(draft: Draft, held: Held, delay_ms: int) -> Code:
     return Code.OK
 
 
-def _abort(draft: Draft, held: Held, why: str) -> Code:
+def _abort(draft: Draft, held: LeaseRef, why: str) -> Code:
     lease = _held(draft, held.key, held.token)
     return Code.LEASE_LOST if lease is None else _cancel_leased(draft, lease, why)
 
 
-def _cancel_leased(draft: Draft, lease: Lease, why: str) -> Code:
+def _cancel_leased(draft: Draft, lease: LeaseRecord, why: str) -> Code:
     history = draft.ended(lease, CANCELLED)
     draft.finish(lease.job, CANCELLED, history=history, why=why, origin=PROCESSING, cause="cancel")
     return Code.CANCELLED
 
 
 # ── Which operation is whose ─────────────────────────────────────────────────
-def _release_each(draft: Draft, op: Release) -> Outcome:
+def _release_each(draft: Draft, op: ReleaseJobs) -> Outcome:
     # Going back to the front one by one would turn their order round.
     codes = [_release(draft, held, op.delay_ms) for held in reversed(op.held)]
     return outcome(codes[::-1])
@@ -413,22 +415,22 @@ def _release_each(draft: Draft, op: Release) -> Outcome:
 
 # Lambdas where the answer is one code an item, or one in all.
 _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
-    Enqueue: _enqueue,
-    Attach: _attach,
-    AttachAll: _attach_all,
-    Claim: _claim,
-    Heartbeat: lambda draft, op: outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held]),
-    Complete: lambda draft, op: outcome([_complete(draft, item) for item in op.items]),
-    Fail: lambda draft, op: outcome([_fail(draft, item) for item in op.items]),
-    Release: _release_each,
-    Abort: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
-    Cancel: lambda draft, op: outcome([admin.cancel(draft, op)]),
-    Amend: lambda draft, op: outcome([admin.amend(draft, op)]),
-    Merge: admin.merge,
-    Configure: admin.configure,
-    Redrive: admin.redrive,
-    Sweep: admin.upkeep,
+    EnqueueJobs: _enqueue,
+    AttachSpans: _attach,
+    AttachBulk: _attach_all,
+    ClaimJobs: _claim,
+    ExtendLeases: lambda draft, op: outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held]),
+    CompleteJobs: lambda draft, op: outcome([_complete(draft, item) for item in op.items]),
+    FailJobs: lambda draft, op: outcome([_fail(draft, item) for item in op.items]),
+    ReleaseJobs: _release_each,
+    AbortJobs: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
+    CancelJob: lambda draft, op: outcome([admin.cancel(draft, op)]),
+    SetResultTtl: lambda draft, op: outcome([admin.set_result_ttl(draft, op)]),
+    MergeTables: admin.merge_tables,
+    ChangeSettings: admin.configure,
+    RedriveJobs: admin.redrive,
+    RunTimers: admin.run_timers,
     RaiseGcFloor: admin.raise_gc_floor,
-    Rewrite: admin.rewrite,
-    Erase: erasing.erase,
+    ReplaceSpan: admin.replace_span,
+    EraseJobs: erasing.erase,
 }

@@ -11,8 +11,8 @@ A restored head begins a new *life* of its shard. Nothing of the old one may eve
 
 What happened since the backup is known only in part: by the archive and by the tables of finished jobs. A table is
 written before the commit that refers to it, and stays when that is lost. All the same it tells only of what was
-committed, for no batch moves rows of its own into one (``settle.shelve``). An ``Ending`` says what became of a job
-there; a ``Sieve`` keeps the jobs that have none.
+committed, for no batch moves rows of its own into one (``settle.shelve``). An ``JobEnding`` says what became of a job
+there; a ``BackupFilter`` keeps the jobs that have none.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from msgspec.structs import replace
 
 from . import spill, tables, timers
 from .audit import live_keysum, spans_of
-from .draft import Context, Draft, Object
+from .draft import Draft, ReductionContext, StagedObject
 from .erase import is_blank
 from .state import (
+    ARCHIVE_ONLY,
     CANCELLED,
-    ECHO,
     ENDED,
     FAILED,
     KEYSUM_MASK,
-    RECALLED,
-    Attempt,
+    UPDATED,
     Backlog,
-    Body,
+    BodyRef,
     Delayed,
-    Finished,
-    Job,
-    Lease,
+    FinishedJob,
+    JobRecord,
+    LeaseRecord,
+    PastAttempt,
     Span,
     State,
-    Table,
+    TableRef,
     finished_weight,
+    job_weight,
     jobs_in_memory,
     lease_weight,
-    weight,
 )
 
 SEQ_MARGIN = 100_000_000  # commits: more than a shard can make without leaving an object that tells of them
 
 
-Told = tuple[bytes, int, str]  # a record, by the job's key, its run and its state
+RecordId = tuple[bytes, int, str]  # a record, by the job's key, its run and its state
 
 
-def told(row: Finished) -> Told:
+def record_id(row: FinishedJob) -> RecordId:
     """What tells a finished row's record from all others."""
     return (row.key, row.job.run, row.state)
 
 
-class Ending(Struct, frozen=True):
+class JobEnding(Struct, frozen=True):
     """How a job ended after the backup was made."""
 
     state: str  # completed, cancelled, or failed: then it is a dead letter
     run: int  # of the job when it ended
     attempt: int
-    history: tuple[Attempt, ...]
+    history: tuple[PastAttempt, ...]
 
 
-class Life(Struct, frozen=True):
+class RestoreSeed(Struct, frozen=True):
     """What the new life begins with: all of it chosen outside."""
 
     seq: int  # of the restored head; see ``seq_after``
@@ -85,15 +85,15 @@ class Life(Struct, frozen=True):
 class Evidence(Struct, frozen=True):
     """What is known of the time since the backup."""
 
-    endings: Mapping[bytes, Ending] = {}  # by job key
-    archived: frozenset[Told] = frozenset()  # what the archive has got since the backup
+    endings: Mapping[bytes, JobEnding] = {}  # by job key
+    archived: frozenset[RecordId] = frozenset()  # what the archive has got since the backup
     gone: frozenset[str] = frozenset()  # objects that are missing or cannot be read
     purged: frozenset[bytes] = frozenset()  # jobs of which nothing may be left, by key
-    rows: tuple[Finished, ...] = ()  # finished since, unknown to the backup, and the archive lacks them
-    tables: tuple[Table, ...] = ()  # of finished jobs, all that are there, oldest first
+    rows: tuple[FinishedJob, ...] = ()  # finished since, unknown to the backup, and the archive lacks them
+    tables: tuple[TableRef, ...] = ()  # of finished jobs, all that are there, oldest first
 
 
-class Loss(Struct, frozen=True):
+class RestoreLoss(Struct, frozen=True):
     """What became of the jobs of the backup, and what is lost."""
 
     finished: int = 0  # jobs that waited or ran, and have finished since: they do not run again
@@ -109,12 +109,12 @@ class Loss(Struct, frozen=True):
     tables_gone: int = 0  # objects: what became of the jobs in them is in the archive alone
 
 
-class Restored(Struct, frozen=True):
+class RestoredHead(Struct, frozen=True):
     """A new head, and what has to be written before it."""
 
     state: State
-    objects: tuple[Object, ...]
-    loss: Loss
+    objects: tuple[StagedObject, ...]
+    loss: RestoreLoss
 
 
 def seq_after(seen: Iterable[int]) -> int:
@@ -122,7 +122,7 @@ def seq_after(seen: Iterable[int]) -> int:
     return max(seen, default=0) + SEQ_MARGIN
 
 
-class Sieve:
+class BackupFilter:
     """Keeps the jobs of a backup that still have to run, and counts the others."""
 
     def __init__(self, evidence: Evidence, seq: int, lives: Mapping[bytes, int]) -> None:
@@ -130,7 +130,7 @@ class Sieve:
         self.seq = seq
         self.lives = lives  # ms, asked for in the backup: see ``State.result_ttls``
         self.alive: dict[bytes, int] = {}  # those of jobs that still have to run: nothing drops any others
-        self.dead: list[Job] = []  # failed since
+        self.dead: list[JobRecord] = []  # failed since
         self.finished = 0
         self.erased = 0
         self.payloads_gone = 0
@@ -138,7 +138,7 @@ class Sieve:
         self.jobs_gone = 0
         self.segments_gone = 0
 
-    def keep(self, jobs: Iterable[Job], *, tombstones: Iterable[bytes] = ()) -> list[Job]:
+    def keep(self, jobs: Iterable[JobRecord], *, tombstones: Iterable[bytes] = ()) -> list[JobRecord]:
         """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie."""
         dropped = set(tombstones)
         kept = [
@@ -147,13 +147,13 @@ class Sieve:
         self._meet(kept)
         return kept
 
-    def leases(self, leases: Iterable[Lease]) -> list[Lease]:
+    def leases(self, leases: Iterable[LeaseRecord]) -> list[LeaseRecord]:
         """Those whose jobs have not ended."""
         kept = [lease for lease in leases if not self._ended(lease.job, leased=True)]
         self._meet(lease.job for lease in kept)
         return kept
 
-    def _meet(self, jobs: Iterable[Job]) -> None:
+    def _meet(self, jobs: Iterable[JobRecord]) -> None:
         if self.lives:
             self.alive.update((job.key, self.lives[job.key]) for job in jobs if job.key in self.lives)
 
@@ -163,8 +163,8 @@ class Sieve:
         self.jobs_gone += span.count
 
     def unmarked(
-        self, span: Span, jobs: Sequence[Job], marked: AbstractSet[bytes] | None, backup: State
-    ) -> list[Job]:
+        self, span: Span, jobs: Sequence[JobRecord], marked: AbstractSet[bytes] | None, backup: State
+    ) -> list[JobRecord]:
         """The jobs of a segment whose deletion vector is lost, without those that are known to be cancelled.
 
         ``jobs`` are all that lie in it, and ``span`` tells how many of them were to come. ``marked``: those that a
@@ -181,11 +181,11 @@ class Sieve:
             self.finished += max(0, len(marked - tombstones) - before)
         return left
 
-    def raised(self, job: Job) -> Job:
+    def raised(self, job: JobRecord) -> JobRecord:
         """The job, its ``run`` above any it can have had."""
         return job if job.run >= self.seq else replace(job, run=self.seq)
 
-    def _ended(self, job: Job, *, leased: bool) -> bool:
+    def _ended(self, job: JobRecord, *, leased: bool) -> bool:
         if is_blank(job) or job.key in self.evidence.purged:  # as a dead letter it could be redriven
             self.erased += 1
             return True
@@ -201,30 +201,34 @@ class Sieve:
                 life = self.lives.get(job.key, job.result_ttl_ms)  # from now on the job itself keeps it
                 self.dead.append(replace(again, result_ttl_ms=life))
                 return True
-        if isinstance(job.payload, Body) and job.payload.name in self.evidence.gone:
+        if isinstance(job.payload, BodyRef) and job.payload.name in self.evidence.gone:
             self.payloads_gone += 1
             return True
         return False
 
 
 def restore(
-    backup: State, life: Life, evidence: Evidence, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]
-) -> Restored:
+    backup: State,
+    life: RestoreSeed,
+    evidence: Evidence,
+    sieve: BackupFilter,
+    spans: Mapping[str, tuple[Span, ...]],
+) -> RestoredHead:
     """The head of the new life.
 
     ``spans`` says, by name, what stands in the place of each pointer to jobs in segments; what is under none is
     gone. The caller has put the jobs of those segments through ``sieve``.
     """
     base = _sifted(backup, life, evidence, sieve, spans)
-    draft = Draft(base, Context(life.now_ms, life.commit, life.chance, observed=False))
+    draft = Draft(base, ReductionContext(life.now_ms, life.commit, life.chance, observed=False))
     spent, cancelled = draft.counts["failed"], draft.counts["cancelled"]
-    timers.advance(draft)  # every lease has ended
+    timers.advance_time(draft)  # every lease has ended
     for rope in (*draft.lanes.values(), draft.dead):
         rope.ready = deque(map(sieve.raised, rope.ready))
         rope.tail = list(map(sieve.raised, rope.tail))
     for job in sieve.dead:
         draft.dead.push(job, 0)
-    spill.settle(draft)
+    spill.enforce_budgets(draft)
     shelf = list(draft.tables)
     tables.fold(shelf, draft.spill)
     draft.tables = tuple(shelf)
@@ -237,7 +241,7 @@ def restore(
         marks=((life.now_ms, life.seq),),
     )
     spent, cancelled = draft.counts["failed"] - spent, draft.counts["cancelled"] - cancelled
-    loss = Loss(
+    loss = RestoreLoss(
         finished=sieve.finished,
         buried=len(sieve.dead),
         stalled=len(base.leases) - spent - cancelled,
@@ -250,7 +254,7 @@ def restore(
         segments_gone=sieve.segments_gone,
         tables_gone=_tables_gone(backup, evidence),
     )
-    return Restored(state, tuple(draft.spills), loss)
+    return RestoredHead(state, tuple(draft.spills), loss)
 
 
 def _tables_gone(backup: State, evidence: Evidence) -> int:
@@ -258,7 +262,11 @@ def _tables_gone(backup: State, evidence: Evidence) -> int:
 
 
 def _sifted(
-    backup: State, life: Life, evidence: Evidence, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]
+    backup: State,
+    life: RestoreSeed,
+    evidence: Evidence,
+    sieve: BackupFilter,
+    spans: Mapping[str, tuple[Span, ...]],
 ) -> State:
     """The backup as the first commit of the new life finds it: what has ended is gone, every lease over."""
     lanes = tuple(replace(lane, backlog=_backlog(lane.backlog, sieve, spans)) for lane in backup.lanes)
@@ -288,7 +296,7 @@ def _sifted(
         lanes=lanes,
         leases=leases,
         leases_bytes=sum(map(lease_weight, leases.values())),
-        delayed=Delayed(delayed, _placed(backup.delayed.spans, spans), sum(map(weight, delayed))),
+        delayed=Delayed(delayed, _placed(backup.delayed.spans, spans), sum(map(job_weight, delayed))),
         dead=dead,
         finished=finished,
         finished_bytes=sum(map(finished_weight, finished)),
@@ -300,10 +308,10 @@ def _sifted(
     )
 
 
-def _backlog(backlog: Backlog, sieve: Sieve, spans: Mapping[str, tuple[Span, ...]]) -> Backlog:
+def _backlog(backlog: Backlog, sieve: BackupFilter, spans: Mapping[str, tuple[Span, ...]]) -> Backlog:
     ready, tail = tuple(sieve.keep(backlog.ready)), tuple(sieve.keep(backlog.tail))
     return Backlog(
-        ready, _placed(backlog.spans, spans), tail, sum(map(weight, ready)), sum(map(weight, tail))
+        ready, _placed(backlog.spans, spans), tail, sum(map(job_weight, ready)), sum(map(job_weight, tail))
     )
 
 
@@ -311,22 +319,22 @@ def _placed(old: Sequence[Span], spans: Mapping[str, tuple[Span, ...]]) -> tuple
     return tuple(new for span in old for new in spans.get(span.name, ()))
 
 
-def _finished(rows: Sequence[Finished], evidence: Evidence) -> list[Finished]:
+def _finished(rows: Sequence[FinishedJob], evidence: Evidence) -> list[FinishedJob]:
     """The backup's finished jobs; of those the archive has got since, only what a lookup needs."""
     kept = []
     for row in rows:
         if row.key in evidence.purged:
             continue
-        if told(row) not in evidence.archived or row.mark not in (ENDED, ECHO):
+        if record_id(row) not in evidence.archived or row.mark not in (ENDED, ARCHIVE_ONLY):
             kept.append(row)
         elif row.mark == ENDED:
-            kept.append(replace(row, mark=RECALLED))
+            kept.append(replace(row, mark=UPDATED))
     return kept
 
 
-def without_result(row: Finished, now_ms: int) -> Finished:
+def without_result(row: FinishedJob, now_ms: int) -> FinishedJob:
     """A finished job whose result lies in an object that nobody shall need: it has expired, if not before, then now."""
-    if not isinstance(row.result, Body):
+    if not isinstance(row.result, BodyRef):
         return row
     kept_ms = max(row.kept_ms, row.expires_ms)
     return replace(row, result=b"", expires_ms=min(row.expires_ms, now_ms), kept_ms=kept_ms)
@@ -336,13 +344,13 @@ def names_in_head(state: State) -> set[str]:
     """The objects that a head names itself: segments, indexes, tables and bodies."""
     found = {span.name for span in spans_of(state)} | {table.name for table in state.tables}
     jobs = [job for _, job in jobs_in_memory(state)]
-    found |= {job.payload.name for job in jobs if isinstance(job.payload, Body)}
-    found |= {row.result.name for row in state.finished if isinstance(row.result, Body)}
+    found |= {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
+    found |= {row.result.name for row in state.finished if isinstance(row.result, BodyRef)}
     return found
 
 
 # ── The clock ────────────────────────────────────────────────────────────────
-def reclock(state: State, now_ms: int, commit: bytes) -> State:
+def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
     """The same head at another time, one commit on.
 
     Every writer's row is forgotten, so ``floor`` stands at the current ``seq``: whatever was applied so far was born

@@ -17,28 +17,28 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import tables
-from .backlog import Need, deleted_from, need_of
-from .draft import Draft, Object, due_order
+from .backlog import NeededRange, deleted_from, need_of
+from .draft import Draft, StagedObject, due_order
 from .encoding import Block, encode_segment, staged_name
-from .ops import Request, mark_of, outcomes_bytes_max
+from .ops import Request, nonce_digest, outcomes_bytes_max
 from .state import (
     ENDED,
+    EXPIRED_DEAD,
     FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
     LEASE_WEIGHT_MIN,
-    LET_GO,
-    Body,
-    Content,
-    Finished,
-    Job,
-    Lease,
+    BodyRef,
+    FinishedJob,
+    JobRecord,
+    LeaseRecord,
     Span,
     State,
+    StoredContent,
     finished_weight,
+    job_weight,
     keysums,
     session_weight,
     session_weight_of,
-    weight,
 )
 
 INLINE_LEASED_BYTES_MAX = 64 * limits.KB  # payloads of leased jobs, and results, kept in the head
@@ -47,7 +47,7 @@ DELAYED_SPANS_SOFT = 16  # more delayed segments than this are merged
 DELAYED_SPANS_MAX = 64  # more are refused
 
 
-def settle(draft: Draft) -> None:
+def enforce_budgets(draft: Draft) -> None:
     """Bring every part of the head back into its budget."""
     if draft.refusals:
         forget_refusals(draft)
@@ -84,11 +84,11 @@ def _settle_lanes(draft: Draft) -> None:
 def _settle_delayed(draft: Draft) -> None:
     """Spill all but the soonest of the window; merge segments so that few of them ever have to be read."""
     if draft.delayed_bytes > limits.DELAYED_BYTES_MAX:
-        sizes = accumulate(map(weight, draft.delayed))
+        sizes = accumulate(map(job_weight, draft.delayed))
         keep = sum(1 for _ in takewhile(lambda size: size <= limits.DELAYED_BYTES_MAX // 2, sizes))
         later = draft.delayed[keep:]
         del draft.delayed[keep:]
-        draft.delayed_bytes -= sum(map(weight, later))
+        draft.delayed_bytes -= sum(map(job_weight, later))
         draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, later)))
     if len(draft.delayed_spans) > DELAYED_SPANS_SOFT:
         _merge_delayed(draft)
@@ -140,9 +140,9 @@ def _left(span: Span) -> int:
     return span.size - span.offset
 
 
-def _remaining(draft: Draft, span: Span) -> list[Job] | None:
+def _remaining(draft: Draft, span: Span) -> list[JobRecord] | None:
     """Every job still in a delayed segment, or None (and a need) when it has not been read whole."""
-    jobs: list[Job] = []
+    jobs: list[JobRecord] = []
     offset, skip, length = span.offset, span.skip, span.length
     deleted = deleted_from(span, draft.blocks)
     if deleted is None and span.vector is not None:
@@ -150,7 +150,7 @@ def _remaining(draft: Draft, span: Span) -> list[Job] | None:
     while length:
         block = draft.blocks.get((span.name, offset))
         if not isinstance(block, Block):
-            draft.need(Need(span.name, offset, span.size - offset, 0, length))
+            draft.need(NeededRange(span.name, offset, span.size - offset, 0, length))
             return None
         if deleted is None:
             return None
@@ -162,7 +162,7 @@ def _remaining(draft: Draft, span: Span) -> list[Job] | None:
 # ── Payloads and results ─────────────────────────────────────────────────────
 def _spill_contents(draft: Draft) -> None:
     """Move inline payloads of leased jobs, and results, into one body object, the largest first."""
-    rows: list[tuple[int, Lease | Finished]] = [
+    rows: list[tuple[int, LeaseRecord | FinishedJob]] = [
         *((_inline(lease.job.payload), lease) for lease in draft.leases.values()),
         *((_inline(finished.result), finished) for finished in draft.finished),
     ]
@@ -176,23 +176,23 @@ def _spill_contents(draft: Draft) -> None:
         if total <= INLINE_LEASED_BYTES_MAX // 2 or size < INLINE_ROW_BYTES:
             break
         total -= size
-        if isinstance(row, Lease):
+        if isinstance(row, LeaseRecord):
             assert isinstance(row.job.payload, bytes)
-            body = Body(name, len(data), size, crc32(row.job.payload))
+            body = BodyRef(name, len(data), size, crc32(row.job.payload))
             data += row.job.payload
             draft.revise(replace(row, job=replace(row.job, payload=body)))
         else:
             assert isinstance(row.result, bytes)
-            body = Body(name, len(data), size, crc32(row.result))
+            body = BodyRef(name, len(data), size, crc32(row.result))
             data += row.result
             moved = replace(row, result=body)
             draft.finished[draft.finished.index(row)] = moved
             draft.finished_bytes += finished_weight(moved) - finished_weight(row)
     if data:
-        draft.spills.append(Object(name, bytes(data)))
+        draft.spills.append(StagedObject(name, bytes(data)))
 
 
-def _inline(content: Content) -> int:
+def _inline(content: StoredContent) -> int:
     return len(content) if isinstance(content, bytes) else 0
 
 
@@ -212,7 +212,7 @@ def shelve(draft: Draft) -> None:
     draft.changed = True
     draft.finished = rest
     draft.finished_bytes = draft.fresh_bytes = rest_bytes
-    gone = keysums([row.job for row in rows if row.mark in (ENDED, LET_GO)])
+    gone = keysums([row.job for row in rows if row.mark in (ENDED, EXPIRED_DEAD)])
     draft.counts["keysum_out"] = (draft.counts["keysum_out"] + gone) & KEYSUM_MASK
     rows.sort(key=attrgetter("job.key"))
     shelf = [*draft.tables, draft.spill(tables.FOLDER, partial(tables.encode_table, rows, False))]
@@ -246,14 +246,14 @@ def room_for_session(draft: Draft, request: Request) -> bool:
     return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX
 
 
-def turn_away(draft: Draft, request: Request) -> None:
+def refuse_for_good(draft: Draft, request: Request) -> None:
     """Refuse a request for good, if there is room to remember that: its writer need not wait until there is some."""
-    if remembered(draft) + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
-        draft.turned_away.add(mark_of(request.nonce))
+    if refusal_count(draft) + len(draft.turned_away) < limits.TURNED_AWAY_MAX:
+        draft.turned_away.add(nonce_digest(request.nonce))
         draft.changed = True
 
 
-def remembered(draft: Draft | State) -> int:
+def refusal_count(draft: Draft | State) -> int:
     """How many requests are known to have been turned away."""
     return sum([len(each.marks) for each in draft.refusals])
 

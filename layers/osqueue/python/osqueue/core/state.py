@@ -44,11 +44,11 @@ HISTORY_MAX = 8  # attempts remembered with a job that has not finished; `run` s
 HISTORY_ERROR_CHARS = 300  # of each error
 
 
-class Row(Struct, frozen=True, array_like=True, gc=False):
+class StoredRow(Struct, frozen=True, array_like=True, gc=False):
     """Base of everything that is stored many times. Frozen data has no cycles to look for."""
 
 
-class Body(Row, frozen=True):
+class BodyRef(StoredRow, frozen=True):
     """Bytes kept outside the head: part of an immutable object."""
 
     name: str  # the object's key below the shard's prefix
@@ -57,10 +57,10 @@ class Body(Row, frozen=True):
     crc: int  # CRC-32 of them
 
 
-Content = bytes | Body
+StoredContent = bytes | BodyRef
 
 
-class Attempt(Row, frozen=True):
+class PastAttempt(StoredRow, frozen=True):
     """One lease that ended."""
 
     run: int  # counts every lease ever granted to the job, from 1
@@ -73,11 +73,11 @@ class Attempt(Row, frozen=True):
     beat_ms: int = 0  # stalled: the last heartbeat, or the claim
 
 
-class Job(Row, frozen=True):
+class JobRecord(StoredRow, frozen=True):
     """One job that is not finished. Its state is the place it lies in."""
 
     key: bytes
-    payload: Content  # serialised by `codec`
+    payload: StoredContent  # serialised by `codec`
     enqueued_ms: int
     priority: int = limits.PRIORITY_DEFAULT  # 0–9, lower runs first
     kind: str = ""
@@ -88,15 +88,15 @@ class Job(Row, frozen=True):
     run: int = 0  # leases ever granted, and redrives; never reset
     due_ms: int = 0  # when a delayed job becomes claimable
     client_id: str | None = None
-    history: tuple[Attempt, ...] = ()  # the latest HISTORY_MAX
+    history: tuple[PastAttempt, ...] = ()  # the latest HISTORY_MAX
     trace: str = ""  # the end of the traceback of the latest failure
     scheduled_ms: int = 0  # when it was to become claimable; 0: at once
 
 
-class Lease(Row, frozen=True):
+class LeaseRecord(StoredRow, frozen=True):
     """A job being worked on."""
 
-    job: Job
+    job: JobRecord
     token: str  # belongs to this attempt alone; only its bearer may finish the job
     worker: str
     started_ms: int
@@ -108,19 +108,19 @@ class Lease(Row, frozen=True):
 
 # What a finished row is, besides the end of a job whose record the archive still has to get.
 ENDED = 0
-ECHO = 1  # only for the archive: the job failed, and lies among the dead letters
-RECALLED = 2  # a row that had left the head already, back with a change
-LET_GO = 3  # a dead letter let go of: the archive had its record when it failed
+ARCHIVE_ONLY = 1  # only for the archive: the job failed, and lies among the dead letters
+UPDATED = 2  # a row that had left the head already, back with a change
+EXPIRED_DEAD = 3  # a dead letter let go of: the archive had its record when it failed
 
 
-class Finished(Row, frozen=True):
+class FinishedJob(StoredRow, frozen=True):
     """A completed, cancelled or forgotten dead job: first in the head, then in a table, then forgotten."""
 
-    job: Job  # its payload dropped
+    job: JobRecord  # its payload dropped
     state: str
     finished_ms: int
     token: str = ""  # the lease that finished it: a repeat of its complete succeeds
-    result: Content = b""
+    result: StoredContent = b""
     payload_bytes: int = 0
     why: str = ""  # who cancelled it, or why
     expires_ms: int = 0  # from when on the result is not given out any more
@@ -129,7 +129,7 @@ class Finished(Row, frozen=True):
     )
     codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
     mark: int = ENDED
-    spent: Body | None = (
+    spent: BodyRef | None = (
         None  # where its payload lay: no reference, the object may be gone; a purge looks there
     )
 
@@ -139,7 +139,7 @@ class Finished(Row, frozen=True):
         return self.job.key
 
 
-class Table(Row, frozen=True):
+class TableRef(StoredRow, frozen=True):
     """A pointer to finished jobs sorted by key (level 0), or to an index of such pointers, oldest first (level > 0).
 
     Tables are what log-structured merge trees call sorted runs: the newest that knows a key is right.
@@ -152,22 +152,22 @@ class Table(Row, frozen=True):
     first: bytes  # no key in it is smaller
     last: bytes  # nor larger
     until_ms: int  # from when on none of its rows has to be remembered
-    half_ms: int  # from when on at least half of them need not be
+    half_expired_ms: int  # from when on at least half of them need not be
     named: int = 0  # rows that were enqueued under a client's id
     bodies: bool = False  # some results are kept in body objects
     archived: bool = False  # the archive has every record in it
-    recalled: int = 0  # rows that may stand, older, in an older table as well
+    updated_rows: int = 0  # rows that may stand, older, in an older table as well
     below: int = 0  # of an index: the bytes of the tables below it
 
 
-class Vector(Row, frozen=True):
+class VectorRef(StoredRow, frozen=True):
     """A pointer to a deletion vector: see ``deletions``."""
 
     name: str  # the object's key below the shard's prefix
     size: int  # the object's bytes
 
 
-class Span(Row, frozen=True):
+class Span(StoredRow, frozen=True):
     """A pointer to a run of jobs in order: a segment (level 0), or an index of spans (level > 0)."""
 
     name: str  # the object's key below the shard's prefix
@@ -183,26 +183,28 @@ class Span(Row, frozen=True):
     due_ms: int = 0  # delayed only: nothing in it is due before
     skip: int = 0  # delayed only: jobs of the next block that were already taken
     failing: int = 0  # delayed only: how many wait for a retry
-    vector: Vector | None = None  # level 0: tells which jobs are not to come although they lie in the segment
+    vector: VectorRef | None = (
+        None  # level 0: tells which jobs are not to come although they lie in the segment
+    )
 
 
-def beside(pointer: Span | Table) -> set[str]:
+def referenced_objects(pointer: Span | TableRef) -> set[str]:
     """The objects that a pointer names besides its own."""
     vector = pointer.vector if isinstance(pointer, Span) else None
     return set() if vector is None else {vector.name}
 
 
-class Backlog(Row, frozen=True):
+class Backlog(StoredRow, frozen=True):
     """A FIFO of any length: the front in memory, the middle in segments, the newest in memory."""
 
-    ready: tuple[Job, ...] = ()
+    ready: tuple[JobRecord, ...] = ()
     spans: tuple[Span, ...] = ()
-    tail: tuple[Job, ...] = ()
+    tail: tuple[JobRecord, ...] = ()
     ready_bytes: int = 0  # sum of the weights of `ready`
     tail_bytes: int = 0
 
 
-class Lane(Row, frozen=True):
+class Lane(StoredRow, frozen=True):
     """The queued jobs of one priority and kind."""
 
     priority: int
@@ -210,15 +212,15 @@ class Lane(Row, frozen=True):
     backlog: Backlog
 
 
-class Delayed(Row, frozen=True):
+class Delayed(StoredRow, frozen=True):
     """Scheduled and failing jobs by due time: the soonest in memory, later ones in segments."""
 
-    jobs: tuple[Job, ...] = ()  # sorted by (due_ms, key)
+    jobs: tuple[JobRecord, ...] = ()  # sorted by (due_ms, key)
     spans: tuple[Span, ...] = ()  # each sorted inside
     jobs_bytes: int = 0
 
 
-class Session(Row, frozen=True):
+class Session(StoredRow, frozen=True):
     """The latest request of one writer that is part of the state, and what became of it."""
 
     n: int
@@ -228,7 +230,7 @@ class Session(Row, frozen=True):
     outcomes: bytes  # encoded, see ops.Outcome
 
 
-class Refusals(Row, frozen=True):
+class Refusals(StoredRow, frozen=True):
     """Announced requests that a commit refused for good: there was no room for what they would leave behind."""
 
     seq: int  # of that commit
@@ -236,7 +238,7 @@ class Refusals(Row, frozen=True):
     marks: frozenset[int]  # of the requests' nonces, as their keys tell them
 
 
-class Settings(Row, frozen=True):
+class QueueSettings(StoredRow, frozen=True):
     """What an operator may change while the queue runs."""
 
     paused: bool = False
@@ -246,7 +248,7 @@ class Settings(Row, frozen=True):
     shards: int = 1  # over which the queue is spread
 
 
-class Counters(Row, frozen=True):
+class Counters(StoredRow, frozen=True):
     """How often each thing has happened since the head was created."""
 
     enqueued: int = 0
@@ -281,17 +283,17 @@ class State(Struct, frozen=True, omit_defaults=True):
     sessions_bytes: int = 0
     refusals: tuple[Refusals, ...] = ()
     lanes: tuple[Lane, ...] = ()
-    leases: dict[bytes, Lease] = {}
+    leases: dict[bytes, LeaseRecord] = {}
     leases_bytes: int = 0
     delayed: Delayed = Delayed()
     dead: Backlog = Backlog()
-    finished: tuple[Finished, ...] = ()
+    finished: tuple[FinishedJob, ...] = ()
     finished_bytes: int = 0
     tombstones: tuple[bytes, ...] = ()  # keys cancelled while in a segment
     delayed_tombstones: dict[bytes, str] = {}  # those of them in delayed segments: scheduled or failing
-    settings: Settings = Settings()
+    settings: QueueSettings = QueueSettings()
     counters: Counters = Counters()
-    tables: tuple[Table, ...] = ()  # finished jobs that have left the head, oldest first
+    tables: tuple[TableRef, ...] = ()  # finished jobs that have left the head, oldest first
     forgotten: int = 0  # seq of the last commit that let finished jobs be forgotten
     result_ttls: dict[
         bytes, int
@@ -300,7 +302,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     gc_after: str = ""  # the name behind which collection goes on; "": it is done until ``gc_floor`` rises
 
 
-class Event(Struct, frozen=True):
+class Transition(Struct, frozen=True):
     """One committed transition."""
 
     key: bytes  # empty for a bulk
@@ -330,12 +332,12 @@ def key_text(key: bytes) -> str:
     return f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}"
 
 
-def keysums(jobs: Iterable[Job]) -> int:
+def keysums(jobs: Iterable[JobRecord]) -> int:
     """The share of several jobs."""
     return sum([int.from_bytes(job.key[8:], "big") for job in jobs]) & KEYSUM_MASK
 
 
-def content_bytes(content: Content) -> int:
+def content_bytes(content: StoredContent) -> int:
     """The size of a payload or result, wherever it lies."""
     return len(content) if type(content) is bytes else content.length  # type: ignore[union-attr]
 
@@ -348,14 +350,14 @@ FINISHED_WEIGHT = 90  # what the end adds to a job, but for the result and texts
 FINISHED_WEIGHT_MIN = JOB_WEIGHT + FINISHED_WEIGHT
 
 
-def weight(job: Job) -> int:
+def job_weight(job: JobRecord) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
     return total + _texts_weight(job) if job.kind or job.client_id or job.trace or job.history else total
 
 
-def _texts_weight(job: Job) -> int:
+def _texts_weight(job: JobRecord) -> int:
     """The share of what most jobs lack."""
     total = len(job.kind.encode()) if job.kind else 0
     if job.client_id:
@@ -369,12 +371,12 @@ def _texts_weight(job: Job) -> int:
     return total
 
 
-def lease_weight(lease: Lease) -> int:
+def lease_weight(lease: LeaseRecord) -> int:
     """An upper estimate of a lease's encoded bytes."""
-    return weight(lease.job) + LEASE_WEIGHT + len(lease.worker.encode())
+    return job_weight(lease.job) + LEASE_WEIGHT + len(lease.worker.encode())
 
 
-def finished_weight(row: Finished) -> int:
+def finished_weight(row: FinishedJob) -> int:
     """An upper estimate of a finished row's encoded bytes."""
     result = row.result
     inline = len(result) if type(result) is bytes else BODY_WEIGHT
@@ -398,7 +400,7 @@ def session_weight_of(env: str, outcomes_bytes: int) -> int:
     return 40 + len(env) + max(OUTCOMES_FREE, outcomes_bytes)
 
 
-def jobs_in_memory(state: State) -> Iterator[tuple[str, Job]]:
+def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
     """Every unfinished job the head itself holds, with its state."""
     for lane in state.lanes:
         for job in lane.backlog.ready:
@@ -415,7 +417,7 @@ def jobs_in_memory(state: State) -> Iterator[tuple[str, Job]]:
         yield FAILED, job
 
 
-def delayed_state(job: Job) -> str:
+def delayed_state(job: JobRecord) -> str:
     """A delayed job is failing when its last attempt failed, else scheduled."""
     return FAILING if job.history and job.history[-1].outcome == FAILED else SCHEDULED
 

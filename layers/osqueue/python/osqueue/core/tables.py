@@ -33,7 +33,7 @@ from .encoding import (
     unframe,
     unpack_length,
 )
-from .state import ECHO, RECALLED, Body, Finished, Table
+from .state import ARCHIVE_ONLY, UPDATED, BodyRef, FinishedJob, TableRef
 
 FOLDER = "finished"
 ROW_BYTES_TYPICAL = 150
@@ -41,27 +41,27 @@ LARGER_MAX = (
     2  # a table is merged with younger ones that together have at least this share of its size: a half
 )
 
-_decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
-_decode_tables = msgspec.msgpack.Decoder(tuple[Table, ...]).decode
+_decode_rows = msgspec.msgpack.Decoder(tuple[FinishedJob, ...]).decode
+_decode_tables = msgspec.msgpack.Decoder(tuple[TableRef, ...]).decode
 
-Spill = Callable[[str, Callable[[str], tuple[bytes, Table]]], Table]
+Spill = Callable[[str, Callable[[str], tuple[bytes, TableRef]]], TableRef]
 
 
-def known_until_ms(row: Finished) -> int:
+def known_until_ms(row: FinishedJob) -> int:
     """Until when a finished job is told from one that never was; never before any earlier version of its row."""
     return max(row.expires_ms, row.kept_ms) + EXPIRED_KNOWN_MS
 
 
-def encode_table(rows: Sequence[Finished], archived: bool, name: str) -> tuple[bytes, Table]:
+def encode_table(rows: Sequence[FinishedJob], archived: bool, name: str) -> tuple[bytes, TableRef]:
     """A table of these rows, which are sorted by key, and the pointer to it."""
     return _encode_table(list(cut_rows(rows)), archived, name)
 
 
 def encode_tables(
-    rows: Sequence[Finished], archived: bool, name: Callable[[], str]
-) -> Iterator[tuple[bytes, Table]]:
+    rows: Sequence[FinishedJob], archived: bool, name: Callable[[], str]
+) -> Iterator[tuple[bytes, TableRef]]:
     """The same, cut into tables of at most ``TABLE_BYTES_MAX`` (and a block each at least), each with a new name."""
-    runs: list[tuple[list[Finished], bytes]] = []
+    runs: list[tuple[list[FinishedJob], bytes]] = []
     size = 0
     for run, body in cut_rows(rows):
         if runs and size + _block_bytes(body) > TABLE_BYTES_MAX:
@@ -78,8 +78,8 @@ def _block_bytes(body: bytes) -> int:
 
 
 def _encode_table(
-    runs: Sequence[tuple[list[Finished], bytes]], archived: bool, name: str
-) -> tuple[bytes, Table]:
+    runs: Sequence[tuple[list[FinishedJob], bytes]], archived: bool, name: str
+) -> tuple[bytes, TableRef]:
     out: list[bytes] = []
     infos: list[BlockInfo] = []
     offset = 0
@@ -90,10 +90,10 @@ def _encode_table(
         infos.append(BlockInfo(offset, lengths[at], len(run), run[0].key, run[-1].key))
         offset += lengths[at]
     until = sorted(map(known_until_ms, rows))
-    bodies = sorted({row.result.name for row in rows if isinstance(row.result, Body)})
+    bodies = sorted({row.result.name for row in rows if isinstance(row.result, BodyRef)})
     footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(bodies))))
     data = b"".join((*out, footer, pack_length(len(footer))))
-    return data, Table(
+    return data, TableRef(
         name=name,
         level=0,
         count=len(rows),
@@ -101,15 +101,15 @@ def _encode_table(
         first=rows[0].key,
         last=rows[-1].key,
         until_ms=until[-1],
-        half_ms=until[len(until) // 2],
+        half_expired_ms=until[len(until) // 2],
         named=sum([row.job.client_id is not None for row in rows]),
         bodies=bool(bodies),
         archived=archived,
-        recalled=sum([row.mark == RECALLED for row in rows]),
+        updated_rows=sum([row.mark == UPDATED for row in rows]),
     )
 
 
-def decode_rows(data: bytes, length: int, name: str) -> Iterator[Finished]:
+def decode_rows(data: bytes, length: int, name: str) -> Iterator[FinishedJob]:
     """The rows of whole blocks, the first of which is ``length`` bytes long. Raises Damaged or NewerFormat."""
     offset = 0
     while length:
@@ -124,10 +124,10 @@ def decode_rows(data: bytes, length: int, name: str) -> Iterator[Finished]:
             return
 
 
-def encode_index(tables: Sequence[Table], name: str) -> tuple[bytes, Table]:
+def encode_table_index(tables: Sequence[TableRef], name: str) -> tuple[bytes, TableRef]:
     """An index of these tables, oldest first, and the pointer to it."""
     data = frame(b"OSQY", encode(tuple(tables)))
-    return data, Table(
+    return data, TableRef(
         name=name,
         level=max(table.level for table in tables) + 1,
         count=sum(table.count for table in tables),
@@ -135,30 +135,30 @@ def encode_index(tables: Sequence[Table], name: str) -> tuple[bytes, Table]:
         first=min(table.first for table in tables),
         last=max(table.last for table in tables),
         until_ms=max(table.until_ms for table in tables),
-        half_ms=max(table.half_ms for table in tables),
+        half_expired_ms=max(table.half_expired_ms for table in tables),
         named=sum(table.named for table in tables),
         bodies=any(table.bodies for table in tables),
         archived=all(table.archived for table in tables),
-        recalled=sum(table.recalled for table in tables),
+        updated_rows=sum(table.updated_rows for table in tables),
         below=sum(map(bytes_below, tables)),
     )
 
 
-def decode_index(data: bytes, name: str) -> tuple[Table, ...]:
-    """The inverse of ``encode_index``."""
+def decode_table_index(data: bytes, name: str) -> tuple[TableRef, ...]:
+    """The inverse of ``encode_table_index``."""
     try:
         return _decode_tables(unframe(b"OSQY", data, name))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
 
 
-def covering(tables: Sequence[Table], key: bytes) -> list[Table]:
+def tables_covering(tables: Sequence[TableRef], key: bytes) -> list[TableRef]:
     """Those that may know a key, the newest first."""
     return [table for table in reversed(tables) if table.first <= key <= table.last]
 
 
 # ── Few pointers ─────────────────────────────────────────────────────────────
-def fold(tables: list[Table], spill: Spill) -> bool:
+def fold(tables: list[TableRef], spill: Spill) -> bool:
     """Keep the number of pointers logarithmic; answers whether any changed.
 
     ``FANOUT`` neighbours of one level become an index, the oldest first. The newest stay as they are: the reaper is
@@ -167,12 +167,12 @@ def fold(tables: list[Table], spill: Spill) -> bool:
     changed = False
     while (at := _foldable(tables)) is not None:
         group = tables[at : at + FANOUT]
-        tables[at : at + FANOUT] = [spill(FOLDER, partial(encode_index, group))]
+        tables[at : at + FANOUT] = [spill(FOLDER, partial(encode_table_index, group))]
         changed = True
     return changed
 
 
-def _foldable(tables: Sequence[Table]) -> int | None:
+def _foldable(tables: Sequence[TableRef]) -> int | None:
     run = 0
     for at in range(len(tables) - FANOUT):
         before = tables[at - 1]
@@ -184,12 +184,12 @@ def _foldable(tables: Sequence[Table]) -> int | None:
 
 
 # ── Merging ──────────────────────────────────────────────────────────────────
-def merge(runs: Sequence[Sequence[Finished]]) -> Iterator[Finished]:
+def merge_rows(runs: Sequence[Sequence[FinishedJob]]) -> Iterator[FinishedJob]:
     """The rows of several tables, oldest first, in one order; where two know a key, the younger is right.
 
     Rows that were only for the archive have served their purpose.
     """
-    ages = [[(row.key, -age, row) for row in run if row.mark != ECHO] for age, run in enumerate(runs)]
+    ages = [[(row.key, -age, row) for row in run if row.mark != ARCHIVE_ONLY] for age, run in enumerate(runs)]
     latest = b""
     for key, _, row in heapq.merge(*ages, key=lambda each: each[:2]):
         if key != latest:
@@ -197,12 +197,12 @@ def merge(runs: Sequence[Sequence[Finished]]) -> Iterator[Finished]:
             yield row
 
 
-def to_archive(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Table, ...]:
+def to_archive(tables: Sequence[TableRef], without: Collection[str] = ()) -> tuple[TableRef, ...]:
     """The oldest neighbours whose rows the archive does not have yet, as many as one pass can hold.
 
     ``without``: names of tables to leave as they are.
     """
-    group: list[Table] = []
+    group: list[TableRef] = []
     size = 0
     for table in tables:
         if table.archived or table.name in without:
@@ -216,7 +216,7 @@ def to_archive(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[
     return tuple(group)
 
 
-def to_merge(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Table, ...]:
+def to_merge(tables: Sequence[TableRef], without: Collection[str] = ()) -> tuple[TableRef, ...]:
     """Archived neighbours worth merging, or none: the youngest, and older ones while they are of like size.
 
     Each row is rewritten about log n times, and about log n tables are left ("universal compaction" in RocksDB).
@@ -225,7 +225,7 @@ def to_merge(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Ta
     """
     able = [(table.archived and table.name not in without, table) for table in reversed(tables)]
     for mergeable, neighbours in groupby(able, key=lambda each: each[0]):
-        group: list[Table] = []
+        group: list[TableRef] = []
         size = 0
         for _, table in neighbours if mergeable else ():
             below = bytes_below(table)
@@ -238,6 +238,6 @@ def to_merge(tables: Sequence[Table], without: Collection[str] = ()) -> tuple[Ta
     return ()
 
 
-def bytes_below(table: Table) -> int:
+def bytes_below(table: TableRef) -> int:
     """About how many bytes the rows of a table take, wherever they lie."""
     return table.size if table.level == 0 else table.below or table.count * ROW_BYTES_TYPICAL

@@ -1,6 +1,6 @@
 """What time does to a queue: leases end, delayed jobs become due, old dead letters are forgotten.
 
-Every write pass begins with ``advance``, so that nothing waits for a scheduled reaper while anybody writes.
+Every write pass begins with ``advance_time``, so that nothing waits for a scheduled reaper while anybody writes.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from .state import (
     PROCESSING,
     QUEUED,
     STALLED,
-    Job,
-    Lease,
+    JobRecord,
+    LeaseRecord,
     Span,
     State,
     delayed_state,
+    job_weight,
     keysums,
-    weight,
 )
 
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
 LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane is free for them, are due again
 
 
-def wants_time(state: State, now: int) -> bool:
-    """Would ``advance`` at this time change anything?"""
+def has_due_timers(state: State, now: int) -> bool:
+    """Would ``advance_time`` at this time change anything?"""
     return any(lease.expires_ms <= now for lease in state.leases.values()) or _is_due(
         state.delayed.jobs, state.delayed.spans, now
     )
 
 
-def _is_due(jobs: Sequence[Job], spans: Sequence[Span], now: int) -> bool:
+def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
     return bool(jobs and jobs[0].due_ms <= now) or any(span.due_ms <= now for span in spans)
 
 
-def advance(draft: Draft) -> None:
+def advance_time(draft: Draft) -> None:
     """Expire stale leases, then promote due jobs."""
     now = draft.now
     stale = [lease for lease in draft.leases.values() if lease.expires_ms <= now]
@@ -60,7 +60,7 @@ def advance(draft: Draft) -> None:
         _promote(draft)
 
 
-def _stall(draft: Draft, lease: Lease) -> None:
+def _stall(draft: Draft, lease: LeaseRecord) -> None:
     draft.expired += 1
     if lease.cancel:
         job = draft.end(lease, CANCELLED)
@@ -92,13 +92,13 @@ def _promote(draft: Draft) -> None:
     at = bisect_right(draft.delayed, until, key=lambda job: job.due_ms)
     window = draft.delayed[:at]
     del draft.delayed[:at]
-    draft.delayed_bytes -= sum(map(weight, window))
+    draft.delayed_bytes -= sum(map(job_weight, window))
     for job in sorted([*due, *window], key=due_order):
         if not _queue_due(draft, job):
             draft.delay(replace(job, due_ms=draft.now + LANE_WAIT_MS) if due else job)
 
 
-def _queue_due(draft: Draft, job: Job) -> bool:
+def _queue_due(draft: Draft, job: JobRecord) -> bool:
     if not draft.queue(replace(job, due_ms=0)):
         return False
     draft.promoted += 1
@@ -108,7 +108,7 @@ def _queue_due(draft: Draft, job: Job) -> bool:
 
 def _make_room(draft: Draft) -> int:
     """Spill tails where due jobs would overfill them. Answers the bytes that are left for those in segments."""
-    window = sum(weight(job) for job in takewhile(lambda job: job.due_ms <= draft.now, draft.delayed))
+    window = sum(job_weight(job) for job in takewhile(lambda job: job.due_ms <= draft.now, draft.delayed))
     more = any(span.due_ms <= draft.now and not _is_unreadable(draft, span) for span in draft.delayed_spans)
     most = limits.TAIL_BYTES_MAX * 3 // 4  # the rest is for what the requests bring
     wanted = max(window, most // 3 if more else 0)
@@ -121,7 +121,7 @@ def _make_room(draft: Draft) -> int:
     return most - tails - window
 
 
-def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:
+def _take_from_segments(draft: Draft, room: int) -> tuple[list[JobRecord], int]:
     """Due jobs out of delayed segments, one at least, and the due time up to which that is all of them.
 
     It is now, unless a block that has not been read, the room there is, or the limit of one commit stands in the way.
@@ -133,7 +133,7 @@ def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:
         if span.due_ms <= draft.now and not _is_unreadable(draft, span)
     ]
     heapify(fronts)
-    due: list[Job] = []
+    due: list[JobRecord] = []
     until = draft.now
     while fronts:
         first, at = fronts[0]
@@ -154,7 +154,7 @@ def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:
         heappop(fronts)
         limit = fronts[0][0] if fronts else draft.now
         full = False
-        taken: list[Job] = []
+        taken: list[JobRecord] = []
         passed = 0
         for index in range(span.skip, len(block.jobs)):
             job = block.jobs[index]
@@ -163,12 +163,12 @@ def _take_from_segments(draft: Draft, room: int) -> tuple[list[Job], int]:
             if not deleted.has(span.offset, index):
                 if job.key in draft.tombstones:
                     draft.tombstones.discard(job.key)
-                elif due and weight(job) > room:
+                elif due and job_weight(job) > room:
                     full, until = True, job.due_ms - 1
                     break
                 else:
                     due.append(job)
-                    room -= weight(job)
+                    room -= job_weight(job)
                 taken.append(job)
             passed += 1
         draft.changed |= bool(passed)
@@ -192,7 +192,7 @@ def _need_front(draft: Draft, span: Span | None) -> None:
             draft.need(need)
 
 
-def _after(span: Span, block: Block, passed: int, taken: Sequence[Job]) -> Span | None:
+def _after(span: Span, block: Block, passed: int, taken: Sequence[JobRecord]) -> Span | None:
     """A delayed span once ``passed`` more jobs of its next block lie behind; ``taken`` were still to come."""
     if len(taken) == span.count:
         return None

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..contract import functions
-from ..contract.functions import Function, deployed_name
+from ..contract.functions import FunctionSpec, deployed_name
 from ..errors import NotInstalled, Rejected
 from ..stores.address import is_remote, open_store
 from .gateway import ACCOUNT
@@ -36,7 +36,7 @@ def check_installed() -> None:
         )
 
 
-def functions_folder(given: str | Path | None, table: Sequence[Function]) -> Path:
+def functions_folder(given: str | Path | None, table: Sequence[FunctionSpec]) -> Path:
     """The folder with a folder for each function: the one given, or the checkout's. Raises Rejected if it is none."""
     folder = Path(given) if given is not None else CHECKOUT / "functions"
     missing = [each.name for each in table if not (folder / each.name / "handler.py").is_file()]
@@ -72,7 +72,7 @@ def store_address(address: str) -> str:
     return address
 
 
-def environment_of(function: Function, prefix: str, store: str, folder: Path) -> dict[str, str]:
+def environment_of(function: FunctionSpec, prefix: str, store: str, folder: Path) -> dict[str, str]:
     """The variables of a function's processes: ours, and those that Lambda sets."""
     name = deployed_name(prefix, function.name)
     passed = {key: value for key, value in os.environ.items() if key in PASSED or key.startswith("AWS_")}
@@ -100,6 +100,6 @@ def environment_of(function: Function, prefix: str, store: str, folder: Path) ->
     }
 
 
-def arn_of(function: Function, prefix: str, region: str) -> str:
+def arn_of(function: FunctionSpec, prefix: str, region: str) -> str:
     """The function's name among all of AWS."""
     return f"arn:aws:lambda:{region}:{ACCOUNT}:function:{deployed_name(prefix, function.name)}"

@@ -13,21 +13,23 @@ from typing import Any
 
 from ..clock import MACHINE
 from ..errors import Rejected, shown
-from .gateway import REQUEST_BYTES_MAX, Answer, Request, message
-from .log import Log
-from .wire import BadRequest, Speaker, TooLarge
+from .gateway import REQUEST_BYTES_MAX, StackRequest, StackResponse, message
+from .log import ProcessLog
+from .wire import BadRequest, BodyTooLarge, HttpConnection
 
 IDLE_S_MAX = 60.0  # a connection without a request is closed after that
 
 
-class Front(ThreadingHTTPServer):
+class FrontServer(ThreadingHTTPServer):
     """Listens, and answers every request with what ``reply`` makes of it. Raises Rejected for a host that is none."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, reply: Callable[[Request], Answer], log: Log) -> None:
+    def __init__(
+        self, host: str, port: int, reply: Callable[[StackRequest], StackResponse], log: ProcessLog
+    ) -> None:
         self.host = _checked(host)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Connection)
@@ -125,10 +127,10 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class _Connection(Speaker):
+class _Connection(HttpConnection):
     """A caller's connection."""
 
-    server: Front
+    server: FrontServer
     timeout = IDLE_S_MAX
 
     def _answer(self) -> None:
@@ -140,7 +142,7 @@ class _Connection(Speaker):
             begun = MACHINE.monotonic()
             try:
                 answer = self._answered()
-            except TooLarge:
+            except BodyTooLarge:
                 self.close_connection = True
                 answer = message(413, "Request Entity Too Large")
             except BadRequest:
@@ -153,11 +155,11 @@ class _Connection(Speaker):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _answer  # noqa: N815
 
-    def _answered(self) -> Answer:
+    def _answered(self) -> StackResponse:
         body = self.read_body(REQUEST_BYTES_MAX)
         if not self.server.is_ours(self.headers.get("Host", ""), self.headers.get("Origin", "")):
             return message(403, "Forbidden")
-        request = Request(
+        request = StackRequest(
             method=self.command,
             target=self.path,
             headers=tuple(self.headers.items()),
@@ -167,5 +169,5 @@ class _Connection(Speaker):
         )
         return self.server.reply(request)
 
-    def _say(self, answer: Answer) -> None:
+    def _say(self, answer: StackResponse) -> None:
         self.say(answer.status, answer.headers, answer.body)

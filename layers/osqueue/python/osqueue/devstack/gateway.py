@@ -29,7 +29,7 @@ API = "local"
 Headers = tuple[tuple[str, str], ...]
 
 
-class Request(Struct, frozen=True):
+class StackRequest(Struct, frozen=True):
     """A request of HTTP."""
 
     method: str
@@ -54,7 +54,7 @@ class Request(Struct, frozen=True):
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-class Answer(Struct, frozen=True):
+class StackResponse(Struct, frozen=True):
     """An answer of HTTP."""
 
     status: int
@@ -62,9 +62,11 @@ class Answer(Struct, frozen=True):
     body: bytes = b""
 
 
-def message(status: int, text: str) -> Answer:
+def message(status: int, text: str) -> StackResponse:
     """An answer of the gateway's own."""
-    return Answer(status, (("Content-Type", "application/json"),), json.dumps({"message": text}).encode())
+    return StackResponse(
+        status, (("Content-Type", "application/json"),), json.dumps({"message": text}).encode()
+    )
 
 
 class Gateway:
@@ -76,7 +78,7 @@ class Gateway:
         self._timeout_s = timeout_s
         self._routes = [(route, pattern(route)) for route in ROUTES]
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: StackRequest) -> StackResponse:
         """The answer to a request: the function's, or the gateway's own where there is none."""
         found = self._route(request)
         if found is None:
@@ -101,9 +103,9 @@ class Gateway:
         except (ValueError, TypeError, AttributeError):  # it is not of the form
             return message(500, "Internal Server Error")
         request_id = ("Apigw-Requestid", event["requestContext"]["requestId"])
-        return Answer(answer.status, (*answer.headers, request_id), answer.body)
+        return StackResponse(answer.status, (*answer.headers, request_id), answer.body)
 
-    def _route(self, request: Request) -> tuple[Route, dict[str, str]] | None:
+    def _route(self, request: StackRequest) -> tuple[Route, dict[str, str]] | None:
         for route, form in self._routes:
             if route.method == request.method and (found := form.fullmatch(request.path)):
                 return route, {name: unquote(value) for name, value in found.groupdict().items()}
@@ -115,7 +117,7 @@ _TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|javascript)", re.IGNOR
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect"}
 
 
-def event_of(request: Request, route: Route, parameters: Mapping[str, str], host: str) -> dict[str, Any]:
+def event_of(request: StackRequest, route: Route, parameters: Mapping[str, str], host: str) -> dict[str, Any]:
     """The event that a function gets for a request."""
     headers = _joined((name.lower(), value) for name, value in request.headers)
     cookies = headers.pop("cookie", "")
@@ -186,12 +188,12 @@ def _as_text(body: bytes, content_type: str) -> str | None:
 _LENGTHS = {"content-length", "connection", "transfer-encoding"}  # the server's own
 
 
-def answer_of(payload: bytes) -> Answer:
+def answer_of(payload: bytes) -> StackResponse:
     """The answer of HTTP that a function's answer means; raises ValueError and its like when it means none."""
     value = json.loads(payload)
     if not (isinstance(value, dict) and "statusCode" in value):
         body = value if isinstance(value, str) else json.dumps(value)
-        return Answer(200, (("Content-Type", "application/json"),), body.encode())
+        return StackResponse(200, (("Content-Type", "application/json"),), body.encode())
     status = int(value["statusCode"])
     if not 200 <= status <= 599:
         raise ValueError(f"no status of HTTP: {status}")
@@ -207,7 +209,7 @@ def answer_of(payload: bytes) -> Answer:
     headers.setdefault("content-type", "text/plain;charset=utf-8")
     pairs = [pair for pair in headers.items() if pair[0] not in _LENGTHS]
     pairs += [("set-cookie", _value(cookie)) for cookie in value.get("cookies") or ()]
-    return Answer(status, tuple(pairs), body_bytes)
+    return StackResponse(status, tuple(pairs), body_bytes)
 
 
 def _value(value: object) -> str:

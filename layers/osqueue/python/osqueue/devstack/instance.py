@@ -19,30 +19,30 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from ..clock import MACHINE
-from ..contract.functions import Function
-from .invocation import Invocation, Outcome, exit_failure, failure
-from .log import Log
+from ..contract.functions import FunctionSpec
+from .invocation import Invocation, InvocationResult, exit_failure, failure
+from .log import ProcessLog
 from .runtime import RuntimeConnection
 
 INIT_S_MAX = 60.0  # a process that has not asked for its first event by then is stopped
 TERMINATE_S = 2.0  # from SIGTERM to SIGKILL
 
-State = Literal["starting", "running", "frozen", "ended"]
+InstanceState = Literal["starting", "running", "frozen", "ended"]
 
 
-class Launch(Struct, frozen=True):
+class LaunchSpec(Struct, frozen=True):
     """How processes of a function are started."""
 
-    function: Function
+    function: FunctionSpec
     arn: str
     command: Sequence[str]
     folder: Path  # of the handler; the process's working directory
     environment: Mapping[str, str]
     group: int | None  # the process group they join
-    log: Log
+    log: ProcessLog
 
 
-class Owner(Protocol):
+class InstanceOwner(Protocol):
     """The pool that an instance belongs to."""
 
     def next_for(self, instance: Instance) -> Invocation | None:
@@ -55,11 +55,11 @@ class Owner(Protocol):
 class Instance:
     """A process and its keeper."""
 
-    def __init__(self, launch: Launch, owner: Owner) -> None:
+    def __init__(self, launch: LaunchSpec, owner: InstanceOwner) -> None:
         self.function = launch.function
         self.arn = launch.arn
-        self.state: State = "starting"
-        self.fault: Outcome | None = None  # why it never became ready
+        self.state: InstanceState = "starting"
+        self.fault: InvocationResult | None = None  # why it never became ready
         self.killed = False  # its process has been: whatever it still asked for, it takes no more
         self.box: queue.SimpleQueue[Invocation | None] = (
             queue.SimpleQueue()
@@ -135,14 +135,14 @@ class Instance:
         self._deadline_ms = MACHINE.now_ms() + self.function.timeout_s * 1000
         return invocation
 
-    def ended(self, request_id: str, outcome: Outcome) -> bool:
+    def ended(self, request_id: str, outcome: InvocationResult) -> bool:
         """The process says how its invocation ended."""
         if self._running is None or self._running.request_id != request_id:
             return False
         self._running.finish(outcome)
         return True
 
-    def init_failed(self, outcome: Outcome) -> None:
+    def init_failed(self, outcome: InvocationResult) -> None:
         """The handler could not be loaded."""
         self.fault = outcome
 

@@ -15,19 +15,19 @@ EVENT_BYTES_MAX = 6 * 1024 * 1024  # what Lambda takes
 ANSWER_BYTES_MAX = 6 * 1024 * 1024 + 100  # what Lambda gives
 
 
-class Outcome(Struct, frozen=True):
+class InvocationResult(Struct, frozen=True):
     """What came of an invocation."""
 
     payload: bytes  # JSON: the function's answer, or how it failed
     failed: bool = False
 
 
-def failure(kind: str, message: str) -> Outcome:
+def failure(kind: str, message: str) -> InvocationResult:
     """A failure in Lambda's form."""
-    return Outcome(json.dumps({"errorType": kind, "errorMessage": message}).encode(), failed=True)
+    return InvocationResult(json.dumps({"errorType": kind, "errorMessage": message}).encode(), failed=True)
 
 
-def exit_failure(request_id: str, code: int | None) -> Outcome:
+def exit_failure(request_id: str, code: int | None) -> InvocationResult:
     """The failure of an invocation whose process ended under it; ``code`` as ``subprocess`` gives it."""
     if code == -9:
         how = "signal: killed"
@@ -52,14 +52,14 @@ class Invocation:
         self.request_id = new_id()
         self.trace_id = f"Root=1-{MACHINE.now_ms() // 1000:08x}-{MACHINE.bits(96):024x};Sampled=0"
         self.left_queue = threading.Event()  # an instance has it, or it failed without one
-        self._outcome: Future[Outcome] = Future()
+        self._outcome: Future[InvocationResult] = Future()
 
     @property
     def finished(self) -> bool:
         """Whether there is an outcome."""
         return self._outcome.done()
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: InvocationResult) -> None:
         """Set the outcome, if there is none yet: who was first to know is right."""
         try:
             self._outcome.set_result(outcome)
@@ -67,6 +67,6 @@ class Invocation:
             return
         self.left_queue.set()
 
-    def wait(self, seconds: float | None = None) -> Outcome:
+    def wait(self, seconds: float | None = None) -> InvocationResult:
         """The outcome; raises TimeoutError when there is none after that time."""
         return self._outcome.result(seconds)

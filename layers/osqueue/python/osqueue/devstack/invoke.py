@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from ..contract.functions import deployed_name
-from .gateway import Answer, Request
+from .gateway import StackRequest, StackResponse
 from .invocation import EVENT_BYTES_MAX, Invocation
 from .pool import NoInstance, Pool
 
@@ -28,7 +28,7 @@ class InvokeApi:
     def __init__(self, pools: Mapping[str, Pool], prefix: str) -> None:
         self._pools = {deployed_name(prefix, name): pool for name, pool in pools.items()}
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: StackRequest) -> StackResponse:
         """The answer to a request."""
         path = _PATH.fullmatch(request.path)
         if path is None or request.method != "POST":
@@ -43,7 +43,7 @@ class InvokeApi:
             )
         kind = request.header("x-amz-invocation-type") or "RequestResponse"
         if kind == "DryRun":
-            return Answer(204)
+            return StackResponse(204)
         if kind not in ("RequestResponse", "Event"):
             return _error(400, "InvalidParameterValueException", f"no invocation type: {kind}")
         limit = EVENT_BYTES_MAX if kind == "RequestResponse" else ASYNC_EVENT_BYTES_MAX
@@ -59,11 +59,11 @@ class InvokeApi:
         invocation = Invocation(request.body or b"{}", " ".join(context.splitlines()))
         if kind == "Event":
             pool.submit(invocation)
-            return Answer(202, (("x-amzn-RequestId", invocation.request_id),))
+            return StackResponse(202, (("x-amzn-RequestId", invocation.request_id),))
         return _run(pool, invocation)
 
 
-def _run(pool: Pool, invocation: Invocation) -> Answer:
+def _run(pool: Pool, invocation: Invocation) -> StackResponse:
     try:
         pool.invoke(invocation)
     except NoInstance:
@@ -81,9 +81,9 @@ def _run(pool: Pool, invocation: Invocation) -> Answer:
     ]
     if outcome.failed:
         headers.append(("X-Amz-Function-Error", "Unhandled"))
-    return Answer(200, tuple(headers), outcome.payload)
+    return StackResponse(200, tuple(headers), outcome.payload)
 
 
-def _error(status: int, kind: str, text: str, **more: str) -> Answer:
+def _error(status: int, kind: str, text: str, **more: str) -> StackResponse:
     body = json.dumps({"Type": "User", "message": text, "Message": text, **more}).encode()
-    return Answer(status, (("Content-Type", "application/json"), ("x-amzn-ErrorType", kind)), body)
+    return StackResponse(status, (("Content-Type", "application/json"), ("x-amzn-ErrorType", kind)), body)

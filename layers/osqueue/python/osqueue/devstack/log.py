@@ -13,7 +13,7 @@ OnLine = Callable[[str, str], None]  # called with who wrote it ("claim", "gatew
 log = logging.getLogger("osqueue.devstack")
 
 
-class Log:
+class ProcessLog:
     """Where lines go: to a stream, and to whoever wants to see them. Safe to use from any thread."""
 
     def __init__(self, stream: TextIO | None = None, on_line: OnLine | None = None) -> None:

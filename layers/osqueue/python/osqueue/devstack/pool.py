@@ -8,7 +8,7 @@ from collections import deque
 from msgspec import Struct
 
 from ..clock import MACHINE
-from .instance import Instance, Launch, State
+from .instance import Instance, InstanceState, LaunchSpec
 from .invocation import Invocation, failure
 
 PATIENCE_S = 10.0  # a request waits this long for an instance before it is throttled
@@ -19,18 +19,18 @@ class NoInstance(Exception):
     """Every instance was busy for longer than a request waits. Nothing was run."""
 
 
-class Seen(Struct, frozen=True):
+class InstanceStatus(Struct, frozen=True):
     """An instance, as it is told to people."""
 
     function: str
     pid: int | None
-    state: State
+    state: InstanceState
 
 
 class Pool:
     """Hands invocations to instances, the one that waits longest first."""
 
-    def __init__(self, launch: Launch, processes: int, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, launch: LaunchSpec, processes: int, patience_s: float = PATIENCE_S) -> None:
         self.function = launch.function
         self._launch = launch
         self._processes = processes
@@ -63,17 +63,17 @@ class Pool:
                 self._waiting.remove(invocation)
                 raise NoInstance
 
-    def instances(self) -> list[Seen]:
+    def instances(self) -> list[InstanceStatus]:
         """What there is at the moment."""
         with self._lock:
-            return [Seen(self.function.name, each.pid, each.state) for each in self._all]
+            return [InstanceStatus(self.function.name, each.pid, each.state) for each in self._all]
 
-    def crash(self) -> Seen | None:
+    def crash(self) -> InstanceStatus | None:
         """Kill an instance, in the middle of an invocation if one runs. None: there is none."""
         with self._lock:
-            order: dict[State, int] = {"running": 1, "frozen": 2, "starting": 3, "ended": 4}
+            order: dict[InstanceState, int] = {"running": 1, "frozen": 2, "starting": 3, "ended": 4}
             for each in sorted(self._all, key=lambda one: 0 if one.busy else order[one.state]):
-                seen = Seen(self.function.name, each.pid, each.state)
+                seen = InstanceStatus(self.function.name, each.pid, each.state)
                 if each.state != "ended" and each.kill() is not None:
                     if each in self._frozen:  # nobody else is given to it
                         self._frozen.remove(each)

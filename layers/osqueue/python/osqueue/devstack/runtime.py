@@ -7,15 +7,15 @@ import re
 import socket
 from typing import Protocol
 
-from .invocation import ANSWER_BYTES_MAX, Invocation, Outcome, failure
-from .wire import BadRequest, Speaker, TooLarge
+from .invocation import ANSWER_BYTES_MAX, Invocation, InvocationResult, failure
+from .wire import BadRequest, BodyTooLarge, HttpConnection
 
 NEXT = "/2018-06-01/runtime/invocation/next"
 INIT_ERROR = "/2018-06-01/runtime/init/error"
 _ENDED = re.compile(r"/2018-06-01/runtime/invocation/([^/]+)/(response|error)")
 
 
-class Runtime(Protocol):
+class RuntimeInstance(Protocol):
     """The instance that a runtime client works for."""
 
     arn: str
@@ -23,10 +23,10 @@ class Runtime(Protocol):
     def next(self) -> Invocation | None:
         """The next invocation, once there is one; None when there will be none."""
 
-    def ended(self, request_id: str, outcome: Outcome) -> bool:
+    def ended(self, request_id: str, outcome: InvocationResult) -> bool:
         """The client brings an outcome. Answers whether it is the running invocation's."""
 
-    def init_failed(self, outcome: Outcome) -> None:
+    def init_failed(self, outcome: InvocationResult) -> None:
         """The client cannot load the handler."""
 
     def seconds_left(self) -> float | None:
@@ -36,10 +36,10 @@ class Runtime(Protocol):
         """When the running invocation is stopped, in milliseconds since the epoch."""
 
 
-class RuntimeConnection(Speaker):
+class RuntimeConnection(HttpConnection):
     """One connection of a runtime client. It falls silent (TimeoutError) when the client has taken too long."""
 
-    def __init__(self, connection: socket.socket, runtime: Runtime) -> None:
+    def __init__(self, connection: socket.socket, runtime: RuntimeInstance) -> None:
         self._runtime = runtime
         connection.settimeout(runtime.seconds_left())
         super().__init__(connection, ("", 0), runtime)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ class RuntimeConnection(Speaker):
         """The client brings an outcome."""
         try:
             body = self.read_body(ANSWER_BYTES_MAX)
-        except TooLarge:
+        except BodyTooLarge:
             self._refuse_answer()
             return
         except BadRequest as error:
@@ -77,13 +77,13 @@ class RuntimeConnection(Speaker):
             self._say_json(400, {"errorType": "InvalidRequest", "errorMessage": str(error)})
             return
         if self.path == INIT_ERROR:
-            self._runtime.init_failed(Outcome(body, failed=True))
+            self._runtime.init_failed(InvocationResult(body, failed=True))
             self._say_json(202, {"status": "OK"})
             return
         found = _ENDED.fullmatch(self.path)
         if found is None:
             self.say(404)
-        elif self._runtime.ended(found[1], Outcome(body, failed=found[2] == "error")):
+        elif self._runtime.ended(found[1], InvocationResult(body, failed=found[2] == "error")):
             self._say_json(202, {"status": "OK"})
         else:
             self._say_json(400, {"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"})

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ..clock import MACHINE
 from .invocation import Invocation
-from .log import Log
+from .log import ProcessLog
 from .pool import NoInstance, Pool
 
 SOURCE = "osqueue.schedule"
@@ -23,7 +23,7 @@ def schedule_event(now_ms: int) -> bytes:
 class Schedule:
     """Invokes one function every so many seconds. While an invocation runs there is no other."""
 
-    def __init__(self, pool: Pool, seconds: float, log: Log) -> None:
+    def __init__(self, pool: Pool, seconds: float, log: ProcessLog) -> None:
         self._pool = pool
         self._seconds = seconds
         self._log = log

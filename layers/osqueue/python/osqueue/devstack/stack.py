@@ -17,16 +17,16 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..clock import MACHINE
-from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, Function
+from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, FunctionSpec
 from ..errors import Rejected, Unavailable, shown
 from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
-from .front import Front
-from .gateway import Answer, Gateway, Request, message
-from .instance import TERMINATE_S, Launch
-from .invocation import Invocation, Outcome
+from .front import FrontServer
+from .gateway import Gateway, StackRequest, StackResponse, message
+from .instance import TERMINATE_S, LaunchSpec
+from .invocation import Invocation, InvocationResult
 from .invoke import PREFIX, InvokeApi
-from .log import Log, OnLine
-from .pool import PATIENCE_S, Pool, Seen
+from .log import OnLine, ProcessLog
+from .pool import PATIENCE_S, InstanceStatus, Pool
 from .schedule import Schedule
 
 NAME = "osqueue-dev"  # functions are called as if they were deployed under it
@@ -66,7 +66,7 @@ class Stack:
         schedule_seconds: float | None = None,
         functions: str | Path | None = None,
         variables: Mapping[str, str] | None = None,
-        table: Sequence[Function] = FUNCTIONS,
+        table: Sequence[FunctionSpec] = FUNCTIONS,
         patience_s: float = PATIENCE_S,
         gateway_timeout_s: float = GATEWAY_TIMEOUT_S,
         log: TextIO | None = None,
@@ -84,7 +84,7 @@ class Stack:
         check_installed()
         self.store = store_address(store)
         self.functions = functions_folder(functions, table)
-        self.log = Log(log, on_line)
+        self.log = ProcessLog(log, on_line)
         self._variables = variables or {}
         self._host, self._port = host, port
         self._processes = processes
@@ -93,7 +93,7 @@ class Stack:
         self._patience_s = patience_s
         self._gateway_timeout_s = gateway_timeout_s
         self._warden: subprocess.Popen[bytes] | None = None
-        self._front: Front | None = None
+        self._front: FrontServer | None = None
         self._pools: dict[str, Pool] = {}
         self._schedules: list[Schedule] = []
 
@@ -101,7 +101,7 @@ class Stack:
     def start(self) -> None:
         """Listen, and start the schedule. Functions start when they are called."""
         try:
-            self._front = front = Front(self._host, self._port, self._reply, self.log)
+            self._front = front = FrontServer(self._host, self._port, self._reply, self.log)
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._host}:{self._port} ({error.strerror or error}). Choose another port; 0"
@@ -161,7 +161,7 @@ class Stack:
         assert self._front is not None, "the stack is not running"
         return f"http://{self._front.authority}"
 
-    def invoke(self, function: str, event: object, patience_s: float | None = None) -> Outcome:
+    def invoke(self, function: str, event: object, patience_s: float | None = None) -> InvocationResult:
         """Invoke a function directly and wait for its outcome.
 
         Raises Rejected for a function that is none, NoInstance when all are busy for that long.
@@ -170,7 +170,7 @@ class Stack:
         self._pool(function).invoke(invocation, patience_s)
         return invocation.wait()
 
-    def crash(self, function: str) -> Seen | None:
+    def crash(self, function: str) -> InstanceStatus | None:
         """Kill one of a function's processes, in the middle of a request if one runs. None: there is none.
 
         Raises Rejected for a function that is none.
@@ -181,7 +181,7 @@ class Stack:
         """How many requests are being answered."""
         return 0 if self._front is None else self._front.running
 
-    def instances(self) -> list[Seen]:
+    def instances(self) -> list[InstanceStatus]:
         """Every process there is."""
         return [seen for pool in self._pools.values() for seen in pool.instances()]
 
@@ -194,11 +194,11 @@ class Stack:
             )
         return self._pools[function]
 
-    def _launch(self, function: Function) -> Launch:
+    def _launch(self, function: FunctionSpec) -> LaunchSpec:
         folder = self.functions / function.name
         environment = {**environment_of(function, NAME, self.store, folder), **self._variables}
         assert self._warden is not None
-        return Launch(
+        return LaunchSpec(
             function=function,
             arn=arn_of(function, NAME, environment["AWS_REGION"]),
             command=(sys.executable, "-m", "awslambdaric", HANDLER),
@@ -208,7 +208,7 @@ class Stack:
             log=self.log,
         )
 
-    def _interval(self, function: Function) -> float:
+    def _interval(self, function: FunctionSpec) -> float:
         """Seconds between the schedule's invocations; 0: none."""
         if function.schedule_minutes is None:
             return 0
@@ -216,14 +216,14 @@ class Stack:
             return self._schedule_seconds
         return function.schedule_minutes * 60
 
-    def _reply(self, request: Request) -> Answer:
+    def _reply(self, request: StackRequest) -> StackResponse:
         if request.path.startswith(PREFIX):
             return self._invoke_api.answer(request)
         if request.path.startswith("/_dev/"):
             return self._control(request)
         return self._gateway.answer(request)
 
-    def _control(self, request: Request) -> Answer:
+    def _control(self, request: StackRequest) -> StackResponse:
         """What AWS does not have: looking at the processes, and killing one."""
         if (request.method, request.path) == ("GET", "/_dev/instances"):
             return _json({"instances": self.instances()})
@@ -235,5 +235,5 @@ class Stack:
         return message(404, "Not Found")
 
 
-def _json(value: object) -> Answer:
-    return Answer(200, (("Content-Type", "application/json"),), msgspec.json.encode(value))
+def _json(value: object) -> StackResponse:
+    return StackResponse(200, (("Content-Type", "application/json"),), msgspec.json.encode(value))

@@ -12,11 +12,11 @@ class BadRequest(Exception):
     """The request's framing cannot be understood."""
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The request's body is larger than the server takes."""
 
 
-class Speaker(BaseHTTPRequestHandler):
+class HttpConnection(BaseHTTPRequestHandler):
     """A connection over which requests come, one after the other."""
 
     protocol_version = "HTTP/1.1"
@@ -40,7 +40,7 @@ class Speaker(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()):
             raise BadRequest("Content-Length is no number")
         if len(length) > 18 or int(length) > bytes_max:
-            raise TooLarge
+            raise BodyTooLarge
         return self._read_exactly(int(length))
 
     def _read_exactly(self, length: int) -> bytes:
@@ -62,7 +62,7 @@ class Speaker(BaseHTTPRequestHandler):
                 raise BadRequest("a chunk has a size below zero")
             total += size
             if total > bytes_max:
-                raise TooLarge
+                raise BodyTooLarge
             if size == 0:
                 while self.rfile.readline(_LINE_BYTES_MAX).strip():
                     pass  # trailers

@@ -42,8 +42,8 @@ from ..stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
     Store,
+    StoreReply,
     Unchanged,
     Written,
 )
@@ -66,7 +66,7 @@ T = TypeVar("T")
 log = getLogger("osqueue.election")
 
 
-class Record(Struct, frozen=True):
+class ElectionRecord(Struct, frozen=True):
     """What the object says."""
 
     term: int  # grows by one with each new leadership, from 1
@@ -86,7 +86,7 @@ class _Sealed(Struct, frozen=True):
 class _Seen(Struct, frozen=True):
     """The record as this candidate last saw it."""
 
-    record: Record
+    record: ElectionRecord
     version: str
     since: float  # monotonic seconds: when it had this version for sure
     modified_ms: int | None  # when the store says it was written; None: written by this candidate
@@ -100,13 +100,13 @@ class _Tenure(Struct, frozen=True):
     process: int
 
 
-def seal(record: Record) -> bytes:
+def seal(record: ElectionRecord) -> bytes:
     """The bytes of the object."""
     inner = msgspec.json.encode(record)
     return msgspec.json.encode(_Sealed(FORMAT, zlib.crc32(inner), msgspec.Raw(inner)))
 
 
-def unseal(data: bytes, key: str) -> Record:
+def unseal(data: bytes, key: str) -> ElectionRecord:
     """The inverse; raises Damaged or NewerFormat."""
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
@@ -115,7 +115,7 @@ def unseal(data: bytes, key: str) -> Record:
                 f"{key} has format {sealed.format}; this release reads {FORMAT}. Upgrade osqueue."
             )
         if sealed.format == FORMAT and zlib.crc32(sealed.record) == sealed.crc:
-            return msgspec.json.decode(sealed.record, type=Record)
+            return msgspec.json.decode(sealed.record, type=ElectionRecord)
     except msgspec.MsgspecError:
         pass
     raise Damaged(
@@ -239,7 +239,7 @@ class ElectionBase:
             seen = self._seen
             if seen is None or not self._is_mine(seen.record):
                 return True
-            record = Record(seen.record.term, None, self._new_mark(), self._stale_after_ms)
+            record = ElectionRecord(seen.record.term, None, self._new_mark(), self._stale_after_ms)
             reply = yield PutIfMatch(self._key, seal(record), seen.version)
             if self._take_note(reply, record):
                 return True
@@ -302,7 +302,7 @@ class ElectionBase:
         if only is not None and only != leading:
             return "conflict"  # that leadership ended meanwhile
         term = self._term + 1 if leading is None else leading
-        record = Record(term, self.candidate, self._new_mark(), self._stale_after_ms)
+        record = ElectionRecord(term, self.candidate, self._new_mark(), self._stale_after_ms)
         began = self.machine.monotonic()
         if seen is None:
             reply = yield PutIfAbsent(self._key, seal(record))
@@ -375,10 +375,10 @@ class ElectionBase:
             self._marks = (*self._marks, mark)[-MARKS_MAX:]
         return mark
 
-    def _is_mine(self, record: Record) -> bool:
+    def _is_mine(self, record: ElectionRecord) -> bool:
         return record.mark in self._marks
 
-    def _take_note(self, reply: Reply, record: Record) -> bool:
+    def _take_note(self, reply: StoreReply, record: ElectionRecord) -> bool:
         """Learn from the answer to a write; was it written?"""
         if isinstance(reply, Written):
             self._seen = _Seen(record, reply.version, self.machine.monotonic(), None)
@@ -405,7 +405,7 @@ class ElectionBase:
             self._tenure = _Tenure(term, until, self._process)
         return True
 
-    def _complain(self, reply: Reply) -> None:
+    def _complain(self, reply: StoreReply) -> None:
         if isinstance(reply, Failed):
             self.error = reply.error
             if reply.error.permanent:

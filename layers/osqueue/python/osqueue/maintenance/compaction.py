@@ -15,26 +15,26 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core import tables
-from ..core.archive_record import encode_part, record, wants_record
+from ..core.archive_record import encode_part, to_record, wants_record
 from ..core.encoding import born_of
-from ..core.ops import Code, Merge
-from ..core.state import Finished, State, Table
+from ..core.ops import Code, MergeTables
+from ..core.state import FinishedJob, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
 from ..objects import archive, finished_tables, id_index
 from ..objects.layout import read_state, root_of, unavailable
-from ..objects.segments import lost
-from ..objects.staging import Stage
-from ..stores.base import Found, Get, Missing, Put, Reply, Written
+from ..objects.segments import lost_object
+from ..objects.staging import StagingArea
+from ..stores.base import Found, Get, Missing, Put, StoreReply, Written
 from . import garbage_collection
 
 STEPS_MAX = 200  # of archiving, merging or forgetting in one pass; the next pass goes on
 PUT_TRIES = 3
 
-Clock = Callable[[int, State], QueueFlow[int]]  # shard, its state → the store's time in ms
-Staging = Callable[[int], QueueFlow[Stage]]
+ClockFlow = Callable[[int, State], QueueFlow[int]]  # shard, its state → the store's time in ms
+StageFactory = Callable[[int], QueueFlow[StagingArea]]
 
 
-class Report(Struct, frozen=True):
+class ReapReport(Struct, frozen=True):
     """What a pass did, over all shards."""
 
     expired: int = 0  # leases that had ended
@@ -47,34 +47,34 @@ class Report(Struct, frozen=True):
     saved: int = 0  # heads copied to the backup
     collected: int = 0  # objects nobody referred to
 
-    def __add__(self, other: Report) -> Report:
-        return Report(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+    def __add__(self, other: ReapReport) -> ReapReport:
+        return ReapReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-Step = QueueFlow[tuple[Report, State]]  # what it did, and the state after it
+PassStep = QueueFlow[tuple[ReapReport, State]]  # what it did, and the state after it
 
 
-class Taken(Struct, frozen=True):
+class TakenTables(Struct, frozen=True):
     """Tables that are about to be exchanged for others."""
 
-    tables: tuple[Table, ...]  # the pointers in the head
+    tables: tuple[TableRef, ...]  # the pointers in the head
     names: tuple[str, ...]  # of all objects at or below them
-    runs: Sequence[Sequence[Finished]]  # the rows of each table, the oldest first
+    runs: Sequence[Sequence[FinishedJob]]  # the rows of each table, the oldest first
 
 
 class _Broken(Exception):
     """A table that cannot be read, or not all that is below it."""
 
-    def __init__(self, table: Table, error: OsqueueError) -> None:
+    def __init__(self, table: TableRef, error: OsqueueError) -> None:
         super().__init__(error.message)
         self.table = table
         self.error = error
 
 
-class Shelving:
+class TableCompaction:
     """The steps of a pass that are about tables."""
 
-    def __init__(self, queue: str, clock: Clock, stage: Staging) -> None:
+    def __init__(self, queue: str, clock: ClockFlow, stage: StageFactory) -> None:
         self.queue = queue
         self.clock = clock
         self.stage = stage
@@ -89,13 +89,13 @@ class Shelving:
         return state
 
     # ── Steps ────────────────────────────────────────────────────────────────
-    def archive(self, shard: int, state: State) -> Step:
+    def archive(self, shard: int, state: State) -> PassStep:
         """Write the records of tables that the archive does not have, oldest first, some MB at a time.
 
         Only of those there were when the pass came: on a busy queue there are always new ones, and few large parts
         are better than many small ones.
         """
-        total = Report()
+        total = ReapReport()
         began = state.seq
         for _ in range(STEPS_MAX):
             taken = tuple(
@@ -110,20 +110,20 @@ class Shelving:
             total += done
         return total, state
 
-    def _archive_some(self, shard: int, state: State, taken: tuple[Table, ...]) -> QueueFlow[Report]:
+    def _archive_some(self, shard: int, state: State, taken: tuple[TableRef, ...]) -> QueueFlow[ReapReport]:
         if (yield from self._unfolded(shard, state, taken[0])):
-            return Report()
+            return ReapReport()
         read = yield from self._read(shard, taken)
-        records = [record(row) for run in read.runs for row in run if wants_record(row)]
+        records = [to_record(row) for run in read.runs for row in run if wants_record(row)]
         if records:
             records.sort(key=lambda each: (each.finished_ms, each.job_id))
             if (yield from self._write(shard, state, taken, encode_part(records))):
-                return Report()
+                return ReapReport()
         return (yield from self._exchange(shard, state, read, archived=len(records)))
 
-    def merge(self, shard: int, state: State) -> Step:
+    def merge(self, shard: int, state: State) -> PassStep:
         """Put neighbours of like size together."""
-        total = Report()
+        total = ReapReport()
         for _ in range(STEPS_MAX):
             taken = tables.to_merge(state.tables, self.aside)
             if not taken:
@@ -132,13 +132,13 @@ class Shelving:
             total += done
         return total, state
 
-    def _merge_some(self, shard: int, state: State, taken: tuple[Table, ...]) -> QueueFlow[Report]:
+    def _merge_some(self, shard: int, state: State, taken: tuple[TableRef, ...]) -> QueueFlow[ReapReport]:
         read = yield from self._read(shard, taken)
         return replace((yield from self._exchange(shard, state, read)), merged=len(taken))
 
-    def forget(self, shard: int, state: State) -> Step:
+    def forget(self, shard: int, state: State) -> PassStep:
         """Rewrite, or drop, tables with much that has not to be remembered any more."""
-        total = Report()
+        total = ReapReport()
         now = yield from self.clock(shard, state)
         seen = set(self.aside)
         for _ in range(STEPS_MAX):
@@ -151,17 +151,19 @@ class Shelving:
             total += done
         return total, state
 
-    def _forget_some(self, shard: int, state: State, table: Table, now: int) -> QueueFlow[Report]:
+    def _forget_some(self, shard: int, state: State, table: TableRef, now: int) -> QueueFlow[ReapReport]:
         if table.until_ms <= now and not table.named:  # nothing to keep, no id to free: no need to read it
             names = yield from self._names(shard, table)
-            return (yield from self._exchange(shard, state, Taken((table,), names, ()), unread=table.count))
+            return (
+                yield from self._exchange(shard, state, TakenTables((table,), names, ()), unread=table.count)
+            )
         if (yield from self._unfolded(shard, state, table)):
-            return Report()
+            return ReapReport()
         return (yield from self._exchange(shard, state, (yield from self._read(shard, (table,)))))
 
-    def _guarded(self, shard: int, state: State, step: QueueFlow[Report]) -> Step:
+    def _guarded(self, shard: int, state: State, step: QueueFlow[ReapReport]) -> PassStep:
         """Take one step, and look at the head again. A table that cannot be read, now as before, is set aside."""
-        done = Report()
+        done = ReapReport()
         broken: _Broken | None = None
         try:
             done = yield from step
@@ -178,19 +180,19 @@ class Shelving:
         if isinstance(error, NotFound):
             if moved:
                 return
-            error = lost(error, self.queue)
+            error = lost_object(error, self.queue)
         self.aside.add(broken.table.name)
         self.troubles.append(error)
 
     # ── Reading ──────────────────────────────────────────────────────────────
-    def _read(self, shard: int, taken: tuple[Table, ...]) -> Flow[Taken]:
+    def _read(self, shard: int, taken: tuple[TableRef, ...]) -> Flow[TakenTables]:
         """The rows of each table below these pointers, oldest first."""
         root = root_of(self.queue, shard)
         found = yield from together([_whole(root, table) for table in taken])
         names = [name for below, _ in found for name in below]
-        return Taken(taken, tuple(names), [run for _, runs in found for run in runs])
+        return TakenTables(taken, tuple(names), [run for _, runs in found for run in runs])
 
-    def _names(self, shard: int, table: Table) -> Flow[tuple[str, ...]]:
+    def _names(self, shard: int, table: TableRef) -> Flow[tuple[str, ...]]:
         try:
             below = yield from finished_tables.pointers(root_of(self.queue, shard), [table])
         except (Damaged, NewerFormat, NotFound) as error:
@@ -199,17 +201,17 @@ class Shelving:
 
     # ── Exchanging ───────────────────────────────────────────────────────────
     def _exchange(
-        self, shard: int, state: State, taken: Taken, *, archived: int = 0, unread: int = 0
-    ) -> QueueFlow[Report]:
+        self, shard: int, state: State, taken: TakenTables, *, archived: int = 0, unread: int = 0
+    ) -> QueueFlow[ReapReport]:
         """Put tables in the place of others, if those are still there; then those can go.
 
         ``unread``: how many rows, none of which has to be remembered, were not even read.
         """
         root = root_of(self.queue, shard)
         now = yield from self.clock(shard, state)
-        rows: list[Finished] = []
-        gone: list[Finished] = []
-        for row in tables.merge(taken.runs):
+        rows: list[FinishedJob] = []
+        gone: list[FinishedJob] = []
+        for row in tables.merge_rows(taken.runs):
             (rows if tables.known_until_ms(row) > now else gone).append(row)
         freed, bound = yield from self._free(shard, taken.tables, gone)
         if bound:  # what stands for them could not be removed: they stay, so that nobody runs them again
@@ -217,21 +219,21 @@ class Shelving:
             gone = [row for row in gone if row.key not in bound]
         idle = len(taken.tables) == 1 and taken.tables[0].archived and not taken.tables[0].level
         if idle and not gone and not unread:
-            return Report(freed=freed)  # it would only be written again
-        put: list[Table] = []
+            return ReapReport(freed=freed)  # it would only be written again
+        put: list[TableRef] = []
         if rows:
             stage = yield from self._stage(shard, state)
             for data, table in tables.encode_tables(rows, True, lambda: stage.name(tables.FOLDER)):
                 yield from stage.write([(table.name, data)])
                 put.append(table)
         forgotten = len(gone) + unread
-        answer = yield Submit(shard, (Merge(taken.tables, tuple(put), archived, forgotten > 0),))
+        answer = yield Submit(shard, (MergeTables(taken.tables, tuple(put), archived, forgotten > 0),))
         if answer.outcomes[0].code != Code.OK:
-            return Report(freed=freed)  # another pass was faster: what was staged is collected one day
+            return ReapReport(freed=freed)  # another pass was faster: what was staged is collected one day
         yield from garbage_collection.delete([root + name for name in taken.names])
-        return Report(archived=archived, forgotten=forgotten, freed=freed)
+        return ReapReport(archived=archived, forgotten=forgotten, freed=freed)
 
-    def _stage(self, shard: int, state: State) -> QueueFlow[Stage]:
+    def _stage(self, shard: int, state: State) -> QueueFlow[StagingArea]:
         """A place for tables made from those of a state.
 
         They are born no earlier than what they replace: by that the reducer tells what may hold a job that was
@@ -242,7 +244,7 @@ class Shelving:
         return stage
 
     def _free(
-        self, shard: int, taken: Sequence[Table], gone: Sequence[Finished]
+        self, shard: int, taken: Sequence[TableRef], gone: Sequence[FinishedJob]
     ) -> QueueFlow[tuple[int, frozenset[bytes]]]:
         """Free the ids of jobs that are about to be forgotten; how many, and the keys that must not be, yet.
 
@@ -261,7 +263,10 @@ class Shelving:
             yield from self._remembered(shard, state, taken, named)
             for row in state.finished:
                 named.pop(row.key, None)
-            ends = [id_index.End(row.job.client_id or "", row.key, row.finished_ms) for row in named.values()]
+            ends = [
+                id_index.FinishedId(row.job.client_id or "", row.key, row.finished_ms)
+                for row in named.values()
+            ]
             freed, damaged = yield from id_index.free(self.queue, ends)
         except _Broken as broken:
             self._set_aside(broken, moved=(yield from self.state_of(shard)).commit != state.commit)
@@ -273,7 +278,7 @@ class Shelving:
         return freed, frozenset()
 
     def _remembered(
-        self, shard: int, state: State, taken: Sequence[Table], named: dict[bytes, Finished]
+        self, shard: int, state: State, taken: Sequence[TableRef], named: dict[bytes, FinishedJob]
     ) -> Flow[None]:
         """Take out those of which a younger table has a row, one table in memory at a time."""
         root = root_of(self.queue, shard)
@@ -288,7 +293,7 @@ class Shelving:
                 raise _Broken(table, error) from error
 
     # ── Indexes ──────────────────────────────────────────────────────────────
-    def _unfolded(self, shard: int, state: State, index: Table) -> QueueFlow[bool]:
+    def _unfolded(self, shard: int, state: State, index: TableRef) -> QueueFlow[bool]:
         """Put copies of what is in an index in its place, if all that is below it is too much for one step.
 
         Copies, because the reducer takes no pointer to an object that was born before ``gc_floor``. False: it is a
@@ -307,14 +312,14 @@ class Shelving:
             raise _Broken(index, error) from error
         stage = yield from self._stage(shard, state)
         objects: list[tuple[str, bytes]] = []
-        put: list[Table] = []
+        put: list[TableRef] = []
         for child in below:
             name = stage.name(tables.FOLDER)
-            data, copy = tables.encode_index(next(inside) if child.level else (child,), name)
+            data, copy = tables.encode_table_index(next(inside) if child.level else (child,), name)
             objects.append((name, data))
             put.append(copy)
         yield from stage.write(objects)
-        answer = yield Submit(shard, (Merge((index,), tuple(put)),))
+        answer = yield Submit(shard, (MergeTables((index,), tuple(put)),))
         if answer.outcomes[0].code == Code.OK:
             yield from garbage_collection.delete(
                 [root + index.name, *(root + child.name for child in deeper)]
@@ -322,7 +327,7 @@ class Shelving:
         return True
 
     # ── Parts ────────────────────────────────────────────────────────────────
-    def _write(self, shard: int, state: State, taken: Sequence[Table], data: bytes) -> QueueFlow[bool]:
+    def _write(self, shard: int, state: State, taken: Sequence[TableRef], data: bytes) -> QueueFlow[bool]:
         """Write an archive part into the hour in which, by the store's clock, it was written.
 
         Who reads an hour that is over has then read all that any commit relies on. True: another pass was faster.
@@ -330,7 +335,7 @@ class Shelving:
         pass may have stood still for longer.
         """
         now = yield from self.clock(shard, state)
-        reply: Reply = Missing()
+        reply: StoreReply = Missing()
         for _ in range(PUT_TRIES):
             if self._is_gone(taken, (yield from self.state_of(shard))):
                 return True
@@ -344,12 +349,12 @@ class Shelving:
                     return False
         raise unavailable(reply, "room for an archive part")
 
-    def _is_gone(self, taken: Sequence[Table], state: State) -> bool:
+    def _is_gone(self, taken: Sequence[TableRef], state: State) -> bool:
         """Have others taken the place of these tables?"""
         return any(table not in state.tables for table in taken)
 
 
-def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]]]]:
+def _whole(root: str, table: TableRef) -> Flow[tuple[list[str], list[list[FinishedJob]]]]:
     """The names of all objects at or below a pointer, and the rows of each table of them. Raises _Broken."""
     try:
         below = yield from finished_tables.pointers(root, [table])
@@ -359,11 +364,11 @@ def _whole(root: str, table: Table) -> Flow[tuple[list[str], list[list[Finished]
     return [each.name for each in below], runs
 
 
-def _is_old(table: Table, now: int) -> bool:
+def _is_old(table: TableRef, now: int) -> bool:
     """Has much of it not to be remembered any more? The archive comes first."""
-    return table.archived and min(table.half_ms, table.until_ms) <= now
+    return table.archived and min(table.half_expired_ms, table.until_ms) <= now
 
 
-def _covers(table: Table, named: dict[bytes, Finished]) -> bool:
+def _covers(table: TableRef, named: dict[bytes, FinishedJob]) -> bool:
     """May it hold a younger row of one of these jobs?"""
-    return table.recalled > 0 and any(table.first <= key <= table.last for key in named)
+    return table.updated_rows > 0 and any(table.first <= key <= table.last for key in named)

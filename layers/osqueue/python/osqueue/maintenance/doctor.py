@@ -19,18 +19,18 @@ from ..commit.effects import All, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.audit import imbalances, spans_of
 from ..core.encoding import born_of, decode_head, encode_head
-from ..core.intents import announced, opened, parse_intent_key, read_intent
-from ..core.restore import SEQ_MARGIN, reclock
+from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
+from ..core.restore import SEQ_MARGIN, reset_clock
 from ..core.state import State, jobs_in_memory
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..objects import archive, inventory, listing, segments
 from ..objects.backups import FOLDER as BACKUPS
 from ..objects.backups import name_of
-from ..objects.inventory import Walk
+from ..objects.inventory import ReachableObjects
 from ..objects.layout import REGISTER, root_of, unavailable
-from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, Reply, Written
+from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, StoreReply, Written
 from . import orphan_ids as orphans
-from .head_restore import hourly
+from .head_restore import hourly_backups
 from .store_probes import OK, TROUBLE, WARNING, Finding
 
 REAPED_MS_MAX = (
@@ -40,15 +40,15 @@ WAITING_MS_MAX = limits.HOUR_MS  # for which a job may wait before it is worth a
 ARCHIVE_HOURS = 3  # whose parts are looked at
 PARTS_MAX = 20  # of them, without ``deep``
 LISTED_MAX = 10_000  # objects of one folder that are listed, without ``deep``
-TOLD_MAX = 5  # broken objects that are named one by one
+SHOWN_MAX = 5  # broken objects that are named one by one
 LOOKS_MAX = 3  # at a head that moves on while its objects are looked at
 SWAPS_MAX = 20
 RESTORE = "osqueue doctor ADDRESS {queue} --restore --shard {shard}"
-GO_ON = "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it and tells what is lost."
+CONTINUE_WITHOUT = "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it and tells what is lost."
 REAP = "Run 'osqueue reap' by a schedule, every minute."
 
 
-class Look(Struct, frozen=True):
+class FoundHead(Struct, frozen=True):
     """A shard's head as it was found."""
 
     shard: int
@@ -56,7 +56,7 @@ class Look(Struct, frozen=True):
     error: OsqueueError | None = None  # why there is no state; None: there is no head
 
 
-class Shard:
+class ShardCheck:
     """The checks of one shard."""
 
     def __init__(self, queue: str, shard: int, now_ms: int, deep: bool) -> None:
@@ -67,9 +67,9 @@ class Shard:
         self.deep = deep
         self.findings: list[Finding] = []
 
-    def run(self, look: Look) -> Flow[list[Finding]]:
+    def run(self, look: FoundHead) -> Flow[list[Finding]]:
         """Examine the shard."""
-        backups = yield from hourly(self.queue, self.shard)
+        backups = yield from hourly_backups(self.queue, self.shard)
         if look.state is None:
             yield from self._no_head(look, backups)
             yield from self._backup(backups, None)
@@ -84,7 +84,7 @@ class Shard:
         return self.findings
 
     # ── The head ─────────────────────────────────────────────────────────────
-    def _no_head(self, look: Look, backups: Sequence[str]) -> Flow[None]:
+    def _no_head(self, look: FoundHead, backups: Sequence[str]) -> Flow[None]:
         remedy = RESTORE.format(queue=self.queue, shard=self.shard)
         if isinstance(look.error, NewerFormat):
             self.say(TROUBLE, "head", look.error.message, "Upgrade osqueue here.")
@@ -108,7 +108,7 @@ class Shard:
             self.say(
                 TROUBLE,
                 "head",
-                f"it can be read and contradicts itself: {'; '.join(wrong[:TOLD_MAX])}",
+                f"it can be read and contradicts itself: {'; '.join(wrong[:SHOWN_MAX])}",
                 "Something but osqueue wrote it, or this is a defect: report it, with a copy of the head.",
             )
         else:
@@ -128,7 +128,7 @@ class Shard:
             self.say(OK, "clock", "the head is not ahead of the store")
 
     # ── What it names ────────────────────────────────────────────────────────
-    def _objects(self, state: State) -> Flow[tuple[State, Walk]]:
+    def _objects(self, state: State) -> Flow[tuple[State, ReachableObjects]]:
         """Follow the pointers. An object that is gone because the head has moved on is no trouble: look again."""
         met = yield from inventory.walk(self.root, state, self.deep)
         for _ in range(LOOKS_MAX):
@@ -137,15 +137,15 @@ class Shard:
                 break
             state = now
             met = yield from inventory.walk(self.root, state, self.deep)
-        for what in list(met.broken.values())[:TOLD_MAX]:
+        for what in list(met.broken.values())[:SHOWN_MAX]:
             self.say(
                 TROUBLE,
                 "objects",
                 what,
                 "Restore the object from the versions of the bucket. If it has none: "
-                + GO_ON.format(queue=self.queue, shard=self.shard),
+                + CONTINUE_WITHOUT.format(queue=self.queue, shard=self.shard),
             )
-        more = len(met.broken) - TOLD_MAX
+        more = len(met.broken) - SHOWN_MAX
         if more > 0:
             self.say(TROUBLE, "objects", f"{more:,} more that are missing or damaged")
         if not met.broken:
@@ -160,14 +160,14 @@ class Shard:
         contents = [job.payload for _, job in jobs_in_memory(state)] + [row.result for row in state.finished]
         read = yield from segments.read_bodies(self.root, contents)
         bad = [each for each in read if isinstance(each, Damaged | NotFound)]
-        for error in bad[:TOLD_MAX]:
+        for error in bad[:SHOWN_MAX]:
             self.say(
                 TROUBLE, "payloads", error.message, "Restore the object from the versions of the bucket."
             )
         if not bad:
             self.say(OK, "payloads", f"{len(contents):,} payloads and results of the head are sound")
 
-    def _names(self, state: State, met: Walk) -> Flow[None]:
+    def _names(self, state: State, met: ReachableObjects) -> Flow[None]:
         """The listing against the pointers, where both are complete."""
         most = None if self.deep else LISTED_MAX
         there = yield from inventory.names(self.root, inventory.STAGED, most)
@@ -179,7 +179,7 @@ class Shard:
         gone = [name for name in met.names - known - met.broken.keys() if born_of(name) >= 0]
         now = (yield from look_at(self.queue, self.shard)).state
         if gone and now is not None and now.commit == state.commit:
-            for name in sorted(gone)[:TOLD_MAX]:
+            for name in sorted(gone)[:SHOWN_MAX]:
                 self.say(
                     TROUBLE,
                     "objects",
@@ -201,10 +201,10 @@ class Shard:
                 parsed = parse_intent_key(name)
                 if parsed is None:
                     continue
-                reply = yield Get(announced(self.root) + name)
+                reply = yield Get(intents_prefix(self.root) + name)
                 if isinstance(reply, Found):
                     request = read_intent(parsed, reply.body)
-                    if request is None or opened(parsed, state.seals) not in (None, request):
+                    if request is None or request_in_key(parsed, state.seals) not in (None, request):
                         strange.append(name)
         if strange:
             self.say(
@@ -303,23 +303,23 @@ class Shard:
 
 
 # ── A whole queue ────────────────────────────────────────────────────────────
-def look_at(queue: str, shard: int) -> Flow[Look]:
+def look_at(queue: str, shard: int) -> Flow[FoundHead]:
     """A shard's head, whatever can be said of it."""
     return _look((yield Get(root_of(queue, shard) + HEAD)), shard)
 
 
-def _look(reply: Reply, shard: int) -> Look:
+def _look(reply: StoreReply, shard: int) -> FoundHead:
     if isinstance(reply, Missing):
-        return Look(shard, None)
+        return FoundHead(shard, None)
     try:
         if not isinstance(reply, Found):
             raise unavailable(reply, "the queue's head")
-        return Look(shard, decode_head(reply.body))
+        return FoundHead(shard, decode_head(reply.body))
     except OsqueueError as error:
-        return Look(shard, None, error)
+        return FoundHead(shard, None, error)
 
 
-def look_at_all(queue: str) -> Flow[list[Look]]:
+def look_at_all(queue: str) -> Flow[list[FoundHead]]:
     """The heads of all shards. The first says how many there are; if it cannot be read, all there may be are tried."""
     first = yield from look_at(queue, 0)
     count = first.state.settings.shards if first.state is not None else limits.SHARDS_MAX
@@ -340,7 +340,7 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     findings: list[Finding] = []
     looks = yield from look_at_all(queue)
     for look in looks:
-        shard = Shard(queue, look.shard, now_ms, deep)
+        shard = ShardCheck(queue, look.shard, now_ms, deep)
         try:
             yield from shard.run(look)
         except OsqueueError as error:
@@ -429,7 +429,7 @@ def _archive(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
         return [Finding(TROUBLE, "archive", error.message, "See the checks of the store.", queue)]
     if bad:
         remedy = "Restore the part from the versions of the bucket; no queue needs it to work."
-        return [Finding(TROUBLE, "archive", what, remedy, queue) for what in bad[:TOLD_MAX]]
+        return [Finding(TROUBLE, "archive", what, remedy, queue) for what in bad[:SHOWN_MAX]]
     told = f"{_many(len(names), 'part')} in the last {ARCHIVE_HOURS} hours, readable"
     return [Finding(OK, "archive", told, "", queue)]
 
@@ -451,7 +451,7 @@ def fix_clock(queue: str, shard: int, machine: Machine, clock: Callable[[], int]
         if ahead <= limits.CLOCK_AHEAD_MS_MAX:
             yield from _copies(queue, shard, reply.body, now)
             return None
-        body = encode_head(reclock(state, now, machine.bits(128).to_bytes(16, "big")))
+        body = encode_head(reset_clock(state, now, machine.bits(128).to_bytes(16, "big")))
         swapped = yield PutIfMatch(root_of(queue, shard) + HEAD, body, reply.version)
         if isinstance(swapped, Written):
             yield from _copies(queue, shard, body, now)
@@ -470,7 +470,7 @@ def _copies(queue: str, shard: int, head: bytes, now_ms: int) -> Flow[None]:
     By their names they are the newest, and in those hours no others would be made.
     """
     latest = name_of(queue, shard, now_ms + limits.CLOCK_AHEAD_MS_MAX)
-    younger = [name for name in (yield from hourly(queue, shard)) if name > latest]
+    younger = [name for name in (yield from hourly_backups(queue, shard)) if name > latest]
     ahead = tuple(name for name in younger if moment_of(name.rpartition("/")[2]))
     if ahead:
         reply = yield Put(name_of(queue, shard, now_ms), head)

@@ -22,7 +22,7 @@ from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.encoding import born_of
 from ..core.ops import RaiseGcFloor
-from ..core.state import Body, Span, State, Table, beside, jobs_in_memory
+from ..core.state import BodyRef, Span, State, TableRef, jobs_in_memory, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects import finished_tables, segments
@@ -115,7 +115,7 @@ def _spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | 
             break
         before, state = state, (yield from read_state(queue, shard))
         if state is not None and state.commit == before.commit:
-            troubles = [segments.lost(error, queue) if error in gone else error for error in troubles]
+            troubles = [segments.lost_object(error, queue) if error in gone else error for error in troubles]
             break
     names -= {name for name in names if name.startswith(tuple(walk.unread))}
     return next((error for error in troubles if not isinstance(error, NotFound)), None)
@@ -140,13 +140,13 @@ class _Walk:
         yield from self._follow(_pointers(state), met, missed=True)
         yield from self._follow([pointer for each in older for pointer in _pointers(each)], met, missed=False)
 
-    def _follow(self, pending: list[Span | Table], met: set[str], *, missed: bool) -> Flow[None]:
+    def _follow(self, pending: list[Span | TableRef], met: set[str], *, missed: bool) -> Flow[None]:
         """Spare what is at or below pointers that were not ``met`` yet. ``missed``: all of it must be there."""
         while pending and self.names:
             chunk = pending[-READS_AT_ONCE:]
             del pending[-READS_AT_ONCE:]
             self.names.difference_update(
-                *map(beside, chunk)
+                *map(referenced_objects, chunk)
             )  # several of one name may each have another vector
             group = {each.name: each for each in chunk if each.name not in met}
             met.update(group)
@@ -159,12 +159,12 @@ class _Walk:
                     for folder in _folders(pointer):
                         self.unread.setdefault(folder, below)
 
-    def _below(self, pointer: Span | Table) -> Flow[Sequence[Span | Table] | OsqueueError]:
+    def _below(self, pointer: Span | TableRef) -> Flow[Sequence[Span | TableRef] | OsqueueError]:
         """The pointers below one; bodies that it names are spared."""
         if self.folders.isdisjoint(_folders(pointer)):
             return ()
         try:
-            if isinstance(pointer, Table):
+            if isinstance(pointer, TableRef):
                 if pointer.level:
                     return (yield from finished_tables.children(self.root, pointer))
                 if pointer.bodies:
@@ -178,19 +178,19 @@ class _Walk:
         return ()
 
 
-def _pointers(state: State) -> list[Span | Table]:
+def _pointers(state: State) -> list[Span | TableRef]:
     lanes = [span for lane in state.lanes for span in lane.backlog.spans]
     return [*lanes, *state.delayed.spans, *state.dead.spans, *state.tables]
 
 
 def _in_memory(state: State) -> set[str]:
-    found = {job.payload.name for _, job in jobs_in_memory(state) if isinstance(job.payload, Body)}
-    return found | {row.result.name for row in state.finished if isinstance(row.result, Body)}
+    found = {job.payload.name for _, job in jobs_in_memory(state) if isinstance(job.payload, BodyRef)}
+    return found | {row.result.name for row in state.finished if isinstance(row.result, BodyRef)}
 
 
-def _folders(pointer: Span | Table) -> set[str]:
+def _folders(pointer: Span | TableRef) -> set[str]:
     """Where what is below a pointer may lie."""
     found = {BODIES} if pointer.bodies else set[str]()
     if pointer.level:
-        found.add(FINISHED if isinstance(pointer, Table) else SEGMENTS)
+        found.add(FINISHED if isinstance(pointer, TableRef) else SEGMENTS)
     return found

@@ -23,24 +23,24 @@ from .. import limits
 from ..clock import Machine
 from ..commit.effects import Flow, Sleep
 from ..commit.writer import HEAD
-from ..core.archive_record import Record, wants_record
+from ..core.archive_record import ArchiveRecord, wants_record
 from ..core.audit import spans_of
 from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
 from ..core.encoding import born_of, decode_head, encode_head, encode_segment
 from ..core.restore import (
-    Ending,
+    BackupFilter,
     Evidence,
-    Life,
-    Loss,
-    Sieve,
-    Told,
+    JobEnding,
+    RecordId,
+    RestoreLoss,
+    RestoreSeed,
     names_in_head,
+    record_id,
     restore,
     seq_after,
-    told,
     without_result,
 )
-from ..core.state import FAILED, Attempt, Body, Finished, Span, State, Table, jobs_in_memory
+from ..core.state import FAILED, BodyRef, FinishedJob, PastAttempt, Span, State, TableRef, jobs_in_memory
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
@@ -48,8 +48,8 @@ from ..model.keys import drawn_ms, key_of
 from ..objects import archive, finished_tables, inventory, segments
 from ..objects import backups as backup
 from ..objects.layout import register, root_of, unavailable
-from ..objects.staging import Stage
-from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, Reply, Written
+from ..objects.staging import StagingArea
+from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, StoreReply, Written
 from . import salvage
 
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
@@ -58,7 +58,7 @@ SWAP_PAUSE_SECONDS = 0.2
 _REPLACED = re.compile(backup.REPLACED + r".*-([0-9a-f]{12})$")
 
 
-class Restoration(Struct, frozen=True):
+class RestoreReport(Struct, frozen=True):
     """What a restore did."""
 
     queue: str
@@ -74,34 +74,34 @@ class Restoration(Struct, frozen=True):
     )
     results_gone: int  # results that are not there, and would have been given out for some time: expired now
     enqueued_since: int | None  # jobs enqueued since the backup, where the replaced head could be read
-    loss: Loss
+    loss: RestoreLoss
 
 
-class _Since(Struct):
+class _SinceBackup(Struct):
     """What the archive and the tables tell of the time since a backup."""
 
     begin_ms: int  # what finished earlier is known to the backup
     floor: int  # tables that were born earlier are named by the backup, or garbage
-    endings: dict[bytes, Ending]
-    archived: set[Told]
-    met: set[Told]  # finished in the backup itself, or met in another table
-    rows: list[Finished]  # finished since, in tables with others: the archive has to get these alone
-    tables: list[Table]
+    endings: dict[bytes, JobEnding]
+    archived: set[RecordId]
+    met: set[RecordId]  # finished in the backup itself, or met in another table
+    rows: list[FinishedJob]  # finished since, in tables with others: the archive has to get these alone
+    tables: list[TableRef]
     purged: frozenset[bytes]  # jobs of which nothing may be left
     there: set[str]  # the names of all objects
     unheard: set[bytes] = set()  # jobs whose result is gone, and would have been given out for some time
-    rests: dict[str, list[Finished]] = {}  # of tables to be written anew: the rows, by the table's name
+    rests: dict[str, list[FinishedJob]] = {}  # of tables to be written anew: the rows, by the table's name
     recovered: int = 0  # finished since, and not in the archive
     born: int = 0  # the highest number in an archive part's name
 
-    def note(self, key: bytes, ending: Ending) -> None:
+    def note(self, key: bytes, ending: JobEnding) -> None:
         """One way a job ended; of several, the last is right."""
         known = self.endings.get(key)
         if known is None or (ending.run, ending.state != FAILED) >= (known.run, known.state != FAILED):
             self.endings[key] = ending
 
 
-def hourly(queue: str, shard: int) -> Flow[list[str]]:
+def hourly_backups(queue: str, shard: int) -> Flow[list[str]]:
     """The names of a shard's backups, the oldest first."""
     found = yield from inventory.keys(backup.folder_of(queue, shard))
     return [name for name in found if backup.is_hourly(name)]
@@ -117,7 +117,7 @@ class Restorer:
         self.machine = machine
         self.now_ms = now_ms
 
-    def run(self, wished: str = "", *, force: bool = False) -> Flow[Restoration]:
+    def run(self, wished: str = "", *, force: bool = False) -> Flow[RestoreReport]:
         """Restore from the newest backup that can be read, or from the one that is ``wished``.
 
         ``wished`` may be "head": then what is there is put back without the objects that are gone. ``force``
@@ -143,7 +143,7 @@ class Restorer:
         seen = [old.seq, replaced.seq if replaced else 0, since.born]
         seen += map(inventory.born_in, (*names, *intents))
         seq = seq_after([*seen, *marks])  # a restore that came to nothing has left its mark as well
-        life = Life(
+        life = RestoreSeed(
             seq=seq,
             born=max(seen),
             epoch=self.machine.bits(64),
@@ -153,7 +153,7 @@ class Restorer:
         )
         old = replace(old, finished=tuple(self._intact(old.finished, since)))
         gone = yield from self._gone(old, since.there)
-        stage = Stage(self.root, life.born, self.machine)
+        stage = StagingArea(self.root, life.born, self.machine)
         evidence = Evidence(
             endings=since.endings,
             archived=frozenset(since.archived),
@@ -162,21 +162,21 @@ class Restorer:
             rows=tuple(since.rows),
             tables=(yield from self._written_anew(since, stage)),
         )
-        sieve = Sieve(evidence, seq, old.result_ttls)
+        sieve = BackupFilter(evidence, seq, old.result_ttls)
         spans = yield from self._copy(old, replaced, sieve, stage)
         made = restore(old, life, evidence, sieve, spans)
         yield from stage.write([(item.name, item.body) for item in made.objects])
         kept = yield from self._keep(there, seq)
         yield from self._swap(there, made.state)
         yield register(self.queue)  # should it be gone as well; it is of no harm where it is not
-        return Restoration(
+        return RestoreReport(
             queue=self.queue,
             shard=self.shard,
             backup=name,
             backup_ms=old.now_ms,
             kept=kept,
             seq=seq,
-            live=live(made.state),
+            live=live_count(made.state),
             recovered=since.recovered,
             strays=(yield from self._strays(names, old.seq)),
             results_gone=len(since.unheard),
@@ -185,7 +185,7 @@ class Restorer:
         )
 
     # ── Choosing ─────────────────────────────────────────────────────────────
-    def _readable(self, there: Reply) -> State | None:
+    def _readable(self, there: StoreReply) -> State | None:
         if isinstance(there, Missing):
             return None
         if not isinstance(there, Found):
@@ -225,20 +225,22 @@ class Restorer:
     # ── Looking ──────────────────────────────────────────────────────────────
     def _purged(self) -> Flow[frozenset[bytes]]:
         names = yield from inventory.keys(backup.folder_of(self.queue, self.shard) + backup.PURGED)
-        return (yield from backup.purged(names))
+        return (yield from backup.purged_keys(names))
 
     def _since(
         self, old: State, made_ms: int, replaced: State | None, names: set[str], purged: frozenset[bytes]
-    ) -> Flow[_Since]:
+    ) -> Flow[_SinceBackup]:
         # Its own time is too late where its clock was ahead: others may have set it back since.
         begin_ms = min(old.now_ms, made_ms, self.now_ms)
-        unread: list[Table] = []
+        unread: list[TableRef] = []
         known = yield from self._tables_below(old.tables, unread)
         for index in unread:
             if not index.archived:  # of its tables nobody knows which ones the archive has: it says so itself
                 begin_ms = min(begin_ms, max(0, drawn_ms(index.first) - DRAWN_EARLY_MS_MAX))
         floor = 0 if unread else old.gc_floor  # what is older is garbage, or lay below such an index
-        since = _Since(begin_ms, floor, {}, set(), set(map(told, old.finished)), [], [], purged, names)
+        since = _SinceBackup(
+            begin_ms, floor, {}, set(), set(map(record_id, old.finished)), [], [], purged, names
+        )
         yield from self._read_archive(since)
         yield from self._read_tables({table.name: table for table in known}, since)
         if replaced is not None:
@@ -248,7 +250,7 @@ class Restorer:
             since.recovered += len(fresh)
         return since
 
-    def _read_archive(self, since: _Since) -> Flow[None]:
+    def _read_archive(self, since: _SinceBackup) -> Flow[None]:
         """A part stands in the hour it was written in, by the store's clock: an hour's doubt is left to the clocks."""
         begin = since.begin_ms - limits.HOUR_MS
         after = ""
@@ -266,7 +268,7 @@ class Restorer:
                     since.archived.add((key, each.run, each.state))
                     since.note(key, _ending_of(each))
 
-    def _read_tables(self, known: Mapping[str, Table], since: _Since) -> Flow[None]:
+    def _read_tables(self, known: Mapping[str, TableRef], since: _SinceBackup) -> Flow[None]:
         """Every table that is there tells only of what was committed, whether or not any head still names it."""
         for name in sorted(
             each for each in since.there if each.startswith(f"{TABLES}/") and born_of(each) >= 0
@@ -307,16 +309,16 @@ class Restorer:
         # A row that came back is right wherever its job has another one. By birth alone it need not be the younger: a
         # table that was written anew is born then.
         order = {name: at for at, name in enumerate(known)}
-        since.tables.sort(key=lambda table: (table.recalled > 0, order.get(table.name, len(order))))
+        since.tables.sort(key=lambda table: (table.updated_rows > 0, order.get(table.name, len(order))))
 
-    def _read_doomed(self, known: Mapping[str, Table], since: _Since) -> Flow[None]:
+    def _read_doomed(self, known: Mapping[str, TableRef], since: _SinceBackup) -> Flow[None]:
         """Read the tables that a reaper of the old life may be about to delete: they are written anew.
 
         Where it has merged one, the other one overlaps it and is unknown to the backup; where it has dropped one,
         nothing in it had to be remembered.
         """
         fresh = [table for table in since.tables if table.name not in known]
-        kept: list[Table] = []
+        kept: list[TableRef] = []
         for table in since.tables:
             merged = any(
                 each.name != table.name and each.first <= table.last and table.first <= each.last
@@ -333,9 +335,9 @@ class Restorer:
             kept.append(table)
         since.tables[:] = kept
 
-    def _written_anew(self, since: _Since, stage: Stage) -> Flow[tuple[Table, ...]]:
+    def _written_anew(self, since: _SinceBackup, stage: StagingArea) -> Flow[tuple[TableRef, ...]]:
         """The tables, those with purged jobs or that may be deleted written anew."""
-        tables: list[Table] = []
+        tables: list[TableRef] = []
         for table in since.tables:
             if table.name in since.rests:
                 name = stage.name(TABLES)
@@ -344,9 +346,9 @@ class Restorer:
             tables.append(table)
         return tuple(tables)
 
-    def _tables_below(self, pointers: Iterable[Table], unread: list[Table]) -> Flow[list[Table]]:
+    def _tables_below(self, pointers: Iterable[TableRef], unread: list[TableRef]) -> Flow[list[TableRef]]:
         """Every table below these pointers; the indexes that led to others are noted as ``unread``."""
-        found: list[Table] = []
+        found: list[TableRef] = []
         for table in pointers:
             if table.level == 0:
                 found.append(table)
@@ -359,26 +361,26 @@ class Restorer:
             found.extend((yield from self._tables_below(below, unread)))
         return found
 
-    def _fresh(self, row: Finished, since: _Since) -> bool:
+    def _fresh(self, row: FinishedJob, since: _SinceBackup) -> bool:
         """Take in what became of a job that finished after the backup; True: the archive does not have it yet."""
         if row.finished_ms < since.begin_ms:
             return False
         job = row.job
-        since.note(row.key, Ending(row.state, job.run, job.attempt, job.history))
+        since.note(row.key, JobEnding(row.state, job.run, job.attempt, job.history))
         return self._owed(row, since)
 
-    def _owed(self, row: Finished, since: _Since) -> bool:
+    def _owed(self, row: FinishedJob, since: _SinceBackup) -> bool:
         """Has the archive still to get this row's record, and no other row tells of it?"""
-        if not wants_record(row) or told(row) in since.archived or told(row) in since.met:
+        if not wants_record(row) or record_id(row) in since.archived or record_id(row) in since.met:
             return False
-        since.met.add(told(row))
+        since.met.add(record_id(row))
         return True
 
-    def _intact(self, rows: Iterable[Finished], since: _Since) -> list[Finished]:
+    def _intact(self, rows: Iterable[FinishedJob], since: _SinceBackup) -> list[FinishedJob]:
         """Finished jobs without results that are gone, or that a reaper may collect, as it has forgotten those jobs."""
-        found: list[Finished] = []
+        found: list[FinishedJob] = []
         for row in rows:
-            lost = isinstance(row.result, Body) and row.result.name not in since.there
+            lost = isinstance(row.result, BodyRef) and row.result.name not in since.there
             forgotten = known_until_ms(row) <= self.now_ms
             if lost and row.expires_ms > self.now_ms:
                 since.unheard.add(row.key)
@@ -399,7 +401,7 @@ class Restorer:
 
     # ── Copying ──────────────────────────────────────────────────────────────
     def _copy(
-        self, old: State, replaced: State | None, sieve: Sieve, stage: Stage
+        self, old: State, replaced: State | None, sieve: BackupFilter, stage: StagingArea
     ) -> Flow[dict[str, tuple[Span, ...]]]:
         """New segments with the jobs that still have to run, for each pointer of the backup."""
         copies: dict[str, tuple[Span, ...]] = {}
@@ -437,7 +439,7 @@ class Restorer:
                 continue
         return seen
 
-    def _keep(self, there: Reply, seq: int) -> Flow[str]:
+    def _keep(self, there: StoreReply, seq: int) -> Flow[str]:
         """Copy what is to be replaced beside the backups: nothing at all, where the head is missing.
 
         Its name tells with what number the new life begins, so that the next one never begins with the same.
@@ -451,7 +453,7 @@ class Restorer:
             raise unavailable(reply, "room for a copy of the damaged head")
         return name
 
-    def _swap(self, there: Reply, state: State) -> Flow[None]:
+    def _swap(self, there: StoreReply, state: State) -> Flow[None]:
         """Put the head in the place of what was read, if that is still there."""
         key, body = self.root + HEAD, encode_head(state)
         put = PutIfMatch(key, body, there.version) if isinstance(there, Found) else PutIfAbsent(key, body)
@@ -474,18 +476,18 @@ class Restorer:
             yield Sleep(SWAP_PAUSE_SECONDS * tried)
 
 
-def _concerned(table: Table, keys: Iterable[bytes]) -> bool:
+def _concerned(table: TableRef, keys: Iterable[bytes]) -> bool:
     """May it hold one of these jobs, or a result that is not there?"""
     return table.bodies or any(table.first <= key <= table.last for key in keys)
 
 
-def _why(reply: Reply) -> str:
+def _why(reply: StoreReply) -> str:
     return reply.error.message if isinstance(reply, Failed) else ""
 
 
-def _ending_of(record: Record) -> Ending:
+def _ending_of(record: ArchiveRecord) -> JobEnding:
     attempts = tuple(
-        Attempt(
+        PastAttempt(
             each.run,
             each.worker,
             each.started_ms,
@@ -497,10 +499,10 @@ def _ending_of(record: Record) -> Ending:
         )
         for each in record.attempts
     )
-    return Ending(record.state, record.run, record.attempt, attempts)
+    return JobEnding(record.state, record.run, record.attempt, attempts)
 
 
-def live(state: State) -> int:
+def live_count(state: State) -> int:
     """How many jobs a shard has that are not finished, dead letters included."""
     spans = sum(span.count for span in spans_of(state))
     return spans - len(state.tombstones) + sum(1 for _ in jobs_in_memory(state))

@@ -24,14 +24,14 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.ops import LOOK_AGAIN
-from ..core.state import ECHO, FAILED, Span, State, jobs_in_memory
+from ..core.state import ARCHIVE_ONLY, FAILED, Span, State, jobs_in_memory
 from ..core.turns import SLICES, turn_of
 from ..errors import Damaged, NewerFormat, NotFound
 from ..model.keys import shard_of
 from ..objects import backups, finished_tables, id_index, inventory, segments
-from ..objects.id_index import Entry
+from ..objects.id_index import IdEntry
 from ..objects.layout import read_state, root_of, unavailable
-from ..objects.lookup import Sighting, look
+from ..objects.lookup import JobLocation, find_in_state
 from ..stores.base import (
     Deleted,
     DeleteIfMatch,
@@ -46,51 +46,51 @@ from ..stores.base import (
 )
 from .store_probes import OK, TROUBLE, WARNING, Finding
 
-SWEPT_MAX = 1_000  # entries of a slice that are looked at
+SWEEP_MAX = 1_000  # entries of a slice that are looked at
 READ_MAX = 1_000  # entries that the doctor reads, without ``deep``
-TOLD_MAX = 5
+IDS_SHOWN_MAX = 5
 DIGEST_CHARS = 64
 
 FIX = "osqueue doctor ADDRESS {queue} --fix-ids"
 
 
-class Read(Struct, frozen=True):
+class FoundEntry(Struct, frozen=True):
     """An entry as it was found."""
 
     place: str
     version: str
     modified_ms: int
-    entry: Entry | None  # None: it is damaged
+    entry: IdEntry | None  # None: it is damaged
     why: str = ""
 
 
 # ── Looking ──────────────────────────────────────────────────────────────────
-def _read(places: Sequence[str]) -> Flow[list[Read]]:
+def _read(places: Sequence[str]) -> Flow[list[FoundEntry]]:
     """The entries at some places. Those that are gone, or of a newer release, are left out. Raises Unavailable."""
-    found: list[Read] = []
+    found: list[FoundEntry] = []
     for place, reply in zip(
-        places, (yield from id_index.insist([Get(each) for each in places])), strict=True
+        places, (yield from id_index.ask_all([Get(each) for each in places])), strict=True
     ):
         if isinstance(reply, Missing):
             continue
         if not isinstance(reply, Found):
             raise unavailable(reply, "what an id stands for")
         try:
-            found.append(Read(place, reply.version, reply.modified_ms, id_index.entry_of(reply, place)))
+            found.append(FoundEntry(place, reply.version, reply.modified_ms, id_index.entry_of(reply, place)))
         except Damaged as error:
-            found.append(Read(place, reply.version, reply.modified_ms, None, error.message))
+            found.append(FoundEntry(place, reply.version, reply.modified_ms, None, error.message))
         except NewerFormat:
             continue
     return found
 
 
-def _nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
+def _nowhere(queue: str, found: Iterable[FoundEntry]) -> Flow[list[FoundEntry]]:
     """Those whose key is nowhere. Where an object on the way cannot be read, nobody knows."""
-    shards: dict[int, list[Read]] = {}
+    shards: dict[int, list[FoundEntry]] = {}
     for each in found:
         if each.entry is not None:
             shards.setdefault(shard_of(each.entry.key), []).append(each)
-    lost: list[Read] = []
+    lost: list[FoundEntry] = []
     for shard, group in shards.items():
         state = yield from read_state(queue, shard)
         if state is not None:  # else nothing was ever enqueued there: a caller is about to be the first
@@ -100,10 +100,10 @@ def _nowhere(queue: str, found: Iterable[Read]) -> Flow[list[Read]]:
     return lost
 
 
-def _known(root: str, state: State, each: Read) -> Flow[bool]:
+def _known(root: str, state: State, each: FoundEntry) -> Flow[bool]:
     assert each.entry is not None
     try:
-        sighting: Sighting | None = yield from look(root, state, each.entry.key)
+        sighting: JobLocation | None = yield from find_in_state(root, state, each.entry.key)
     except (NotFound, Damaged, NewerFormat):
         return True
     return sighting is not None
@@ -113,13 +113,13 @@ def _known(root: str, state: State, each: Read) -> Flow[bool]:
 def sweep(queue: str, now_ms: int) -> QueueFlow[int]:
     """Remove entries that stand for nothing, a day after they were written; answers how many.
 
-    Of all entries it looks at those whose turn it is in this hour, and of them at no more than ``SWEPT_MAX``: other
+    Of all entries it looks at those whose turn it is in this hour, and of them at no more than ``SWEEP_MAX``: other
     ones each day.
     """
     folder = f"{id_index.FOLDER}{queue}/"
     first, last = _slice(turn_of(now_ms))
     places = yield from _page(folder, first, last)
-    if len(places) == SWEPT_MAX:
+    if len(places) == SWEEP_MAX:
         day = hashlib.sha256(str(now_ms // limits.DAY_MS).encode()).digest()
         inside = int(first, 16) + ((int(last, 16) - int(first, 16)) * int.from_bytes(day) >> 8 * len(day))
         places = yield from _page(folder, f"{inside:0{DIGEST_CHARS}x}", last)
@@ -140,24 +140,24 @@ def _slice(turn: int) -> tuple[str, str]:
 
 def _page(folder: str, first: str, last: str) -> Flow[list[str]]:
     after = folder + first[:-1]  # sorts just before it
-    listed = yield List(folder, after=after, limit=SWEPT_MAX)
+    listed = yield List(folder, after=after, limit=SWEEP_MAX)
     if not isinstance(listed, Listed):
         raise unavailable(listed, "the list of ids")
     return [key for key in listed.keys if key <= folder + last]
 
 
-def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
-    closed: dict[int, list[Read]] = {}
+def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
+    closed: dict[int, list[FoundEntry]] = {}
     marks = [PutIfMatch(each.place, id_index.encode(_key(each), closing=True), each.version) for each in lost]
-    for each, reply in zip(lost, (yield from id_index.insist(marks)), strict=True):
+    for each, reply in zip(lost, (yield from id_index.ask_all(marks)), strict=True):
         if isinstance(reply, Written):  # else somebody was faster, or nobody can tell: it is for another day
-            marked = Read(each.place, reply.version, each.modified_ms, each.entry)
+            marked = FoundEntry(each.place, reply.version, each.modified_ms, each.entry)
             closed.setdefault(shard_of(_key(each)), []).append(marked)
     freed = 0
     for shard, group in closed.items():
         yield Submit(shard, (LOOK_AGAIN,))
         gone = yield from _nowhere(queue, group)
-        replies = yield from id_index.insist([DeleteIfMatch(each.place, each.version) for each in gone])
+        replies = yield from id_index.ask_all([DeleteIfMatch(each.place, each.version) for each in gone])
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         for reply in replies:
             if not isinstance(reply, Deleted | Refused):
@@ -165,7 +165,7 @@ def _retire(queue: str, lost: Sequence[Read]) -> QueueFlow[int]:
     return freed
 
 
-def _key(each: Read) -> bytes:
+def _key(each: FoundEntry) -> bytes:
     assert each.entry is not None
     return each.entry.key
 
@@ -179,10 +179,10 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     lost = yield from _nowhere(queue, old)
     damaged = [each for each in found if each.entry is None]
     findings = [
-        Finding(TROUBLE, "ids", each.why, FIX.format(queue=queue), queue) for each in damaged[:TOLD_MAX]
+        Finding(TROUBLE, "ids", each.why, FIX.format(queue=queue), queue) for each in damaged[:IDS_SHOWN_MAX]
     ]
-    if len(damaged) > TOLD_MAX:
-        more = f"{len(damaged) - TOLD_MAX:,} more entries cannot be read"
+    if len(damaged) > IDS_SHOWN_MAX:
+        more = f"{len(damaged) - IDS_SHOWN_MAX:,} more entries cannot be read"
         findings.append(Finding(TROUBLE, "ids", more, FIX.format(queue=queue), queue))
     if lost:
         told = f"{len(lost):,} of {len(found):,} entries stand for no job, {lost[0].place} for one"
@@ -195,7 +195,7 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     return findings
 
 
-class Fixed(Struct, frozen=True):
+class FixReport(Struct, frozen=True):
     """What became of the entries that nobody could read."""
 
     restored: int = 0  # they stand for their jobs again
@@ -205,7 +205,7 @@ class Fixed(Struct, frozen=True):
     ] = ()  # no telling, because something else cannot be read; or written by others meanwhile
 
 
-def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
+def fix(queue: str, shards: Sequence[int]) -> QueueFlow[FixReport]:
     """Write damaged entries anew, from the jobs that have their ids; remove those that stand for none.
 
     Reads every job there is. Each entry is written or removed only if it is still as it was read. Whoever read one
@@ -215,8 +215,8 @@ def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
     read = yield from _read((yield from inventory.keys(f"{id_index.FOLDER}{queue}/")))
     damaged = [each for each in read if each.entry is None]
     if not damaged:
-        return Fixed()
-    jobs = _Named(queue)
+        return FixReport()
+    jobs = _NamedJobs(queue)
     for shard in shards:
         yield from jobs.add(shard)
     restored = freed = 0
@@ -233,17 +233,17 @@ def fix(queue: str, shards: Sequence[int]) -> QueueFlow[Fixed]:
             if key
             else DeleteIfMatch(each.place, each.version)
         )
-        (reply,) = yield from id_index.insist([change])
+        (reply,) = yield from id_index.ask_all([change])
         if isinstance(reply, Refused):
             left.append(each.place)
         elif not isinstance(reply, Written | Deleted):
             raise unavailable(reply, "leave to repair an id")
         restored += isinstance(reply, Written)
         freed += isinstance(reply, Deleted)
-    return Fixed(restored, freed, tuple(left))
+    return FixReport(restored, freed, tuple(left))
 
 
-class _Named:
+class _NamedJobs:
     """The jobs that have ids, by the places of their entries."""
 
     def __init__(self, queue: str) -> None:
@@ -274,13 +274,13 @@ class _Named:
         yield from self._spans(root, state.delayed.spans, state.tombstones, live=True)
         yield from self._spans(root, state.dead.spans, (), live=False)
         for row in state.finished:
-            if row.mark != ECHO:
+            if row.mark != ARCHIVE_ONLY:
                 self._over(row.job.client_id, row.key, row.finished_ms)
         for table in state.tables:
             try:
                 for leaf in (yield from finished_tables.leaves(root, [table])):
                     for row in (yield from finished_tables.rows(root, leaf)) if leaf.named else ():
-                        if row.mark != ECHO:
+                        if row.mark != ARCHIVE_ONLY:
                             self._over(row.job.client_id, row.key, row.finished_ms)
             except (Damaged, NewerFormat, NotFound):
                 self.whole = False
@@ -289,7 +289,7 @@ class _Named:
         for span in spans:
             try:
                 for leaf in (yield from segments.segments_of(root, [span])):
-                    for job in (yield from segments.whole(root, leaf)):
+                    for job in (yield from segments.segment_jobs(root, leaf)):
                         if live and job.key not in gone:
                             self._live(job.client_id, job.key)
                         elif not live:
@@ -299,9 +299,9 @@ class _Named:
 
     def _live(self, client_id: str | None, key: bytes) -> None:
         if client_id is not None:
-            self.live[id_index.place_of(self.queue, client_id)] = key
+            self.live[id_index.entry_key(self.queue, client_id)] = key
 
     def _over(self, client_id: str | None, key: bytes, ended_ms: int) -> None:
         if client_id is not None:
-            place = id_index.place_of(self.queue, client_id)
+            place = id_index.entry_key(self.queue, client_id)
             self.over[place] = max(self.over.get(place, (0, b"")), (ended_ms, key))

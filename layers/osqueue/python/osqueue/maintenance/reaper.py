@@ -31,17 +31,17 @@ from typing import Any, TypeVar
 from ..bulk import receipts
 from ..clock import Machine
 from ..commit.effects import QueueEffect, QueueFlow, Submit
-from ..core.intents import announced
-from ..core.ops import Code, Sweep
+from ..core.intents import intents_prefix
+from ..core.ops import Code, RunTimers
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
 from ..objects import backups, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..stores.base import Found, Get, List, Listed, Put
 from . import garbage_collection, orphan_ids
-from .compaction import STEPS_MAX, Clock, Report, Shelving, Staging
+from .compaction import STEPS_MAX, ClockFlow, ReapReport, StageFactory, TableCompaction
 
-__all__ = ["STEPS_MAX", "Reaper", "Report"]
+__all__ = ["STEPS_MAX", "ReapReport", "Reaper"]
 
 SWEEPS_MAX = 25  # commits of one pass that let go of dead letters, some seconds; the next pass goes on
 NOTE_SECONDS = 10.0  # of a pass, between its notes of where the next one begins
@@ -55,23 +55,23 @@ def place_of_turn(queue: str) -> str:
     return f"{root_of(queue, 0)}turn"
 
 
-class Reaper(Shelving):
+class Reaper(TableCompaction):
     """One pass over one queue."""
 
-    def __init__(self, queue: str, machine: Machine, clock: Clock, stage: Staging) -> None:
+    def __init__(self, queue: str, machine: Machine, clock: ClockFlow, stage: StageFactory) -> None:
         super().__init__(queue, clock, stage)
         self.machine = machine
         self._noted = machine.monotonic()  # when the latest note was written, or the pass began
 
-    def run(self, shards: int) -> QueueFlow[Report]:
+    def run(self, shards: int) -> QueueFlow[ReapReport]:
         """Look after every shard. Raises the first trouble once all is done that can be."""
-        total = Report()
+        total = ReapReport()
         first = (yield from self._try(self._turn(), 0)) if shards > 1 else 0
         for at in range(first, first + shards):
             step = self._shard(at % shards)
             if shards > 1:
                 step = self._noting((at + 1) % shards, step)
-            total += yield from self._try(step, Report())
+            total += yield from self._try(step, ReapReport())
         if self.troubles:
             raise self.troubles[0]
         return total
@@ -107,7 +107,7 @@ class Reaper(Shelving):
             self.troubles.append(error)
             return otherwise
 
-    def _shard(self, shard: int) -> QueueFlow[Report]:
+    def _shard(self, shard: int) -> QueueFlow[ReapReport]:
         before = yield from read_state(self.queue, shard)
         if before is None:
             copies = yield from backups.saved(self.queue, shard)
@@ -116,12 +116,12 @@ class Reaper(Shelving):
                     f"the head of {self.queue}/{shard} is missing, and the shard was in use. 'osqueue doctor ADDRESS"
                     f" {self.queue} --restore --shard {shard}' puts it back: at once, before anybody enqueues."
                 )
-            return Report()
-        total = yield from self._try(self._sweep(shard), Report())
+            return ReapReport()
+        total = yield from self._try(self._sweep(shard), ReapReport())
         state = yield from self.state_of(shard)
         yield from self._try(self._stuck(shard, state), None)
         for step in (self.archive, self.merge, self.forget):
-            done, state = yield from self._try(step(shard, state), (Report(), state))
+            done, state = yield from self._try(step(shard, state), (ReapReport(), state))
             total += done
         saved = yield from self._try(self._save(shard, state), False)
         collected = yield from self._try(garbage_collection.collect(self.queue, shard, state), 0)
@@ -130,19 +130,19 @@ class Reaper(Shelving):
             now = yield from self.clock(shard, state)
             freed = yield from self._try(orphan_ids.sweep(self.queue, now), 0)
             yield from self._try(receipts.forget(self.queue, now), 0)
-        return total + Report(saved=int(saved), collected=collected, freed=freed)
+        return total + ReapReport(saved=int(saved), collected=collected, freed=freed)
 
     # ── Steps ────────────────────────────────────────────────────────────────
-    def _sweep(self, shard: int) -> QueueFlow[Report]:
-        intents = yield List(announced(root_of(self.queue, shard)))
+    def _sweep(self, shard: int) -> QueueFlow[ReapReport]:
+        intents = yield List(intents_prefix(root_of(self.queue, shard)))
         if not isinstance(intents, Listed):
             raise unavailable(intents, "the list of announced requests")
-        total = Report(combined=len(intents.keys))
+        total = ReapReport(combined=len(intents.keys))
         look = bool(intents.keys)
         for _ in range(SWEEPS_MAX):
-            answer = yield Submit(shard, (Sweep(flush=True),), look=look)
+            answer = yield Submit(shard, (RunTimers(flush=True),), look=look)
             (code, expired), (_, promoted) = answer.outcomes[0].runs
-            total += Report(expired=expired, promoted=promoted)
+            total += ReapReport(expired=expired, promoted=promoted)
             if code != Code.RETRY:
                 break
             look = False
@@ -159,7 +159,7 @@ class Reaper(Shelving):
                 yield from segments.front(root_of(self.queue, shard), span)
             except NotFound as error:
                 if (yield from self.state_of(shard)).commit == state.commit:  # else others have moved past it
-                    raise segments.lost(error, self.queue) from error
+                    raise segments.lost_object(error, self.queue) from error
 
     def _save(self, shard: int, state: State) -> QueueFlow[bool]:
         now = yield from self.clock(shard, state)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from ..commit.effects import Flow
 from ..core.audit import spans_of
-from ..core.deletion_vectors import NONE
-from ..core.restore import Sieve
-from ..core.state import Job, Span, State
+from ..core.deletion_vectors import EMPTY_VECTOR
+from ..core.restore import BackupFilter
+from ..core.state import JobRecord, Span, State
 from ..errors import Damaged, NotFound
 from ..objects import segments
 
 LOST = (Damaged, NotFound)
 
 
-def leaves(root: str, span: Span, sieve: Sieve | None = None) -> Flow[list[Span]]:
+def leaves(root: str, span: Span, sieve: BackupFilter | None = None) -> Flow[list[Span]]:
     """The segments below a pointer, in order; ``sieve`` counts what an index that is gone led to."""
     if span.level == 0:
         return [span]
@@ -31,18 +31,20 @@ def leaves(root: str, span: Span, sieve: Sieve | None = None) -> Flow[list[Span]
     return found
 
 
-def jobs(root: str, leaf: Span, sieve: Sieve, backup: State, replaced: State | None) -> Flow[Sequence[Job]]:
+def jobs(
+    root: str, leaf: Span, sieve: BackupFilter, backup: State, replaced: State | None
+) -> Flow[Sequence[JobRecord]]:
     """The jobs to come in a segment; ``sieve`` counts those that are gone.
 
     They are all there although its deletion vector is lost: only which of them were cancelled is not known for sure.
     """
     try:
-        return (yield from segments.whole(root, leaf))
+        return (yield from segments.segment_jobs(root, leaf))
     except LOST:
         pass
     if leaf.vector is not None:
         try:
-            found = yield from segments.beyond(root, leaf, NONE)
+            found = yield from segments.jobs_from(root, leaf, EMPTY_VECTOR)
             if len(found) >= leaf.count:
                 return sieve.unmarked(leaf, found, (yield from _marked(root, leaf, found, replaced)), backup)
         except LOST:
@@ -51,7 +53,9 @@ def jobs(root: str, leaf: Span, sieve: Sieve, backup: State, replaced: State | N
     return ()
 
 
-def _marked(root: str, leaf: Span, found: Sequence[Job], replaced: State | None) -> Flow[set[bytes] | None]:
+def _marked(
+    root: str, leaf: Span, found: Sequence[JobRecord], replaced: State | None
+) -> Flow[set[bytes] | None]:
     """Which jobs of a segment were cancelled, by the replaced head: marks are only ever added. None: unknown."""
     for span in () if replaced is None else spans_of(replaced):
         if not (span.first <= leaf.last and leaf.first <= span.last):
@@ -61,7 +65,7 @@ def _marked(root: str, leaf: Span, found: Sequence[Job], replaced: State | None)
                 continue
             try:
                 deleted = yield from segments.deleted_from(root, each)
-                left = yield from segments.beyond(root, leaf, deleted)
+                left = yield from segments.jobs_from(root, leaf, deleted)
             except LOST:
                 continue
             return {job.key for job in found} - {job.key for job in left}

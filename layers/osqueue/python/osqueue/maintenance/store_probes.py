@@ -29,7 +29,7 @@ from ..stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
+    StoreReply,
     Unchanged,
     Written,
 )
@@ -61,7 +61,7 @@ class Finding(Struct, frozen=True):
     shard: int | None = None
 
 
-class Probe:
+class StoreProbes:
     """The probes of one store, in one go: each uses what the one before left."""
 
     def __init__(self, machine: Machine, store_ms: int | None) -> None:
@@ -233,7 +233,7 @@ class Probe:
         )
 
     # ── Words ────────────────────────────────────────────────────────────────
-    def _check(self, check: str, reply: Reply, right: bool, good: str, remedy: str) -> None:
+    def _check(self, check: str, reply: StoreReply, right: bool, good: str, remedy: str) -> None:
         if right:
             self._ok(check, good)
         else:

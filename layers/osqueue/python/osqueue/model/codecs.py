@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import OsqueueError, Rejected, shown
-from .fields import message_of, plain
+from .fields import message_of, plain_text
 
 
 class Serializer(Protocol):
@@ -82,7 +82,7 @@ class Codec:
 
     def __init__(self, serializer: Serializer, payload_type: Any = Any) -> None:
         self.serializer = serializer
-        self.name = plain(serializer.name)
+        self.name = plain_text(serializer.name)
         self.payload_type = payload_type
 
     def encode(self, value: Any, field: str) -> bytes:

@@ -55,14 +55,14 @@ class DeadGroup(Struct, frozen=True):
     kinds: dict[str, int]  # how many of each kind; "" is the nameless one
 
 
-class Filter(Struct, frozen=True):
+class DeadLetterFilter(Struct, frozen=True):
     """Which dead letters are meant."""
 
     kinds: tuple[str, ...] | None = None
     error: str = ""  # part of the last error's text
     fingerprint: str = ""
 
-    def matches(self, job: stored.Job) -> bool:
+    def matches(self, job: stored.JobRecord) -> bool:
         """Is this one of them?"""
         if self.kinds is not None and job.kind not in self.kinds:
             return False
@@ -71,7 +71,7 @@ class Filter(Struct, frozen=True):
         return not self.fingerprint or fingerprint(*last_error(job.history)) == self.fingerprint
 
 
-def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> Filter:
+def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> DeadLetterFilter:
     """What a caller asked for, checked."""
     part = "" if error is None else fields.text(error, "error", limits.ERROR_CHARS_MAX)
     if mark is not None and not (isinstance(mark, str) and _MARK.fullmatch(mark)):
@@ -79,10 +79,10 @@ def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> Filt
             f"fingerprint: {shown(mark)} is none. Pass one of those that the groups of dead letters show.",
             field="fingerprint",
         )
-    return Filter(fields.kinds(kinds), part, mark or "")
+    return DeadLetterFilter(fields.kinds(kinds), part, mark or "")
 
 
-def letter(job: stored.Job, dead_ttl_ms: int) -> DeadLetter:
+def dead_letter_view(job: stored.JobRecord, dead_ttl_ms: int) -> DeadLetter:
     """The public view of a dead letter."""
     kind, error = last_error(job.history)
     last = job.history[-1] if job.history else None
@@ -105,7 +105,7 @@ def letter(job: stored.Job, dead_ttl_ms: int) -> DeadLetter:
     )
 
 
-class Groups:
+class DeadLetterGroups:
     """Dead letters being sorted by what they died of."""
 
     def __init__(self) -> None:

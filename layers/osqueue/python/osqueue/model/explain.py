@@ -36,7 +36,7 @@ class Step(Struct, frozen=True):
     what: str
 
 
-class Standing(Struct, frozen=True):
+class JobContext(Struct, frozen=True):
     """What a job's view does not tell of its queue and itself."""
 
     queue: str
@@ -67,7 +67,7 @@ class Story(Struct, frozen=True):
         name = f" ({self.id})" if self.id is not None else ""
         yield f"job {self.job_id}{name} of queue {self.queue}: {self.state}"
         for step in self.steps:
-            yield _one_line(f"  {iso(step.at)}  {step.what}, {distance(step.at, self.told_at)}")
+            yield _one_line(f"  {iso(step.at)}  {step.what}, {distance_text(step.at, self.told_at)}")
         yield _one_line(f"now:  {self.now}")
         yield _one_line(f"next: {self.next}")
 
@@ -85,7 +85,7 @@ def iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def span(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A length of time as people say it."""
     seconds = abs(seconds)
     if seconds < 1:
@@ -96,14 +96,14 @@ def span(seconds: float) -> str:
     return f"{seconds:.1f} s".replace(".0 ", " ")
 
 
-def distance(at: datetime, now: datetime) -> str:
+def distance_text(at: datetime, now: datetime) -> str:
     """How far a moment is from now."""
     gap = (at - now).total_seconds()
-    return f"in {span(gap)}" if gap > 0 else f"{span(gap)} ago"
+    return f"in {duration_text(gap)}" if gap > 0 else f"{duration_text(gap)} ago"
 
 
 def _when(at: datetime, now: datetime) -> str:
-    return f"{iso(at)} ({distance(at, now)})"
+    return f"{iso(at)} ({distance_text(at, now)})"
 
 
 # ── The past ─────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def _about(job: Job) -> str:
 
 
 def _ended(attempt: Attempt) -> str:
-    took = span((attempt.ended_at - attempt.started_at).total_seconds())
+    took = duration_text((attempt.ended_at - attempt.started_at).total_seconds())
     error = f": {error_text(attempt)}" if attempt.error else ""
     words = {
         FAILED: f"failed after {took}",
@@ -135,7 +135,7 @@ def error_text(attempt: Attempt) -> str:
     return error if not kind or error.startswith(kind) else f"{kind}: {error}"
 
 
-def past(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
+def past_steps(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
     """Everything that is known to have happened, in order."""
     name = f" under the id {job.id!r}" if job.id is not None else ""
     delayed = f", not to be claimed before {iso(scheduled_at)}" if scheduled_at is not None else ""
@@ -165,7 +165,7 @@ def _redriven(job: Job) -> bool:
 
 
 # ── The present and the future ───────────────────────────────────────────────
-def tell(job: Job, about: Standing, now: datetime) -> Story:
+def explain_job(job: Job, about: JobContext, now: datetime) -> Story:
     """The whole story, told at ``now``."""
     if about.source == ARCHIVE:
         present, following = _archived(job, about, now)
@@ -181,7 +181,7 @@ def tell(job: Job, about: Standing, now: datetime) -> Story:
         state=job.state,
         source=about.source,
         told_at=now,
-        steps=tuple(past(job, about.scheduled_at)),
+        steps=tuple(past_steps(job, about.scheduled_at)),
         now=present + ("; it was redriven, so its attempts are counted anew" if again else ""),
         next=following,
         job=job,
@@ -196,7 +196,7 @@ _PAUSED = "; the queue is paused"
 _RESUME = "nothing is handed out until somebody resumes the queue ('osqueue queue resume')"
 
 
-def _queued(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     if about.ahead is None:
         where = "queued"
     elif about.ahead == 0:
@@ -209,7 +209,7 @@ def _queued(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
     return where, f"{_tries(job)}, as soon as a worker{kind} claims it"
 
 
-def _processing(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.started_at is not None
     assert job.expires_at is not None
     beat = job.heartbeat_at or job.started_at
@@ -234,7 +234,7 @@ def _processing(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
     )
 
 
-def _waiting(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _waiting(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.due_at is not None
     purpose = "retry" if job.state == FAILING else "its time"
     paused = _PAUSED if about.paused else ""
@@ -245,7 +245,7 @@ def _waiting(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
     return present, f"the next write to the queue, or the next reap, queues it ({_tries(job)})"
 
 
-def _dead(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _dead(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     last = job.attempts[-1] if job.attempts else None
     died = last.ended_at if last is not None else job.enqueued_at
     until = died + timedelta(seconds=about.dead_ttl)
@@ -269,7 +269,7 @@ def _cause(last: Attempt) -> str:
     return f"the last error was {error_text(last)} (fingerprint {mark})"
 
 
-def _over(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.finished_at is not None
     if job.state == FAILED:
         return f"let go of as a dead letter {_when(job.finished_at, now)}", "nothing; the archive tells of it"
@@ -283,7 +283,7 @@ def _over(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
     )
 
 
-def _ending(job: Job, about: Standing, now: datetime) -> str:
+def _ending(job: Job, about: JobContext, now: datetime) -> str:
     assert job.finished_at is not None
     last = job.attempts[-1] if job.attempts else None
     held = last is not None and last.ended_at == job.finished_at
@@ -293,7 +293,7 @@ def _ending(job: Job, about: Standing, now: datetime) -> str:
     return f"cancelled {_when(job.finished_at, now)}{by}" + (f": {about.why}" if about.why else "")
 
 
-def _archived(job: Job, about: Standing, now: datetime) -> tuple[str, str]:
+def _archived(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     if job.state == FAILED:
         assert job.finished_at is not None
         last = job.attempts[-1] if job.attempts else None

@@ -33,7 +33,7 @@ def queue_name(value: Any) -> str:
             " digit.",
             field="queue",
         )
-    return plain(value)
+    return plain_text(value)
 
 
 def items(value: Any) -> list[Any]:
@@ -89,7 +89,7 @@ def job_name(value: Any) -> str:
     return text(value, "job_id", limits.ID_CHARS_MAX, 1)
 
 
-def whole(value: Any, field: str, least: int, most: int) -> int:
+def whole_number(value: Any, field: str, least: int, most: int) -> int:
     """A whole number in a range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise Rejected(
@@ -115,10 +115,10 @@ def text(value: Any, field: str, most: int, least: int = 0) -> str:
     """Printable text of bounded length."""
     if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
         raise Rejected(f"{field}: {shown(value)} is not {least} to {most} printable characters.", field=field)
-    return plain(value)
+    return plain_text(value)
 
 
-def plain(value: str) -> str:
+def plain_text(value: str) -> str:
     """Text of a type of the caller's own as plain text: nothing else can be written into a head."""
     return value if type(value) is str else str.__str__(value)
 
@@ -142,7 +142,7 @@ def kinds(value: Any) -> tuple[str, ...] | None:
     return found
 
 
-def when(delay: Any, at: Any) -> tuple[int, int]:
+def due_time(delay: Any, at: Any) -> tuple[int, int]:
     """``delay`` (seconds) and ``at`` (aware datetime or Unix seconds) as (delay_ms, at_ms)."""
     if delay is not None and at is not None:
         raise Rejected("at: give either delay or at, not both.", field="at")
@@ -172,15 +172,15 @@ def result_ttl_ms(value: Any) -> int:
 
 def max_attempts(value: Any) -> int:
     """How often a job may be tried."""
-    return whole(value, "max_attempts", 1, limits.ATTEMPTS_MAX)
+    return whole_number(value, "max_attempts", 1, limits.ATTEMPTS_MAX)
 
 
 def priority(value: Any) -> int:
     """0 to 9, lower first."""
-    return whole(value, "priority", 0, limits.PRIORITY_MAX)
+    return whole_number(value, "priority", 0, limits.PRIORITY_MAX)
 
 
-class ErrorDetails(Struct, frozen=True):
+class StoredError(Struct, frozen=True):
     """An error as stored."""
 
     text: str  # "Type: message", or the message alone
@@ -188,9 +188,9 @@ class ErrorDetails(Struct, frozen=True):
     trace: str = ""  # the end of its traceback
 
 
-def error_details(value: Any) -> ErrorDetails:
+def error_details(value: Any) -> StoredError:
     """An exception, text, or a mapping of ``type``, ``message`` and ``traceback``; long ones are cut."""
-    if isinstance(value, ErrorDetails):
+    if isinstance(value, StoredError):
         return value
     if isinstance(value, BaseException):
         kind = type(value).__name__
@@ -211,7 +211,7 @@ def error_details(value: Any) -> ErrorDetails:
     return _details(value, "", "")
 
 
-def raised_below(error: BaseException) -> ErrorDetails:
+def raised_below(error: BaseException) -> StoredError:
     """An exception that was raised below the caller's frame, told without that frame."""
     kind, below = type(error).__name__, error.__traceback__
     trace = _trace(error, below.tb_next if below is not None else None)
@@ -235,8 +235,8 @@ def _trace(error: BaseException, frames: TracebackType | None) -> str:
         return ""
 
 
-def _details(text: str, kind: str, trace: str) -> ErrorDetails:
-    return ErrorDetails(
+def _details(text: str, kind: str, trace: str) -> StoredError:
+    return StoredError(
         _storable(text[: limits.ERROR_CHARS_MAX]),
         _storable(kind[: limits.ERROR_TYPE_CHARS_MAX]),
         _storable(trace[-limits.TRACE_CHARS_MAX :]),

@@ -79,7 +79,7 @@ def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def attempt_view(each: stored.Attempt | AttemptRecord) -> Attempt:
+def attempt_view(each: stored.PastAttempt | AttemptRecord) -> Attempt:
     """The public view of a lease that ended, as the queue or the archive keeps it."""
     return Attempt(
         each.run,
@@ -93,7 +93,7 @@ def attempt_view(each: stored.Attempt | AttemptRecord) -> Attempt:
     )
 
 
-def job_view(state: str, job: stored.Job, **more: Any) -> Job:
+def job_view(state: str, job: stored.JobRecord, **more: Any) -> Job:
     """The public view of a stored job."""
     errors = [attempt.error for attempt in job.history if attempt.error]
     return Job(
@@ -114,7 +114,7 @@ def job_view(state: str, job: stored.Job, **more: Any) -> Job:
     )
 
 
-def lease_view(lease: stored.Lease) -> Job:
+def lease_view(lease: stored.LeaseRecord) -> Job:
     """The public view of a job being worked on."""
     return job_view(
         stored.PROCESSING,
@@ -127,7 +127,7 @@ def lease_view(lease: stored.Lease) -> Job:
     )
 
 
-def finished_view(row: stored.Finished) -> Job:
+def finished_view(row: stored.FinishedJob) -> Job:
     """The public view of a job that is over."""
     return job_view(
         row.state,

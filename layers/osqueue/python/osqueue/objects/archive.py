@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 from .. import limits
 from ..commit.effects import All, Flow, Sleep
-from ..core.archive_record import Record, decode_part
+from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.encoding import born_of
-from ..core.state import Table
+from ..core.state import TableRef
 from ..errors import Rejected, shown
 from ..model.job import Job, attempt_view, moment
 from ..stores.base import Failed, Found, Get, List, Listed, Missing
@@ -54,7 +54,7 @@ def hour_of(queue: str, ms: int) -> str:
     return f"{folder_of(queue)}{datetime.fromtimestamp(ms / 1000, UTC):date=%Y-%m-%d/hour=%H}/"
 
 
-def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[Table]) -> str:
+def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
     """The part that tells of these tables: two passes that see the same ones write the same part."""
     digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
@@ -75,9 +75,9 @@ def parts(queue: str, since_ms: int | None, after: str = "") -> Flow[list[str]]:
     return list(reply.keys)
 
 
-def read(names: Sequence[str]) -> Flow[list[list[Record]]]:
+def read(names: Sequence[str]) -> Flow[list[list[ArchiveRecord]]]:
     """The records of some parts. A part purged between listing and reading has none. Raises Damaged."""
-    found: list[list[Record]] = []
+    found: list[list[ArchiveRecord]] = []
     for at in range(0, len(names), PARTS_AT_ONCE):
         group = names[at : at + PARTS_AT_ONCE]
         for name, body in zip(group, (yield from bodies(group)), strict=True):
@@ -102,7 +102,7 @@ def bodies(names: Sequence[str]) -> Flow[list[bytes | None]]:
     return found
 
 
-class Seen:
+class RecordDeduplicator:
     """Drops repeated records. A record is repeated by parts of the same hour or of hours not far from it."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Seen:
                 yield each
 
 
-class History:
+class RecordPager:
     """Goes through a queue's archive, page by page: each record once, in the order of the archive."""
 
     def __init__(
@@ -132,9 +132,9 @@ class History:
         self._since, self._until = window(since, until)
         self._after = ""
         self._names: list[str] = []
-        self._seen = Seen()
+        self._seen = RecordDeduplicator()
 
-    def page(self) -> Flow[list[Record] | None]:
+    def page(self) -> Flow[list[ArchiveRecord] | None]:
         """The records of the next few parts; None at the end. Raises Damaged or NewerFormat for a part."""
         if not self._names:
             self._names = yield from parts(self._queue, self._since, self._after)
@@ -142,28 +142,28 @@ class History:
                 return None
         group, self._names = self._names[:PARTS_AT_ONCE], self._names[PARTS_AT_ONCE:]
         self._after = group[-1]
-        found: list[Record] = []
+        found: list[ArchiveRecord] = []
         for name, records in zip(group, (yield from read(group)), strict=True):
             found.extend(each for each in self._seen.fresh(name, records) if self._wanted(each))
         return found
 
-    def _wanted(self, record: Record) -> bool:
+    def _wanted(self, record: ArchiveRecord) -> bool:
         at = record.finished_ms
         return (self._since is None or at >= self._since) and (self._until is None or at < self._until)
 
 
-class FinishedJobs:
+class JobPager:
     """The same as jobs, as callers see them."""
 
     def __init__(
         self, queue: str, since: datetime | float | None = None, until: datetime | float | None = None
     ) -> None:
-        self._records = History(queue, since, until)
+        self._records = RecordPager(queue, since, until)
 
     def page(self) -> Flow[list[Job] | None]:
         """The next jobs; None at the end. Raises Damaged or NewerFormat for a part."""
         records = yield from self._records.page()
-        return None if records is None else [view(each) for each in records]
+        return None if records is None else [archived_view(each) for each in records]
 
 
 def window(since: datetime | float | None, until: datetime | float | None) -> tuple[int | None, int | None]:
@@ -188,7 +188,7 @@ def _ms(value: Any, field: str) -> int | None:
     return found
 
 
-def view(record: Record) -> Job:
+def archived_view(record: ArchiveRecord) -> Job:
     """A record as callers see jobs."""
     return Job(
         job_id=record.job_id,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from ..core.archive_record import Record
+from ..core.archive_record import ArchiveRecord
 from ..core.fingerprint import fingerprint, last_error, normalised
 from ..core.state import CANCELLED, COMPLETED, FAILED
 from ..limits import HOUR_MS
@@ -80,7 +80,7 @@ class _Hour:
         self.waits = Durations()
         self.runs = Durations()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ArchiveRecord) -> None:
         self.states[record.state] += 1
         self.retried += len(record.attempts) > 1  # ``run`` counts redrives, too, and is raised by a restore
         if record.attempts and record.attempts[0].run == 1:
@@ -118,7 +118,7 @@ class Summary:
         self._hours: dict[int, _Hour] = {}
         self._failures: dict[str, FailureSummary] = {}
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ArchiveRecord) -> None:
         """Count one record."""
         self._hours.setdefault(record.finished_ms // HOUR_MS, _Hour()).add(record)
         for at, attempt in enumerate(record.attempts):
@@ -126,7 +126,7 @@ class Summary:
                 last = record.state == FAILED and at == len(record.attempts) - 1
                 self._failed(record, at, last)
 
-    def _failed(self, record: Record, at: int, last: bool) -> None:
+    def _failed(self, record: ArchiveRecord, at: int, last: bool) -> None:
         kind, error = last_error(record.attempts[: at + 1])
         mark = fingerprint(kind, error)
         known = self._failures.get(mark)

@@ -104,14 +104,14 @@ def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
 
 
 # ── Purged jobs ──────────────────────────────────────────────────────────────
-def note_of(queue: str, shard: int, now_ms: int, keys: Collection[bytes]) -> Put:
+def purge_list(queue: str, shard: int, now_ms: int, keys: Collection[bytes]) -> Put:
     """The list that lets every restore leave these jobs out, whatever an object still tells of them."""
     body = _listed(keys)
     digest = hashlib.sha256(body).hexdigest()[:12]  # whoever repeats a purge writes the same list
     return Put(f"{folder_of(queue, shard)}{PURGED}{_hour(now_ms)}-{digest}", body)
 
 
-def relisted(note: Put, keys: Collection[bytes]) -> Put:
+def shorten_purge_list(note: Put, keys: Collection[bytes]) -> Put:
     """The same list with these jobs alone."""
     return Put(note.key, _listed(keys))
 
@@ -120,7 +120,7 @@ def _listed(keys: Collection[bytes]) -> bytes:
     return b"".join(sorted(keys))
 
 
-def purged(names: Collection[str]) -> Flow[frozenset[bytes]]:
+def purged_keys(names: Collection[str]) -> Flow[frozenset[bytes]]:
     """The keys in lists of purged jobs. Raises Unavailable."""
     found: set[bytes] = set()
     for name in names:

@@ -30,8 +30,8 @@ from ..stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Written,
 )
 from .layout import unavailable
@@ -42,7 +42,7 @@ TRIES = 4  # of one request that brings no definite answer
 PAUSE_SECONDS = 0.05  # before the second try, doubled for each further one
 
 
-class Entry(Struct, frozen=True):
+class IdEntry(Struct, frozen=True):
     """What an id stands for, as it was read."""
 
     key: bytes
@@ -52,7 +52,7 @@ class Entry(Struct, frozen=True):
     fresh: bool = False  # this very call wrote it, and knows so
 
 
-class End(Struct, frozen=True):
+class FinishedId(Struct, frozen=True):
     """A job that is over, and whose id may be free."""
 
     client_id: str
@@ -68,7 +68,7 @@ class _Stored(Struct, frozen=True, array_like=True):
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 
 
-def place_of(queue: str, client_id: str) -> str:
+def entry_key(queue: str, client_id: str) -> str:
     """The key of an id's entry. The id itself stands in no key: keys reach logs and inventories."""
     return f"{FOLDER}{queue}/{hashlib.sha256(client_id.encode()).hexdigest()}"
 
@@ -78,16 +78,18 @@ def encode(key: bytes, closing: bool = False) -> bytes:
     return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing)))
 
 
-def entry_of(found: Found, place: str) -> Entry:
+def entry_of(found: Found, place: str) -> IdEntry:
     """An entry's content. Raises Damaged or NewerFormat."""
     try:
         stored = _decode(unframe(b"OSQD", found.body, place))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{place} cannot be decoded: {error}") from error
-    return Entry(stored.key, found.version, stored.closing, found.modified_ms)
+    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms)
 
 
-def _entry_or_error(reply: Reply, place: str, queue: str, client_id: str) -> Entry | OsqueueError | None:
+def _entry_or_error(
+    reply: StoreReply, place: str, queue: str, client_id: str
+) -> IdEntry | OsqueueError | None:
     """What an id stands for, None for nothing, or why nobody can tell."""
     if not isinstance(reply, Found):
         return None if isinstance(reply, Missing) else unavailable(reply, "what an id stands for")
@@ -102,34 +104,34 @@ def _entry_or_error(reply: Reply, place: str, queue: str, client_id: str) -> Ent
         return error
 
 
-def look_up(queue: str, ids: Sequence[str]) -> Flow[list[Entry | OsqueueError | None]]:
+def look_up(queue: str, ids: Sequence[str]) -> Flow[list[IdEntry | OsqueueError | None]]:
     """What each id stands for, also after a power cut; None for nothing, an error where nobody can tell."""
-    places = [place_of(queue, each) for each in ids]
-    replies = yield from insist([Get(place, flushed=True) for place in places])
+    places = [entry_key(queue, each) for each in ids]
+    replies = yield from ask_all([Get(place, flushed=True) for place in places])
     return [
         _entry_or_error(reply, place, queue, client_id)
         for reply, place, client_id in zip(replies, places, ids, strict=True)
     ]
 
 
-def read(queue: str, ids: Sequence[str]) -> Flow[list[Entry | None]]:
+def read(queue: str, ids: Sequence[str]) -> Flow[list[IdEntry | None]]:
     """The same; the first error is raised."""
     return [_sound(each) for each in (yield from look_up(queue, ids))]
 
 
-def _sound(found: Entry | OsqueueError | None) -> Entry | None:
+def _sound(found: IdEntry | OsqueueError | None) -> IdEntry | None:
     if isinstance(found, OsqueueError):
         raise found
     return found
 
 
-def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry | OsqueueError]]:
+def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry | OsqueueError]]:
     """Let each id stand for its key, unless it stands for another already.
 
     Answers what each stands for now, or what keeps it from standing for anything: that of one harms no other.
     """
-    places = [place_of(queue, client_id) for client_id, _ in wished]
-    done: dict[int, Entry | OsqueueError] = {}
+    places = [entry_key(queue, client_id) for client_id, _ in wished]
+    done: dict[int, IdEntry | OsqueueError] = {}
     tried = refused = (
         0  # rounds that the store took no part in, and in which it refused what it has no reason to
     )
@@ -140,7 +142,7 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
         failed: OsqueueError | None = None
         for at, reply in zip(left, replies, strict=True):
             if isinstance(reply, Written):
-                done[at] = Entry(wished[at][1], reply.version, fresh=True)
+                done[at] = IdEntry(wished[at][1], reply.version, fresh=True)
             else:
                 unsure.append(at)  # another's, or ours with its answer lost: the entry tells
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
@@ -162,13 +164,13 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[Entry |
     return [done[at] for at in range(len(wished))]
 
 
-def replace(queue: str, client_id: str, entry: Entry, key: bytes) -> Flow[Entry | None]:
+def replace(queue: str, client_id: str, entry: IdEntry, key: bytes) -> Flow[IdEntry | None]:
     """Let an id stand for another key, if it still stands for ``entry``'s; None: ``create`` tells what now."""
-    (reply,) = yield from _ask([PutIfMatch(place_of(queue, client_id), encode(key), entry.version)])
-    return Entry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
+    (reply,) = yield from _ask([PutIfMatch(entry_key(queue, client_id), encode(key), entry.version)])
+    return IdEntry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
 
 
-def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:
+def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged]]]:
     """Remove the entries of ids that still stand for these jobs. Raises what kept it from that.
 
     Answers how many were removed, and of which nobody can tell what they stand for. Of those, the ones go that were
@@ -178,8 +180,8 @@ def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:
     freed = 0
     damaged: list[Damaged] = []
     for tried in range(TRIES):
-        places = [place_of(queue, each.client_id) for each in left]
-        found = yield from insist([Get(place) for place in places])
+        places = [entry_key(queue, each.client_id) for each in left]
+        found = yield from ask_all([Get(place) for place in places])
         wishes: dict[int, DeleteIfMatch] = {}
         for at, (each, place, reply) in enumerate(zip(left, places, found, strict=True)):
             entry = _entry_or_error(reply, place, queue, each.client_id)
@@ -196,7 +198,7 @@ def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:
             return freed, damaged
         if tried:
             yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        replies = yield from insist(list(wishes.values()))
+        replies = yield from ask_all(list(wishes.values()))
         for reply in replies:
             if not isinstance(reply, Deleted | Refused):
                 raise unavailable(reply, "leave to remove an id")
@@ -208,16 +210,16 @@ def free(queue: str, jobs: Sequence[End]) -> Flow[tuple[int, list[Damaged]]]:
     return freed, damaged
 
 
-def _ask(requests: Sequence[Request]) -> Flow[list[Reply]]:
+def _ask(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
     """Many requests, some at a time."""
-    replies: list[Reply] = []
+    replies: list[StoreReply] = []
     for at in range(0, len(requests), REQUESTS_AT_ONCE):
         group = tuple(requests[at : at + REQUESTS_AT_ONCE])
         replies.extend((yield All(group)))
     return replies
 
 
-def insist(requests: Sequence[Request]) -> Flow[list[Reply]]:
+def ask_all(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
     """Ask until each has a definite answer, a few times."""
     replies = yield from _ask(requests)
     for tried in range(1, TRIES):

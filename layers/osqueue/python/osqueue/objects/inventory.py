@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from ..commit.effects import Flow
 from ..core.audit import spans_of
 from ..core.encoding import Footer, decode_footer
-from ..core.intents import announced
+from ..core.intents import intents_prefix
 from ..core.restore import names_in_head
-from ..core.state import Finished, Span, State, Table, beside
+from ..core.state import FinishedJob, Span, State, TableRef, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import decode_rows, encode_table
 from ..errors import Damaged, NewerFormat, NotFound
@@ -30,7 +30,7 @@ _BORN = re.compile(r"(?:(?:segments|bodies|finished)/)?([0-9a-f]{12})[-.]")
 _PART = re.compile(r"/(\d{2,})-([0-9a-f]{12})-[0-9a-f]+\.jsonl\.gz$")
 
 
-class Walk(Struct):
+class ReachableObjects(Struct):
     """What pointers led to."""
 
     names: set[str]  # every object met, whether it can be read or not
@@ -56,7 +56,7 @@ def keys(prefix: str, most: int | None = None) -> Flow[list[str]]:
 
 def announcements(root: str, most: int | None = None) -> Flow[list[str]]:
     """The announced requests of a shard, by their names."""
-    place = announced(root)
+    place = intents_prefix(root)
     return [key[len(place) :] for key in (yield from keys(place, most))]
 
 
@@ -81,13 +81,13 @@ def part_of(name: str) -> tuple[int, int] | None:
 
 
 # ── Following pointers ───────────────────────────────────────────────────────
-def walk(root: str, state: State, deep: bool) -> Flow[Walk]:
+def walk(root: str, state: State, deep: bool) -> Flow[ReachableObjects]:
     """Follow a head's pointers: to each object it names, and with ``deep`` to the last row of every one.
 
     Without ``deep`` an object's end is read, which tells that it is there and whole; what lies below an index is not
     looked at.
     """
-    met = Walk(names_in_head(state), {})
+    met = ReachableObjects(names_in_head(state), {})
     for span in spans_of(state):
         yield from _span(root, span, deep, met)
     for table in state.tables:
@@ -95,9 +95,9 @@ def walk(root: str, state: State, deep: bool) -> Flow[Walk]:
     return met
 
 
-def _span(root: str, span: Span, deep: bool, met: Walk) -> Flow[None]:
+def _span(root: str, span: Span, deep: bool, met: ReachableObjects) -> Flow[None]:
     met.names.add(span.name)
-    met.names |= beside(span)
+    met.names |= referenced_objects(span)
     try:
         if span.level:
             below = yield from segments.children(root, span)
@@ -106,7 +106,7 @@ def _span(root: str, span: Span, deep: bool, met: Walk) -> Flow[None]:
             yield from segments.deleted_from(root, span)
             met.names.update((yield from segments.footer(root, span)).bodies)
             if deep:
-                yield from segments.whole(root, span)
+                yield from segments.segment_jobs(root, span)
     except UNREADABLE as error:
         met.note(span.name, error)
         return
@@ -115,7 +115,7 @@ def _span(root: str, span: Span, deep: bool, met: Walk) -> Flow[None]:
             yield from _span(root, child, deep, met)
 
 
-def _table(root: str, table: Table, deep: bool, met: Walk) -> Flow[None]:
+def _table(root: str, table: TableRef, deep: bool, met: ReachableObjects) -> Flow[None]:
     met.names.add(table.name)
     try:
         if table.level:
@@ -134,7 +134,7 @@ def _table(root: str, table: Table, deep: bool, met: Walk) -> Flow[None]:
 
 
 # ── Tables that no head may name any more ────────────────────────────────────
-def rows_of(data: bytes, name: str) -> list[Finished]:
+def rows_of(data: bytes, name: str) -> list[FinishedJob]:
     """The rows of a table without the pointer to it. Raises Damaged, also for what is no table, or NewerFormat."""
     end = decode_footer(data, name)
     if not isinstance(end, Footer) or not end.blocks:
@@ -142,6 +142,6 @@ def rows_of(data: bytes, name: str) -> list[Finished]:
     return list(decode_rows(data, end.blocks[0].length, name))
 
 
-def pointer_to(rows: Sequence[Finished], data: bytes, name: str) -> Table:
+def pointer_to(rows: Sequence[FinishedJob], data: bytes, name: str) -> TableRef:
     """The pointer to a table of these rows. Whether the archive has them is for the caller to see to."""
     return replace(encode_table(rows, True, name)[1], size=len(data))

@@ -13,12 +13,12 @@ from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
-from ..model.fields import whole as whole_number
+from ..model.fields import whole_number
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.keys import drawn_ms
 from .layout import read_state, root_of
 from .segments import page as segment_page
-from .segments import segments_of, whole
+from .segments import segment_jobs, segments_of
 
 PAGE_MAX = 1_000
 
@@ -78,7 +78,7 @@ class _Page:
         if wanted in (None, FAILED):
             yield from self.backlog(state, state.dead, FAILED)
         if wanted in (None, stored.COMPLETED, stored.CANCELLED):
-            self.take([finished_view(row) for row in state.finished if row.mark != stored.ECHO])
+            self.take([finished_view(row) for row in state.finished if row.mark != stored.ARCHIVE_ONLY])
         return self.passed
 
     def backlog(self, state: State, backlog: stored.Backlog, place: str) -> QueueFlow[None]:
@@ -96,7 +96,7 @@ class _Page:
         self.skip = max(0, self.skip - len(jobs))
 
     def spans(
-        self, state: State, spans: Sequence[Span], state_of: Callable[[stored.Job], str]
+        self, state: State, spans: Sequence[Span], state_of: Callable[[stored.JobRecord], str]
     ) -> QueueFlow[None]:
         for segment in (yield from segments_of(self.root, spans)):
             left = segment.count - self.skip  # positions of this segment still to come
@@ -145,7 +145,7 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         for name, value in msgspec.structs.asdict(state.counters).items():
             if not name.startswith("keysum"):
                 counters[name] = counters.get(name, 0) + value
-    settings = states[0].settings if states else stored.Settings()
+    settings = states[0].settings if states else stored.QueueSettings()
     return {
         "queue": queue,
         "shards": settings.shards,
@@ -168,7 +168,9 @@ def finished_count(state: State) -> int:
 
     A row that is only for the archive counts there until a reap has merged it away.
     """
-    return sum(row.mark != stored.ECHO for row in state.finished) + sum(table.count for table in state.tables)
+    return sum(row.mark != stored.ARCHIVE_ONLY for row in state.finished) + sum(
+        table.count for table in state.tables
+    )
 
 
 def count_states(state: State) -> dict[str, int]:
@@ -199,7 +201,7 @@ def _first_ms(backlog: stored.Backlog) -> int | None:
     return _since_ms(backlog.tail[0]) if backlog.tail else None
 
 
-def _since_ms(job: stored.Job) -> int:
+def _since_ms(job: stored.JobRecord) -> int:
     """When a queued job could first be claimed; a retry counts from the end of the attempt before it."""
     return max(job.enqueued_ms, job.scheduled_ms, job.history[-1].ended_ms if job.history else 0)
 
@@ -219,7 +221,7 @@ def count_dead(
         return 0
     jobs = [*state.dead.ready, *state.dead.tail]
     for span in (yield from segments_of(root_of(queue, shard), state.dead.spans)):
-        jobs.extend((yield from whole(root_of(queue, shard), span)))
+        jobs.extend((yield from segment_jobs(root_of(queue, shard), span)))
     matching = sum(
         (kinds is None or job.kind in kinds) and error in (job.history[-1].error if job.history else "")
         for job in jobs

@@ -13,26 +13,26 @@ from msgspec import Struct
 
 from ..commit.effects import Flow, QueueFlow, Sleep, together
 from ..core import state as stored
-from ..core.state import ECHO, FAILED, PROCESSING, QUEUED, Finished, Lease, Span, State
+from ..core.state import ARCHIVE_ONLY, FAILED, PROCESSING, QUEUED, FinishedJob, LeaseRecord, Span, State
 from ..errors import NotFound, Unavailable
 from ..model.job import Job, finished_view, job_view, lease_view
 from . import finished_tables
 from .layout import read_state, root_of
-from .segments import READ_PAUSE_SECONDS, READ_TRIES, Place, find_many
+from .segments import READ_PAUSE_SECONDS, READ_TRIES, BacklogPosition, find_many
 
 R = TypeVar("R")
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
 
 
-class Sighting(Struct, frozen=True):
+class JobLocation(Struct, frozen=True):
     """A job, and where it was seen."""
 
     state: str
-    job: stored.Job
-    lease: Lease | None = None  # processing
-    row: Finished | None = None  # completed, cancelled, or a dead letter that was let go
+    job: stored.JobRecord
+    lease: LeaseRecord | None = None  # processing
+    row: FinishedJob | None = None  # completed, cancelled, or a dead letter that was let go
     table: str = ""  # the outermost table that led to the row; "": it is in the head
-    place: Place | None = None  # in a segment
+    place: BacklogPosition | None = None  # in a segment
 
     def view(self) -> Job:
         """The job as callers see it."""
@@ -45,49 +45,51 @@ class Sighting(Struct, frozen=True):
         return self.row is not None and self.row.expires_ms <= now_ms
 
 
-def look(root: str, state: State, key: bytes) -> Flow[Sighting | None]:
+def find_in_state(root: str, state: State, key: bytes) -> Flow[JobLocation | None]:
     """Find a job in one state of its shard. Raises NotFound when what the state names is gone: it is old."""
-    return (yield from look_many(root, state, (key,))).get(key)
+    return (yield from find_many_in_state(root, state, (key,))).get(key)
 
 
-def look_many(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, Sighting]]:
-    """Find jobs in one state of their shard, reading everything once for all. Raises as ``look`` does."""
+def find_many_in_state(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, JobLocation]]:
+    """Find jobs in one state of their shard, reading everything once for all. Raises as ``find_in_state`` does."""
     found = _in_head(state, keys)
     gone = set(state.tombstones)
     for spans, place_of in _sections(state):
         left = [key for key in keys if key not in found and key not in gone]
         for places in (yield from together([find_many(root, span, left) for span in spans])):
             for key, place in places.items():
-                found[key] = Sighting(place_of(place.job), place.job, place=place)
+                found[key] = JobLocation(place_of(place.job), place.job, place=place)
     over = yield from finished_tables.find_many(root, state.tables, [key for key in keys if key not in found])
     for key, kept in over.items():
-        found[key] = Sighting(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
+        found[key] = JobLocation(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
     return found
 
 
-def look_in_head(state: State, key: bytes) -> Sighting | None:
+def find_in_head(state: State, key: bytes) -> JobLocation | None:
     """Find a job in the head itself."""
     return _in_head(state, (key,)).get(key)
 
 
-def _in_head(state: State, keys: Collection[bytes]) -> dict[bytes, Sighting]:
+def _in_head(state: State, keys: Collection[bytes]) -> dict[bytes, JobLocation]:
     leases = ((key, state.leases.get(key)) for key in keys)
-    found = {key: Sighting(PROCESSING, lease.job, lease=lease) for key, lease in leases if lease is not None}
+    found = {
+        key: JobLocation(PROCESSING, lease.job, lease=lease) for key, lease in leases if lease is not None
+    }
     left = {key for key in keys if key not in found}
     for where, job in stored.jobs_in_memory(state):
         if not left:
             return found
         if job.key in left:
             left.remove(job.key)
-            found[job.key] = Sighting(where, job)
+            found[job.key] = JobLocation(where, job)
     for row in state.finished:
-        if row.key in left and row.mark != ECHO:
+        if row.key in left and row.mark != ARCHIVE_ONLY:
             left.remove(row.key)
-            found[row.key] = Sighting(row.state, row.job, row=row)
+            found[row.key] = JobLocation(row.state, row.job, row=row)
     return found
 
 
-def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job], str]]]:
+def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.JobRecord], str]]]:
     """The spans of each part of a state, and what state a job found there is in."""
     lanes = [span for lane in state.lanes for span in lane.backlog.spans]
     return [
@@ -97,38 +99,38 @@ def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.Job],
     ]
 
 
-def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, Finished]]:
-    """The rows of those of many jobs that are over, by one state of their shard. Raises as ``look`` does."""
-    found = {row.key: row for row in state.finished if row.mark != ECHO and row.key in keys}
+def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, FinishedJob]]:
+    """The rows of those of many jobs that are over, by one state of their shard. Raises as ``find_in_state`` does."""
+    found = {row.key: row for row in state.finished if row.mark != ARCHIVE_ONLY and row.key in keys}
     alive = {job.key for _, job in stored.jobs_in_memory(state)}
     left = [key for key in keys if key not in found and key not in state.leases and key not in alive]
     return {**(yield from finished_tables.find_all(root, state.tables, left)), **found}
 
 
-def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, Sighting | None]]:
+def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, JobLocation | None]]:
     """Find a job in the committed state as it is now, and that state (None: the shard has none yet)."""
-    return (yield from _seek(queue, shard, lambda state: look(root_of(queue, shard), state, key)))
+    return (yield from _seek(queue, shard, lambda state: find_in_state(root_of(queue, shard), state, key)))
 
 
-def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Sighting]]:
+def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, JobLocation]]:
     """Find jobs of a shard in its committed state as it is now. Looks a few times where the store fails."""
     root = root_of(queue, shard)
 
-    def looking(state: State) -> Flow[dict[bytes, Sighting]]:
+    def looking(state: State) -> Flow[dict[bytes, JobLocation]]:
         for tried in range(1, READ_TRIES):
             try:
-                return (yield from look_many(root, state, keys))
+                return (yield from find_many_in_state(root, state, keys))
             except Unavailable as error:
                 if error.permanent:
                     raise
                 yield Sleep(READ_PAUSE_SECONDS * tried)
-        return (yield from look_many(root, state, keys))
+        return (yield from find_many_in_state(root, state, keys))
 
     _, found = yield from _seek(queue, shard, looking)
     return found or {}
 
 
-def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, Finished]]:
+def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, FinishedJob]]:
     """The rows of those of many jobs of a shard that are over, by its committed state as it is now."""
     _, found = yield from _seek(queue, shard, lambda state: rows_of(root_of(queue, shard), state, keys))
     return found or {}

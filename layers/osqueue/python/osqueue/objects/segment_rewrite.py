@@ -2,7 +2,7 @@
 
 A segment is immutable, so a job cancelled in it leaves a tombstone in the head, which every reader of segments
 respects. The head holds few of them. When there are many, whoever cancels next settles some in the same commit: it
-writes a *deletion vector* for each segment concerned, anew the indexes above it, and swaps them in by ``Rewrite``
+writes a *deletion vector* for each segment concerned, anew the indexes above it, and swaps them in by ``ReplaceSpan``
 operations. Each is refused when what it takes the place of has changed meanwhile, which settles nothing and loses
 nothing. What one cancel reads and writes is bounded, however much waits: blocks, vectors and paths of indexes, of
 ``SETTLED_AT_ONCE`` jobs, or of all that the head holds when it is nearly full.
@@ -15,26 +15,26 @@ from itertools import islice
 
 from .. import limits
 from ..commit.effects import Flow
-from ..core.deletion_vectors import encode_vector, thinned
+from ..core.deletion_vectors import encode_vector, without_jobs
 from ..core.encoding import encode_index
-from ..core.ops import Op, Rewrite
+from ..core.ops import Op, ReplaceSpan
 from ..core.state import FAILING, Span, State, delayed_state
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans
-from .segments import children, deleted_from, find_many, lost
-from .staging import Stage
+from .segments import children, deleted_from, find_many, lost_object
+from .staging import StagingArea
 
 SETTLED_AT_ONCE = 4  # tombstones that one cancel settles, while there is room for those of some others
 
 Leaf = Callable[[Span, Collection[bytes]], Flow[tuple[Span | None, Collection[bytes]]]]
 
 
-def are_many(state: State) -> bool:
+def many_tombstones(state: State) -> bool:
     """Is it time to settle some? There is room for some more, should others cancel meanwhile."""
     return len(state.tombstones) >= limits.TOMBSTONES_MAX * 3 // 4
 
 
-def leave_no_room(state: State) -> bool:
+def tombstones_full(state: State) -> bool:
     """Do they fill the head?"""
     return len(state.tombstones) >= limits.TOMBSTONES_MAX
 
@@ -45,7 +45,7 @@ def _at_once(state: State) -> int:
     return len(state.tombstones) if crowded else SETTLED_AT_ONCE
 
 
-def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
+def settle_tombstones(root: str, state: State, stage: StagingArea) -> Flow[tuple[Op, ...]]:
     """Write what settles some tombstones; answers the operations that swap it in.
 
     The youngest go first: the front reaches the oldest ones by itself. Those in a segment that cannot be read stay;
@@ -59,25 +59,25 @@ def settle(root: str, state: State, stage: Stage) -> Flow[tuple[Op, ...]]:
         left = set(group)
         for span in waiting_spans(state):
             try:
-                fresh, dropped = yield from without(root, span, left, stage, _marked(root, stage))
+                fresh, dropped = yield from span_without(root, span, left, stage, _marked(root, stage))
             except NotFound as error:
-                trouble = trouble or lost(error, root.split("/")[1])
+                trouble = trouble or lost_object(error, root.split("/")[1])
                 continue
             except (Damaged, NewerFormat) as error:
                 trouble = trouble or error
                 continue
             if dropped:
                 left.difference_update(dropped)
-                ops.append(Rewrite(span, fresh, tuple(sorted(dropped))))
+                ops.append(ReplaceSpan(span, fresh, tuple(sorted(dropped))))
         if ops:
             return tuple(ops)
-    if trouble is not None and leave_no_room(state):
+    if trouble is not None and tombstones_full(state):
         raise trouble
     return ()
 
 
-def without(
-    root: str, span: Span, keys: Collection[bytes], stage: Stage, leaf: Leaf
+def span_without(
+    root: str, span: Span, keys: Collection[bytes], stage: StagingArea, leaf: Leaf
 ) -> Flow[tuple[Span | None, Collection[bytes]]]:
     """The span without some jobs (None: nothing is left), and those of them that were in it.
 
@@ -91,7 +91,9 @@ def without(
     after: list[Span] = []
     dropped: set[bytes] = set()
     for child in (yield from children(root, span)):
-        kept, gone = yield from without(root, child, [k for k in within if k not in dropped], stage, leaf)
+        kept, gone = yield from span_without(
+            root, child, [k for k in within if k not in dropped], stage, leaf
+        )
         dropped.update(gone)
         if kept is not None:
             after.append(kept)
@@ -105,7 +107,7 @@ def without(
     return fresh, dropped
 
 
-def _marked(root: str, stage: Stage) -> Leaf:
+def _marked(root: str, stage: StagingArea) -> Leaf:
     """Takes jobs out of a segment by its deletion vector."""
 
     def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:
@@ -118,7 +120,7 @@ def _marked(root: str, stage: Stage) -> Leaf:
         name = stage.name("segments")
         data, vector = encode_vector(deleted, name)
         failing = sum(delayed_state(place.job) == FAILING for place in found.values()) if span.due_ms else 0
-        fresh = thinned(span, found.keys(), failing, vector)
+        fresh = without_jobs(span, found.keys(), failing, vector)
         if fresh is not None:
             yield from stage.write([(name, data)])
         return fresh, found.keys()

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from .. import limits
 from ..commit.effects import All, Flow, Sleep, together
-from ..core.deletion_vectors import NONE, Deleted, decode_vector
+from ..core.deletion_vectors import EMPTY_VECTOR, DeletionVector, decode_vector
 from ..core.encoding import (
     Block,
     BlockInfo,
@@ -24,7 +24,7 @@ from ..core.encoding import (
     unframe,
 )
 from ..core.key_directory import blocks_of, page_of
-from ..core.state import Backlog, Body, Content, Job, Span
+from ..core.state import Backlog, BodyRef, JobRecord, Span, StoredContent
 from ..errors import Damaged, NotFound, OsqueueError, Unavailable
 from ..stores.base import Failed, Found, Get, Missing
 from .layout import unavailable
@@ -37,7 +37,7 @@ READ_TRIES = 3  # of a payload, or of what lies behind a head, before it is told
 READ_PAUSE_SECONDS = 0.1
 
 
-class Gone(NotFound):
+class ObjectGone(NotFound):
     """An object that a state names is not there (any more)."""
 
     def __init__(self, name: str) -> None:
@@ -45,9 +45,9 @@ class Gone(NotFound):
         self.name = name
 
 
-def lost(error: NotFound, queue: str) -> Unavailable:
+def lost_object(error: NotFound, queue: str) -> Unavailable:
     """What to tell when the newest state there is names an object that is not there."""
-    name = error.name if isinstance(error, Gone) else error.message
+    name = error.name if isinstance(error, ObjectGone) else error.message
     return Unavailable(
         f"{name} is not there, and the queue refers to it. Restore it from the versions of the bucket, or go on without"
         f" it: docs/operations.md, 'When something is damaged'. 'osqueue doctor ADDRESS {queue}' tells what else is"
@@ -55,10 +55,10 @@ def lost(error: NotFound, queue: str) -> Unavailable:
     )
 
 
-class Place(Struct, frozen=True):
+class BacklogPosition(Struct, frozen=True):
     """Where in the backlog a job was found."""
 
-    job: Job
+    job: JobRecord
     top: Span  # the outermost span, as it stands in the head
     path: tuple[Span, ...]  # from the outermost span to the segment
     offset: int  # of the block in the segment
@@ -70,10 +70,10 @@ class Place(Struct, frozen=True):
         return self.top.vector.name if self.top.vector is not None else ""
 
 
-def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | OsqueueError]]:
+def read_bodies(root: str, contents: Sequence[StoredContent]) -> Flow[list[bytes | OsqueueError]]:
     """The bytes of payloads or results, wherever they lie, in order; one that cannot be read is its error."""
-    wanted = sorted({each for each in contents if isinstance(each, Body)}, key=lambda b: (b.name, b.start))
-    read: dict[Body, bytes | OsqueueError] = {}
+    wanted = sorted({each for each in contents if isinstance(each, BodyRef)}, key=lambda b: (b.name, b.start))
+    read: dict[BodyRef, bytes | OsqueueError] = {}
     for at in range(0, len(wanted), READS_AT_ONCE):
         group = wanted[at : at + READS_AT_ONCE]
         for last in range(1, READ_TRIES + 1):
@@ -83,21 +83,21 @@ def read_bodies(root: str, contents: Sequence[Content]) -> Flow[list[bytes | Osq
             if not group or last == READ_TRIES:
                 break
             yield Sleep(READ_PAUSE_SECONDS * last)
-    return [read[each] if isinstance(each, Body) else each for each in contents]
+    return [read[each] if isinstance(each, BodyRef) else each for each in contents]
 
 
-def _checked(body: Body, reply: object) -> bytes | OsqueueError:
+def _checked(body: BodyRef, reply: object) -> bytes | OsqueueError:
     if not isinstance(reply, Found):
-        return unread(reply, body.name)
+        return read_failure(reply, body.name)
     if len(reply.body) != body.length or crc32(reply.body) != body.crc:
         return Damaged(f"{body.name} is not what was written there: it fails its checksum.")
     return reply.body
 
 
-def unread(reply: object, name: str) -> OsqueueError:
+def read_failure(reply: object, name: str) -> OsqueueError:
     """Why an object could not be read."""
     if isinstance(reply, Missing):
-        return Gone(name)
+        return ObjectGone(name)
     return unavailable(reply, name)
 
 
@@ -105,7 +105,7 @@ def read_range(root: str, name: str, start: int, length: int) -> Flow[bytes]:
     """Part of an object. Raises NotFound when the object is gone, Unavailable when the store gave no answer."""
     reply = yield Get(root + name, start=start, length=length)
     if not isinstance(reply, Found):
-        raise unread(reply, name)
+        raise read_failure(reply, name)
     return reply.body
 
 
@@ -135,10 +135,10 @@ def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
     raise Damaged(f"{span.name} is shorter than its footer says. See docs/operations.md.")
 
 
-def deleted_from(root: str, span: Span) -> Flow[Deleted]:
+def deleted_from(root: str, span: Span) -> Flow[DeletionVector]:
     """Which jobs of a segment are not to come although they lie in it."""
     if span.vector is None:
-        return NONE
+        return EMPTY_VECTOR
     name = span.vector.name
     return decode_vector((yield from read_range(root, name, 0, span.vector.size)), name)
 
@@ -163,30 +163,30 @@ def segments_of(root: str, spans: Iterable[Span]) -> Flow[list[Span]]:
     return found
 
 
-def whole(root: str, span: Span) -> Flow[list[Job]]:
+def segment_jobs(root: str, span: Span) -> Flow[list[JobRecord]]:
     """Every job still to come in one segment, in order."""
     deleted = yield from deleted_from(root, span)
-    jobs = yield from beyond(root, span, deleted)
+    jobs = yield from jobs_from(root, span, deleted)
     if len(jobs) != span.count:
         raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
     return jobs
 
 
-def beyond(root: str, span: Span, deleted: Deleted) -> Flow[list[Job]]:
+def jobs_from(root: str, span: Span, deleted: DeletionVector) -> Flow[list[JobRecord]]:
     """Every job of a segment from the span's place on, but for those in this vector."""
     data = yield from read_range(root, span.name, span.offset, span.size - span.offset)
     return remaining(span, data, deleted)
 
 
-def remaining(span: Span, data: bytes, deleted: Deleted) -> list[Job]:
+def remaining(span: Span, data: bytes, deleted: DeletionVector) -> list[JobRecord]:
     """Every job still to come in a segment; ``data`` is what of it begins with the next block."""
-    jobs: list[Job] = []
+    jobs: list[JobRecord] = []
     for at, each in decode_blocks(data, span.length, span.name):
         jobs.extend(deleted.keep(span.offset + at, each, 0 if at else span.skip))
     return jobs
 
 
-def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[Place | None]:
+def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[BacklogPosition | None]:
     """A job in the backlog. Key ranges tell which few objects to look into."""
     for span in spans:
         place = (yield from find_many(root, span, (key,))).get(key)
@@ -195,15 +195,15 @@ def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[Place | None]:
     return None
 
 
-def find_many(root: str, span: Span, keys: Iterable[bytes]) -> Flow[dict[bytes, Place]]:
+def find_many(root: str, span: Span, keys: Iterable[bytes]) -> Flow[dict[bytes, BacklogPosition]]:
     """Those of the jobs that are still to come in one span; everything is read once for all of them."""
     return (yield from _find(root, (span,), keys))
 
 
-def _find(root: str, path: tuple[Span, ...], keys: Iterable[bytes]) -> Flow[dict[bytes, Place]]:
+def _find(root: str, path: tuple[Span, ...], keys: Iterable[bytes]) -> Flow[dict[bytes, BacklogPosition]]:
     span = path[-1]
     left = {key for key in keys if span.first <= key <= span.last}
-    found: dict[bytes, Place] = {}
+    found: dict[bytes, BacklogPosition] = {}
     if not left:
         return found
     if span.level > 0:
@@ -217,7 +217,7 @@ def _find(root: str, path: tuple[Span, ...], keys: Iterable[bytes]) -> Flow[dict
     for info, each in zip(infos, blocks, strict=True):
         for index, job in enumerate(each.jobs):
             if job.key in left and (info.offset, index) >= (span.offset, span.skip):
-                found[job.key] = Place(job, path[0], path, info.offset, index)
+                found[job.key] = BacklogPosition(job, path[0], path, info.offset, index)
     if found:
         deleted = yield from deleted_from(root, span)
         return {key: place for key, place in found.items() if not deleted.has(place.offset, place.index)}
@@ -246,9 +246,9 @@ def _by_pages(root: str, span: Span, end: Footer, keys: Iterable[bytes]) -> Flow
     return [end.blocks[number] for number in sorted(found)]
 
 
-def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
+def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[JobRecord]]:
     """``limit`` jobs of a segment after the first ``skip`` that are still to come."""
-    jobs: list[Job] = []
+    jobs: list[JobRecord] = []
     deleted = yield from deleted_from(root, span)
     for info in (yield from footer(root, span)).blocks:
         if info.offset < span.offset or len(jobs) >= limit:
@@ -264,7 +264,7 @@ def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[Job]]:
     return jobs[:limit]
 
 
-def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[Job]]:
+def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[JobRecord]]:
     """Up to ``most`` jobs of a backlog in order, after the first ``skip``."""
     ready, tail = list(backlog.ready), list(backlog.tail)
     jobs = ready[skip:]
@@ -301,13 +301,13 @@ def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
         yield group
 
 
-def _whole(root: str, spans: list[Span]) -> Flow[list[list[Job]]]:
+def _whole(root: str, spans: list[Span]) -> Flow[list[list[JobRecord]]]:
     """Every job still to come in each of some segments."""
     gets = tuple(Get(root + each.name, start=each.offset, length=each.size - each.offset) for each in spans)
-    found: list[list[Job]] = []
+    found: list[list[JobRecord]] = []
     for span, reply in zip(spans, (yield All(gets)), strict=True):
         if not isinstance(reply, Found):
-            raise unread(reply, span.name)
+            raise read_failure(reply, span.name)
         jobs = [job for _, each in decode_blocks(reply.body, span.length, span.name) for job in each.jobs]
         if len(jobs) - span.skip != span.count:
             raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")

@@ -15,22 +15,22 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import Flow, together
 from ..core import state as stored
-from ..core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, Job, Lease, Span, State
+from ..core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, JobRecord, LeaseRecord, Span, State
 from ..errors import NotFound, Rejected, Unavailable, shown
 from .layout import read_state, root_of
 from .lookup import LOOKS_MAX
-from .segments import segments_of, whole
+from .segments import segment_jobs, segments_of
 
 LIVE = (QUEUED, PROCESSING, SCHEDULED, FAILING, FAILED)
 PIECE_BYTES = limits.SEGMENT_BYTES_MAX  # of segments that are read as one piece
 
 
-class Live(Struct, frozen=True, gc=False):
+class LiveJob(Struct, frozen=True, gc=False):
     """One job, and where it was."""
 
     state: str
-    job: Job
-    lease: Lease | None = None  # processing
+    job: JobRecord
+    lease: LeaseRecord | None = None  # processing
 
 
 class Piece(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Piece(Struct, frozen=True):
 
     shard: int
     seq: int  # the commit that is shown
-    live: tuple[Live, ...] = ()
+    live: tuple[LiveJob, ...] = ()
     spans: tuple[Span, ...] = ()
     state: str = ""  # of all jobs in the spans; "": each tells whether it is scheduled or failing
     dropped: frozenset[bytes] = frozenset()  # keys of jobs that are in the spans and were cancelled
@@ -56,13 +56,13 @@ def pieces(queue: str, wanted: Collection[str] = LIVE) -> Flow[list[Piece]]:
     return [*found, *(piece for below, _ in others for piece in below)]
 
 
-def read(queue: str, piece: Piece) -> Flow[list[Live]]:
+def read(queue: str, piece: Piece) -> Flow[list[LiveJob]]:
     """The jobs of a piece, in order. Raises NotFound when the snapshot is too old to be read."""
     if not piece.spans:
         return list(piece.live)
     root = root_of(queue, piece.shard)
     try:
-        runs = yield from together([whole(root, span) for span in piece.spans])
+        runs = yield from together([segment_jobs(root, span) for span in piece.spans])
     except NotFound as error:
         raise NotFound(
             f"the snapshot of shard {piece.shard} at commit {piece.seq} cannot be read any more: it is older than a"
@@ -96,8 +96,8 @@ def _shard(queue: str, shard: int, wanted: tuple[str, ...]) -> Flow[tuple[list[P
 
 
 def _pieces(queue: str, shard: int, state: State, wanted: tuple[str, ...]) -> Flow[list[Piece]]:
-    leased = [Live(PROCESSING, lease.job, lease) for lease in state.leases.values()]
-    others = [Live(where, job) for where, job in stored.jobs_in_memory(state) if where != PROCESSING]
+    leased = [LiveJob(PROCESSING, lease.job, lease) for lease in state.leases.values()]
+    others = [LiveJob(where, job) for where, job in stored.jobs_in_memory(state) if where != PROCESSING]
     in_head = tuple(live for live in (*leased, *others) if live.state in wanted)
     found = [Piece(shard, state.seq, live=in_head)] if in_head else []
     sections: list[tuple[Sequence[Span], str]] = []
@@ -131,6 +131,6 @@ def _groups(segments: Sequence[Span]) -> Iterator[tuple[Span, ...]]:
         yield tuple(group)
 
 
-def _live(jobs: Sequence[Job], state: str) -> Iterator[Live]:
+def _live(jobs: Sequence[JobRecord], state: str) -> Iterator[LiveJob]:
     for job in jobs:
-        yield Live(state or stored.delayed_state(job), job)
+        yield LiveJob(state or stored.delayed_state(job), job)

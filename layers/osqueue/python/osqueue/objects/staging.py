@@ -14,8 +14,8 @@ from .. import limits
 from ..clock import Machine
 from ..commit.effects import All, Flow
 from ..core.encoding import encode_segment, staged_name
-from ..core.ops import Attach, New
-from ..core.state import Body, Content, Job, Span, weight
+from ..core.ops import AttachSpans, JobSpec
+from ..core.state import BodyRef, JobRecord, Span, StoredContent, job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 from .layout import unavailable
@@ -24,7 +24,7 @@ WRITES_AT_ONCE = 8
 PUT_TRIES = 3  # a staged object's name is its own, so writing it again is harmless
 
 
-class Stage:
+class StagingArea:
     """Where one call stages its objects."""
 
     def __init__(self, root: str, born: int, machine: Machine) -> None:
@@ -51,9 +51,9 @@ class Stage:
                     raise unavailable(failed[0][1], "room for a staged object")
                 left = [put for put, _ in failed]
 
-    def bodies(self, contents: Sequence[bytes]) -> Flow[list[Content]]:
+    def bodies(self, contents: Sequence[bytes]) -> Flow[list[StoredContent]]:
         """Move what is over the inline limit into body objects, several to an object; the others stay as they are."""
-        placed: list[Content] = list(contents)
+        placed: list[StoredContent] = list(contents)
         objects: list[tuple[str, bytes]] = []
         name, chunk = "", bytearray()
         for at, data in enumerate(contents):
@@ -64,7 +64,7 @@ class Stage:
                 chunk = bytearray()
             if not chunk:
                 name = self.name("bodies")
-            placed[at] = Body(name, len(chunk), len(data), crc32(data))
+            placed[at] = BodyRef(name, len(chunk), len(data), crc32(data))
             chunk += data
         if chunk:
             objects.append((name, bytes(chunk)))
@@ -72,7 +72,7 @@ class Stage:
         return placed
 
 
-def wipe_refused(root: str, staged: Iterable[tuple[Content, bool]]) -> Flow[None]:
+def wipe_refused(root: str, staged: Iterable[tuple[StoredContent, bool]]) -> Flow[None]:
     """Overwrite contents that a commit refused with zeros, where they lie beside some that it took.
 
     ``staged``: all that the commit was to refer to, and whether it does. No row names what it refused, so no purge
@@ -81,11 +81,11 @@ def wipe_refused(root: str, staged: Iterable[tuple[Content, bool]]) -> Flow[None
     answer should be heard.
     """
     shared: set[str] = set()
-    refused: dict[str, list[Body]] = {}
+    refused: dict[str, list[BodyRef]] = {}
     for content, taken in staged:
-        if isinstance(content, Body) and taken:
+        if isinstance(content, BodyRef) and taken:
             shared.add(content.name)
-        elif isinstance(content, Body):
+        elif isinstance(content, BodyRef):
             refused.setdefault(content.name, []).append(content)
     for name, bodies in refused.items():
         if name in shared:
@@ -93,7 +93,7 @@ def wipe_refused(root: str, staged: Iterable[tuple[Content, bool]]) -> Flow[None
                 yield from _wipe(root + name, bodies)
 
 
-def _wipe(name: str, bodies: Sequence[Body]) -> Flow[None]:
+def _wipe(name: str, bodies: Sequence[BodyRef]) -> Flow[None]:
     for _ in range(PUT_TRIES):  # a purge may be at the neighbours just now
         found = yield Get(name)
         if isinstance(found, Failed):
@@ -107,27 +107,27 @@ def _wipe(name: str, bodies: Sequence[Body]) -> Flow[None]:
             return
 
 
-class Bulk:
+class SegmentBuilder:
     """A bulk of jobs on its way into segments: one run of segments for each lane, one for delayed jobs.
 
     Jobs of a lane are cut into segments as they come, so a bulk of a million needs the memory of one segment.
     Delayed ones have to be sorted by due time first.
     """
 
-    def __init__(self, stage: Stage, now_ms: int, latest_ms: int = 0) -> None:
+    def __init__(self, stage: StagingArea, now_ms: int, latest_ms: int = 0) -> None:
         self._stage = stage
         self._now_ms = now_ms
         self._latest_ms = max(now_ms, latest_ms)  # from which delays count, so that none ends early
-        self._lanes: dict[tuple[int, str], list[Job]] = {}
+        self._lanes: dict[tuple[int, str], list[JobRecord]] = {}
         self._sizes: dict[tuple[int, str], int] = {}
-        self._delayed: list[Job] = []
+        self._delayed: list[JobRecord] = []
         self._spans: dict[tuple[int, str], list[Span]] = {}
 
-    def add(self, news: Sequence[New]) -> Flow[None]:
+    def add(self, news: Sequence[JobSpec]) -> Flow[None]:
         """Take jobs in, in order."""
         for new in news:
             due = max(new.at_ms, self._latest_ms + new.delay_ms if new.delay_ms else self._now_ms)
-            job = Job(
+            job = JobRecord(
                 new.key,
                 new.payload,
                 self._now_ms,
@@ -161,11 +161,13 @@ class Bulk:
             self._spans.setdefault(lane, []).append(span)
             yield from self._stage.write([(name, data)])
 
-    def attachments(self) -> Flow[tuple[Attach, ...]]:
+    def attachments(self) -> Flow[tuple[AttachSpans, ...]]:
         """Write what is left and answer the operations that attach everything."""
         for lane in list(self._lanes):
             yield from self._cut(lane)
-        attach = [Attach(priority, kind, tuple(spans)) for (priority, kind), spans in self._spans.items()]
+        attach = [
+            AttachSpans(priority, kind, tuple(spans)) for (priority, kind), spans in self._spans.items()
+        ]
         if self._delayed:
             self._delayed.sort(key=lambda job: (job.due_ms, job.key))
             spans = []
@@ -174,17 +176,17 @@ class Bulk:
                 data, span = encode_segment(run, name)
                 yield from self._stage.write([(name, data)])
                 spans.append(span)
-            attach.append(Attach(0, "", tuple(spans), delayed=True))
+            attach.append(AttachSpans(0, "", tuple(spans), delayed=True))
         return tuple(attach)
 
 
-def _by_size(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+def _by_size(jobs: Sequence[JobRecord]) -> Iterator[list[JobRecord]]:
     """Cut jobs into runs of about one segment's size."""
-    run: list[Job] = []
+    run: list[JobRecord] = []
     size = 0
     for job in jobs:
         run.append(job)
-        size += weight(job)
+        size += job_weight(job)
         if size >= limits.SEGMENT_BYTES_MAX:
             yield run
             run, size = [], 0

@@ -6,26 +6,26 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..commit.effects import QueueFlow
-from .explain import Telling
-from .purge import Purging
+from .explain import ExplainFlows
+from .purge import PurgeFlows
 
 if TYPE_CHECKING:  # loaded where they are used
-    from ..maintenance.reaper import Report
-    from ..objects.archive import FinishedJobs
+    from ..maintenance.reaper import ReapReport
+    from ..objects.archive import JobPager
 
 
-class Steering(Purging, Telling):
+class AdminFlows(PurgeFlows, ExplainFlows):
     """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
 
-    def reap(self) -> QueueFlow[Report]:
+    def reap(self) -> QueueFlow[ReapReport]:
         """One pass of upkeep over all shards."""
         from ..maintenance.reaper import Reaper
 
         count = (yield from self._settings()).shards
         return (yield from Reaper(self.queue, self.machine, self.moment, self.stage).run(count))
 
-    def history(self, since: datetime | float | None, until: datetime | float | None) -> FinishedJobs:
+    def history(self, since: datetime | float | None, until: datetime | float | None) -> JobPager:
         """Goes through the archive, page by page."""
-        from ..objects.archive import FinishedJobs
+        from ..objects.archive import JobPager
 
-        return FinishedJobs(self.queue, since, until)
+        return JobPager(self.queue, since, until)

@@ -12,20 +12,20 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import (
-    Abort,
-    Claim,
+    AbortJobs,
+    ClaimJobs,
     Code,
-    Complete,
+    CompleteJobs,
     Completion,
-    Fail,
-    Failure,
-    Heartbeat,
-    Held,
+    ExtendLeases,
+    FailedAttempt,
+    FailJobs,
+    LeaseRef,
     Op,
     Outcome,
-    Release,
+    ReleaseJobs,
 )
-from ..core.state import COMPLETED, Body, Lease
+from ..core.state import COMPLETED, BodyRef, LeaseRecord
 from ..errors import Damaged, LeaseLost, OsqueueError
 from ..model import fields
 from ..model.job import Done
@@ -33,7 +33,7 @@ from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
 from ..objects.segments import read_bodies
 from ..objects.staging import wipe_refused
-from .context import Context
+from .context import FlowContext
 
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it
 POLL_SECONDS_FIRST = 0.05  # between two looks of a waiting claim, doubled up to …
@@ -41,25 +41,25 @@ POLL_SECONDS_MAX = 1.0
 
 _LOST = (Code.LEASE_LOST, Code.STALE)
 
-Make = Callable[[int, Sequence[Any]], QueueFlow[Op]]
+OpFactory = Callable[[int, Sequence[Any]], QueueFlow[Op]]
 
 
-class Granted(Struct, frozen=True):
+class GrantedLease(Struct, frozen=True):
     """A leased job with its payload at hand."""
 
-    lease: Lease
+    lease: LeaseRecord
     payload: bytes | OsqueueError  # or why it cannot be read
     asked: float  # monotonic seconds when the claim was sent; the lease ends no earlier than its length after
 
 
-class Claimed(Struct, frozen=True):
+class ClaimResult(Struct, frozen=True):
     """The answer to a claim."""
 
-    leases: tuple[Granted, ...]
+    leases: tuple[GrantedLease, ...]
     reason: str | None  # why it is empty: "empty", "paused" or "in_flight_limit"
 
 
-class Working(Context):
+class ClaimFlows(FlowContext):
     """The flows of workers."""
 
     def claim(
@@ -69,7 +69,7 @@ class Working(Context):
         wait: float = 0,
         lease: float = limits.LEASE_MS_DEFAULT / 1000,
         kinds: Iterable[str] | None = None,
-    ) -> QueueFlow[Claimed]:
+    ) -> QueueFlow[ClaimResult]:
         """Lease jobs, waiting up to ``wait`` seconds for the first."""
         name = self.machine.name() if worker is None else worker
         op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else fields.kinds(kinds))
@@ -85,7 +85,7 @@ class Working(Context):
             yield Sleep(min(pause, left))
             pause = min(pause * 2, POLL_SECONDS_MAX)
 
-    def _claim(self, op: Claim) -> QueueFlow[Claimed]:
+    def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
         count = self.shards_seen() or (yield from self.shards())
         first = int(self.machine.uniform() * count) if count > 1 else 0
         reason = "empty"
@@ -96,7 +96,7 @@ class Working(Context):
             answer = yield Submit(shard, (op,))
             outcome: Outcome = answer.outcomes[0]
             if outcome.leases:
-                return Claimed((yield from self.granted(shard, outcome.leases, asked)), None)
+                return ClaimResult((yield from self.granted(shard, outcome.leases, asked)), None)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
             if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
@@ -106,14 +106,16 @@ class Working(Context):
                 "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on."
                 " See docs/operations.md."
             )
-        return Claimed((), reason)
+        return ClaimResult((), reason)
 
-    def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
+    def granted(
+        self, shard: int, leases: Sequence[LeaseRecord], asked: float
+    ) -> QueueFlow[tuple[GrantedLease, ...]]:
         """Leases with their payloads."""
         payloads: list[Any] = [lease.job.payload for lease in leases]
-        if Body in map(type, payloads):
+        if BodyRef in map(type, payloads):
             payloads = yield from read_bodies(self.writers[shard].root, payloads)
-        return tuple(map(Granted, leases, payloads, repeat(asked)))
+        return tuple(map(GrantedLease, leases, payloads, repeat(asked)))
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
@@ -121,7 +123,7 @@ class Working(Context):
         data = self.encode_result(value)
         if key[15] < limits.SHARDS_MAX and len(data or b"") <= limits.INLINE_BYTES_MAX:  # nothing to stage
             item = self._completion(key, token, data)
-            answer = yield Submit(key[15], (Complete((item,)),))
+            answer = yield Submit(key[15], (CompleteJobs((item,)),))
             if answer.outcomes[0].code not in _LOST:
                 return True
             (won,) = yield from self._won_before(key[15], [item])
@@ -190,14 +192,14 @@ class Working(Context):
             stage = yield from self.stage(shard)
             placed = yield from stage.bodies([item.result for item in items])
             items = [Completion(i.key, i.token, r, i.codec) for i, r in zip(items, placed, strict=True)]
-        return Complete(tuple(items))
+        return CompleteJobs(tuple(items))
 
     def heartbeat_many(
         self, items: Sequence[tuple[bytes, str]], lease: float | None = None
     ) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
         length = 0 if lease is None else fields.lease_ms(lease)
-        return (yield from self._held(_holds(items), lambda _, held: _op(Heartbeat(tuple(held), length))))
+        return (yield from self._held(_holds(items), lambda _, held: _op(ExtendLeases(tuple(held), length))))
 
     def fail_many(
         self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
@@ -208,21 +210,23 @@ class Working(Context):
         for key, token, error in items:
             told = fields.error_details(error)
             found.append(
-                Failure(key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace)
+                FailedAttempt(
+                    key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace
+                )
             )
-        return (yield from self._held(found, lambda _, items: _op(Fail(tuple(items)))))
+        return (yield from self._held(found, lambda _, items: _op(FailJobs(tuple(items)))))
 
     def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
         wait = fields.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
-        return (yield from self._held(_holds(items), lambda _, held: _op(Release(tuple(held), wait))))
+        return (yield from self._held(_holds(items), lambda _, held: _op(ReleaseJobs(tuple(held), wait))))
 
     def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
         reason = fields.error_text(why)
-        return (yield from self._held(_holds(items), lambda _, held: _op(Abort(tuple(held), reason))))
+        return (yield from self._held(_holds(items), lambda _, held: _op(AbortJobs(tuple(held), reason))))
 
-    def _held(self, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
+    def _held(self, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Done]]:
         """Send items to the shards of their keys, a request's worth at a time; the outcomes in order."""
         shards = {item.key[15] for item in items}
         if len(shards) == 1 and len(items) <= limits.ITEMS_PER_REQUEST_MAX:
@@ -236,7 +240,7 @@ class Working(Context):
                 results.update(zip(chunk, done, strict=True))
         return [results[at] for at in range(len(items))]
 
-    def _send(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Done]]:
+    def _send(self, shard: int, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Done]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
             return [done_of(item.key, Code.LEASE_LOST) for item in items]
         codes = yield from self._tell(shard, items, make)
@@ -249,7 +253,7 @@ class Working(Context):
                 codes[at] = code
         return [done_of(item.key, code) for item, code in zip(items, codes, strict=True)]
 
-    def _tell(self, shard: int, items: Sequence[Any], make: Make) -> QueueFlow[list[Code]]:
+    def _tell(self, shard: int, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Code]]:
         op = yield from make(shard, items)
         answer = yield Submit(shard, (op,))
         codes: list[Code] = answer.outcomes[0].codes
@@ -258,7 +262,7 @@ class Working(Context):
 
     def _wipe_refused(self, shard: int, op: Op, codes: Sequence[Code]) -> QueueFlow[None]:
         """Let no result that was refused stay beside one that was accepted."""
-        if isinstance(op, Complete) and Code.LEASE_LOST in codes:  # what is stale is so as a whole
+        if isinstance(op, CompleteJobs) and Code.LEASE_LOST in codes:  # what is stale is so as a whole
             taken = [code == Code.OK for code in codes]
             staged = zip([item.result for item in op.items], taken, strict=True)
             yield from wipe_refused(self.writers[shard].root, staged)
@@ -266,7 +270,7 @@ class Working(Context):
 
 def _asked(
     limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
-) -> tuple[Claim, float]:
+) -> tuple[ClaimJobs, float]:
     """A claim's arguments, checked: the operation, and the seconds to wait."""
     arguments = (limit, worker, lease, wait, kinds)
     try:
@@ -278,9 +282,9 @@ def _asked(
 @functools.lru_cache(maxsize=64, typed=True)  # callers repeat themselves
 def _remembered(
     limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
-) -> tuple[Claim, float]:
-    op = Claim(
-        fields.whole(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+) -> tuple[ClaimJobs, float]:
+    op = ClaimJobs(
+        fields.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
         fields.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
         fields.lease_ms(lease),
         kinds,
@@ -294,8 +298,8 @@ def _op(op: Op) -> QueueFlow[Op]:
     return op
 
 
-def _holds(items: Sequence[tuple[bytes, str]]) -> list[Held]:
-    return [Held(key, token) for key, token in items]
+def _holds(items: Sequence[tuple[bytes, str]]) -> list[LeaseRef]:
+    return [LeaseRef(key, token) for key, token in items]
 
 
 def done_of(key: bytes, code: Code) -> Done:

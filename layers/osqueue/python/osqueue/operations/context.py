@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 from ..clock import Machine
 from ..commit.effects import QueueFlow, Submit
-from ..commit.writer import Writer
+from ..commit.writer import ShardWriter
 from ..core.state import State
 from ..model.codecs import Codec
 from ..objects.layout import register, unavailable
-from ..objects.staging import Stage
+from ..objects.staging import StagingArea
 from ..stores.base import Refused, Written
 
 
-class Writers(dict[int, Writer]):
+class Writers(dict[int, ShardWriter]):
     """The writers of a queue's shards, made as they are needed, one for each."""
 
-    def __init__(self, make: Callable[[int], Writer]) -> None:
+    def __init__(self, make: Callable[[int], ShardWriter]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, shard: int) -> Writer:
+    def __missing__(self, shard: int) -> ShardWriter:
         return self.setdefault(shard, self._make(shard))  # one step, so two threads get the same one
 
 
-class Context:
+class FlowContext:
     """One queue, embedded. Holds what does not change; the state is in the store."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Context:
         self.turn += 1
         return self.turn % shards
 
-    def stage(self, shard: int) -> QueueFlow[Stage]:
+    def stage(self, shard: int) -> QueueFlow[StagingArea]:
         """A place for staged objects, born with the head this process knows."""
         seen = yield from self._seen(shard)
-        return Stage(self.writers[shard].root, seen.seq, self.machine)
+        return StagingArea(self.writers[shard].root, seen.seq, self.machine)

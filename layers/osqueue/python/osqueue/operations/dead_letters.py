@@ -6,21 +6,28 @@ from collections.abc import Iterable
 
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
-from ..core.ops import Redrive
+from ..core.ops import RedriveJobs
 from ..errors import Rejected, shown
 from ..model import fields
-from ..model.dead_letters import DeadGroup, DeadLetter, Filter, Groups, filter_of, letter
+from ..model.dead_letters import (
+    DeadGroup,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroups,
+    dead_letter_view,
+    filter_of,
+)
 from ..objects.layout import read_state, root_of
 from ..objects.listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..objects.segments import read_backlog
-from .settings import Operating, Redriven
+from .settings import RedriveProgress, SettingsFlows
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
 RATE_MAX = 100_000.0  # jobs a second
 PACE_SECONDS = 1.0  # of jobs in one commit of a redrive that has a rate
 
 
-class DeadLetters(Operating):
+class DeadLetterFlows(SettingsFlows):
     """The flows about dead letters."""
 
     def dead_letters(
@@ -33,7 +40,7 @@ class DeadLetters(Operating):
     ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
         """One page of those that match, shard by shard, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
-        fields.whole(limit, "limit", 1, PAGE_MAX)
+        fields.whole_number(limit, "limit", 1, PAGE_MAX)
         settings = yield from self._settings()
         shard, skip = read_cursor(cursor)
         found: list[DeadLetter] = []
@@ -46,7 +53,7 @@ class DeadLetters(Operating):
                 for job in jobs:
                     skip += 1
                     if which.matches(job):
-                        found.append(letter(job, settings.dead_ttl_ms))
+                        found.append(dead_letter_view(job, settings.dead_ttl_ms))
                         if len(found) >= limit:
                             return found, write_cursor(shard, skip)
             shard, skip = shard + 1, 0
@@ -58,7 +65,7 @@ class DeadLetters(Operating):
         """All that match, by the error they died of."""
         which = filter_of(kinds, error, None)
         settings = yield from self._settings()
-        groups = Groups()
+        groups = DeadLetterGroups()
         for shard in range(settings.shards):
             state = yield from read_state(self.queue, shard)
             skip = 0
@@ -69,7 +76,7 @@ class DeadLetters(Operating):
                 skip += len(jobs)
                 for job in jobs:
                     if which.matches(job):
-                        groups.add(letter(job, settings.dead_ttl_ms))
+                        groups.add(dead_letter_view(job, settings.dead_ttl_ms))
         return groups.found()
 
     # ── Redrive ──────────────────────────────────────────────────────────────
@@ -82,16 +89,18 @@ class DeadLetters(Operating):
         fingerprint: str | None = None,
         rate: float | None = None,
         *,
-        so_far: Redriven | None = None,
+        so_far: RedriveProgress | None = None,
     ) -> QueueFlow[int]:
-        """Queue dead jobs again, as ``Operating`` does: also those of one fingerprint alone, or at a rate."""
+        """Queue dead jobs again, as ``SettingsFlows`` does: also those of one fingerprint alone, or at a rate."""
         which = filter_of(kinds, error, fingerprint)
         pace = None if rate is None else rate_of(rate)
         if not which.fingerprint and (pace is None or dry_run):
             return (yield from super().redrive(limit, kinds, error, dry_run, so_far=so_far))
-        most = fields.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        most = (
+            fields.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        )
         count = (yield from self._settings()).shards
-        redriven = so_far or Redriven()
+        redriven = so_far or RedriveProgress()
         for shard in range(count):
             left = None if most is None else most - redriven.moved
             if left == 0:
@@ -103,7 +112,7 @@ class DeadLetters(Operating):
                 yield from self._chosen(redriven, shard, most, which, pace)
         return redriven.total()
 
-    def _count(self, shard: int, which: Filter, most: int | None) -> QueueFlow[int]:
+    def _count(self, shard: int, which: DeadLetterFilter, most: int | None) -> QueueFlow[int]:
         state = yield from read_state(self.queue, shard)
         count = skip = 0
         while state is not None and (most is None or count < most):
@@ -115,7 +124,12 @@ class DeadLetters(Operating):
         return count if most is None else min(count, most)
 
     def _chosen(
-        self, redriven: Redriven, shard: int, most: int | None, which: Filter, pace: float | None
+        self,
+        redriven: RedriveProgress,
+        shard: int,
+        most: int | None,
+        which: DeadLetterFilter,
+        pace: float | None,
     ) -> QueueFlow[None]:
         """Go once through the dead letters of a shard: those that match are queued, the others go to the back.
 
@@ -139,7 +153,7 @@ class DeadLetters(Operating):
             if len(keys) == room:  # what lies behind the last of them is for the next commit
                 last = next(at for at, job in enumerate(jobs) if job.key == keys[-1])
                 jobs = jobs[: last + 1]
-            op = Redrive(len(jobs), len(jobs), keys=tuple(keys), first=jobs[0].key)
+            op = RedriveJobs(len(jobs), len(jobs), keys=tuple(keys), first=jobs[0].key)
             before = redriven.moved
             answer = yield Submit(shard, (op,))
             scan -= redriven.add(answer.outcomes[0])

@@ -14,27 +14,26 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..commit.effects import Flow, QueueFlow, Submit, together
-from ..core.ops import LOOK_AGAIN, Code, New
+from ..core.ops import LOOK_AGAIN, Code, JobSpec
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, shard_of
 from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import Sighting, look
-from ..objects.segments import find_many, lost
-from .results import OVER, Asking
+from ..objects.lookup import JobLocation, find_in_state
+from ..objects.segments import find_many, lost_object
+from .results import OVER, ResultFlows
 
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 
 
-class Wish:
+class DedupAttempt:
     """One item on its way into the queue."""
 
     __slots__ = (
         "answer",
         "asked",
-        "barred",
         "closing",
         "entry",
         "failure",
@@ -42,18 +41,19 @@ class Wish:
         "missed",
         "new",
         "ready",
+        "retired_key",
     )
 
-    def __init__(self, new: New) -> None:
+    def __init__(self, new: JobSpec) -> None:
         self.new = new  # as it will be submitted
         self.asked = new  # as its caller wished it
         self.first = False  # this very call wrote the entry, so it does not repeat another
-        self.entry: id_index.Entry | None = None  # what its id stands for
+        self.entry: id_index.IdEntry | None = None  # what its id stands for
         self.ready = new.client_id is None  # may be submitted as it is
         self.answer: Enqueued | None = None
         self.failure: OsqueueError | None = None  # of the store, not of this item
         self.closing = False  # its id's entry is about to be removed
-        self.barred: bytes | None = None  # the key of such an entry: nobody can enqueue it any more
+        self.retired_key: bytes | None = None  # the key of such an entry: nobody can enqueue it any more
         self.missed: bytes | None = None  # a state that names an object which was not there
 
     def fail(self, error: OsqueueError) -> None:
@@ -62,14 +62,14 @@ class Wish:
         if not isinstance(error, Damaged | NewerFormat):
             self.failure = error
 
-    def own(self, entry: id_index.Entry, seen: int) -> None:
+    def own(self, entry: id_index.IdEntry, seen: int) -> None:
         """The entry names a key that nobody has enqueued, as far as the head of ``seen`` tells."""
         self.entry = entry
         self.new = replace(self.new, key=entry.key, seen=seen)
         self.ready = True
 
 
-class Anew:
+class Takeover:
     """What it takes to begin anew under ids whose jobs are over."""
 
     def __init__(self, draw: Callable[[], bytes], state: State) -> None:
@@ -77,10 +77,10 @@ class Anew:
         self.state = state  # of its shard, from before any of those keys stands in an entry
 
 
-class Identifying(Asking):
+class DedupFlows(ResultFlows):
     """The flows of jobs with ids. Its heir offers ``submit``, which commits jobs to one shard."""
 
-    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
         """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY."""
         raise NotImplementedError
 
@@ -88,11 +88,11 @@ class Identifying(Asking):
         """A new key."""
         raise NotImplementedError
 
-    def repeated(self, new: New, sighting: Sighting) -> bool:
+    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
         """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
         return False
 
-    def key_anew(self, wish: Wish, anew: Anew) -> Flow[tuple[bytes, int]]:
+    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
         """The key under which a job begins anew, and the seq of a head in which it was nowhere.
 
         May answer the wish instead.
@@ -100,12 +100,12 @@ class Identifying(Asking):
         yield from ()
         return anew.key(), anew.state.seq
 
-    def fulfil(self, news: Sequence[New], shard: int) -> QueueFlow[list[Enqueued]]:
+    def enqueue_deduplicated(self, news: Sequence[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
 
         What keeps one of them out is its answer. Raises what the store keeps all of them out with.
         """
-        wishes = [Wish(new) for new in news]
+        wishes = [DedupAttempt(new) for new in news]
         yield from self._register(wishes, shard)
         for _ in range(ROUNDS_MAX):
             yield from self._submit([wish for wish in wishes if wish.answer is None and wish.ready])
@@ -123,9 +123,9 @@ class Identifying(Asking):
         )
         return [wish.answer or crowded for wish in wishes]
 
-    def _register(self, wishes: Sequence[Wish], shard: int) -> QueueFlow[None]:
+    def _register(self, wishes: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
         """Let each id stand for our key, or learn what it stands for. Of several wishes for one id the first counts."""
-        named: dict[str, Wish] = {}
+        named: dict[str, DedupAttempt] = {}
         for wish in wishes:
             if wish.new.client_id is not None:
                 named.setdefault(wish.new.client_id, wish)
@@ -136,7 +136,7 @@ class Identifying(Asking):
         stands = dict(zip(named, entries, strict=True))
         # What a caller drew may have been used before, without an id or under another one.
         drawn = {wish.new.key for wish in named.values() if wish.new.seen >= 0}
-        drawn &= {each.key for each in entries if isinstance(each, id_index.Entry) and each.fresh}
+        drawn &= {each.key for each in entries if isinstance(each, id_index.IdEntry) and each.fresh}
         used = (yield from self._used(shard, state, drawn)) if drawn else drawn
         for wish in wishes:
             if wish.new.client_id is None:
@@ -163,8 +163,8 @@ class Identifying(Asking):
             return keys
         return found
 
-    def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
-        shards: dict[int, list[Wish]] = {}
+    def _submit(self, wishes: Sequence[DedupAttempt]) -> QueueFlow[None]:
+        shards: dict[int, list[DedupAttempt]] = {}
         sent: set[bytes] = set()
         for wish in wishes:
             if wish.new.key in sent:
@@ -187,16 +187,16 @@ class Identifying(Asking):
                 else:
                     wish.ready = False  # another enqueued it, or may have: look
 
-    def _resolve(self, wishes: Sequence[Wish], shard: int) -> QueueFlow[None]:
+    def _resolve(self, wishes: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
         """See what became of the jobs that the entries name, with one look at each shard's head."""
-        shards: dict[int, list[Wish]] = {}
+        shards: dict[int, list[DedupAttempt]] = {}
         for wish in wishes:
             shards.setdefault(shard_of(_entry(wish).key), []).append(wish)
         for where, group in shards.items():
             try:
                 state = yield from read_state(self.queue, where)
                 now = 0 if state is None else (yield from self.moment(where, state))
-                anew = Anew(partial(self.draw, shard), (yield from self._seen(shard)))
+                anew = Takeover(partial(self.draw, shard), (yield from self._seen(shard)))
                 # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
                 yield from together([self._settle_alone(wish, where, state, now, anew) for wish in group])
                 if any(wish.closing for wish in group):
@@ -207,25 +207,27 @@ class Identifying(Asking):
                         wish.fail(error)
             for wish in group:
                 if wish.closing:
-                    wish.closing, wish.barred = False, _entry(wish).key
+                    wish.closing, wish.retired_key = False, _entry(wish).key
 
-    def _settle_alone(self, wish: Wish, *what: Any) -> Flow[None]:
+    def _settle_alone(self, wish: DedupAttempt, *what: Any) -> Flow[None]:
         """The trouble of one harms no other."""
         try:
             yield from self._settle(wish, *what)
         except OsqueueError as error:
             wish.fail(error)
 
-    def _settle(self, wish: Wish, where: int, state: State | None, now: int, anew: Anew) -> Flow[None]:
+    def _settle(
+        self, wish: DedupAttempt, where: int, state: State | None, now: int, anew: Takeover
+    ) -> Flow[None]:
         """What the job that an entry names means for a wish. Nothing, when the head has moved on: look again."""
         entry = _entry(wish)
         sighting = None
         if state is not None:
             try:
-                sighting = yield from look(root_of(self.queue, where), state, entry.key)
+                sighting = yield from find_in_state(root_of(self.queue, where), state, entry.key)
             except NotFound as error:
                 if wish.missed == state.commit:
-                    raise lost(error, self.queue) from error
+                    raise lost_object(error, self.queue) from error
                 wish.missed = state.commit
                 return
         if sighting is None:
@@ -241,7 +243,7 @@ class Identifying(Asking):
         else:
             yield from self._take_over(wish, anew)
 
-    def _completed(self, key: bytes, sighting: Sighting) -> Flow[Enqueued]:
+    def _completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
         result: Any = None
         try:
             result = yield from self.result_of(key, sighting)
@@ -249,7 +251,7 @@ class Identifying(Asking):
             return Enqueued("completed", job_id(key), COMPLETED, error=error)
         return Enqueued("completed", job_id(key), COMPLETED, result)
 
-    def _help(self, wish: Wish, seen: int, anew: Anew) -> Flow[None]:
+    def _help(self, wish: DedupAttempt, seen: int, anew: Takeover) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.
 
         An entry is freed before its job is forgotten, so one that is still there tells the two apart. On the word of
@@ -258,22 +260,22 @@ class Identifying(Asking):
         known = _entry(wish)
         (entry,) = yield from id_index.read(self.queue, [wish.new.client_id or ""])
         if entry is None:
-            key, seen = yield from self.key_anew(wish, anew)
+            key, seen = yield from self.takeover_key(wish, anew)
             if wish.answer is None:
                 yield from self._begin(wish, key, seen)
         elif entry.key != known.key:
             wish.entry = entry
         elif not entry.closing:
             wish.own(entry, seen)
-        elif wish.barred == entry.key:
+        elif wish.retired_key == entry.key:
             wish.entry = entry
             yield from self._take_over(wish, anew)
         else:
             wish.entry, wish.closing = entry, True
 
-    def _take_over(self, wish: Wish, anew: Anew) -> Flow[None]:
+    def _take_over(self, wish: DedupAttempt, anew: Takeover) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""
-        key, seen = yield from self.key_anew(wish, anew)
+        key, seen = yield from self.takeover_key(wish, anew)
         if wish.answer is not None:
             return
         entry = yield from id_index.replace(self.queue, wish.new.client_id or "", _entry(wish), key)
@@ -283,7 +285,7 @@ class Identifying(Asking):
         else:  # somebody else was faster, or the id was freed meanwhile
             yield from self._begin(wish, key, seen)
 
-    def _begin(self, wish: Wish, key: bytes, seen: int) -> Flow[None]:
+    def _begin(self, wish: DedupAttempt, key: bytes, seen: int) -> Flow[None]:
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
         (entry,) = yield from id_index.create(self.queue, [(wish.new.client_id or "", key)])
         if isinstance(entry, OsqueueError):
@@ -295,6 +297,6 @@ class Identifying(Asking):
             wish.entry = entry
 
 
-def _entry(wish: Wish) -> id_index.Entry:
+def _entry(wish: DedupAttempt) -> id_index.IdEntry:
     assert wish.entry is not None
     return wish.entry

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..commit.protocol import Answer
-from ..core.ops import Attach, Code, Enqueue, New
-from ..core.state import PROCESSING, QUEUED, SCHEDULED, Content
+from ..commit.protocol import CommitResult
+from ..core.ops import AttachSpans, Code, EnqueueJobs, JobSpec
+from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
-from ..objects.staging import Bulk, wipe_refused
-from .deduplication import Identifying
+from ..objects.staging import SegmentBuilder, wipe_refused
+from .deduplication import DedupFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
@@ -25,7 +25,7 @@ DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
 _TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other item the commit refers to nothing
 
 
-class Enqueuing(Identifying):
+class EnqueueFlows(DedupFlows):
     """The flows that bring jobs in."""
 
     def __init__(self, *context: Any) -> None:
@@ -39,12 +39,14 @@ class Enqueuing(Identifying):
         if options:
             new = self._new({"payload": payload, **options}, key)
             if new.client_id is not None:
-                (done,) = yield from self.fulfil([new], shard)
+                (done,) = yield from self.enqueue_deduplicated([new], shard)
                 return _accepted(done)
         else:
-            new = New(key, self._payload(payload), self.codec.name)
+            new = JobSpec(key, self._payload(payload), self.codec.name)
         if self.known and len(new.payload) <= limits.INLINE_BYTES_MAX:  # type: ignore[arg-type]
-            answer = yield Submit(shard, (Enqueue((new,)),))  # the common case: nothing to stage or to repeat
+            answer = yield Submit(
+                shard, (EnqueueJobs((new,)),)
+            )  # the common case: nothing to stage or to repeat
             code = answer.outcomes[0].code
         else:
             (code,) = yield from self._enqueue([new], shard)
@@ -61,7 +63,7 @@ class Enqueuing(Identifying):
             return (yield from self._enqueue_named(batch, keys, shard))
         if len(batch) > limits.ITEMS_PER_REQUEST_MAX:
             return (yield from self._enqueue_bulk(batch, keys, shard))
-        news: list[New] = []
+        news: list[JobSpec] = []
         refused: dict[bytes, Enqueued] = {}
         for item, key in zip(batch, keys, strict=True):
             try:
@@ -74,14 +76,14 @@ class Enqueuing(Identifying):
         accepted = iter(codes)
         return [refused.get(key) or _enqueued(key, next(accepted)) for key in keys]
 
-    def _new(self, item: Any, key: bytes) -> New:
+    def _new(self, item: Any, key: bytes) -> JobSpec:
         """Check and serialise one item."""
         fields = validation.item_fields(item)
         if len(fields) == 1:  # the common case, a million times over
-            return New(key, self._payload(fields["payload"]), self.codec.name)
+            return JobSpec(key, self._payload(fields["payload"]), self.codec.name)
         get = fields.get
-        delay_ms, at_ms = validation.when(get("delay"), get("at"))
-        return New(
+        delay_ms, at_ms = validation.due_time(get("delay"), get("at"))
+        return JobSpec(
             key,
             self._payload(fields["payload"]),
             self.codec.name,
@@ -109,7 +111,7 @@ class Enqueuing(Identifying):
         """Jobs some of which have ids: a request's worth to a commit."""
         results: list[Enqueued | None] = [None] * len(batch)
         for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
-            news: list[New] = []
+            news: list[JobSpec] = []
             places: list[int] = []
             for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
                 try:
@@ -118,7 +120,7 @@ class Enqueuing(Identifying):
                 except Rejected as error:
                     results[at] = Enqueued("rejected", None, error=error)
             try:
-                answers = yield from self.fulfil(news, shard)
+                answers = yield from self.enqueue_deduplicated(news, shard)
             except OsqueueError as error:
                 if not any(each is not None and each.error is None for each in results):
                     raise
@@ -129,7 +131,7 @@ class Enqueuing(Identifying):
                 results[at] = done
         return [each for each in results if each is not None]
 
-    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
         """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY where it has an id."""
         codes = yield from self._enqueue(news, shard)
         again = (Code.DUPLICATE, Code.RETRY)
@@ -143,7 +145,7 @@ class Enqueuing(Identifying):
         return self.keys.draw(shard)[0]
 
     # ── In one commit ────────────────────────────────────────────────────────
-    def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
+    def _enqueue(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
         if not self.known:
             yield from self.known_queue()
         large = max(len(new.payload) for new in news) > limits.INLINE_BYTES_MAX  # type: ignore[arg-type]
@@ -153,7 +155,7 @@ class Enqueuing(Identifying):
                 stage = yield from self.stage(shard)
                 placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
                 sent = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
-            answer = yield Submit(shard, (Enqueue(tuple(sent)),))
+            answer = yield Submit(shard, (EnqueueJobs(tuple(sent)),))
             codes = answer.outcomes[0].codes
             if large:
                 staged = [(new.payload, code in _TAKEN) for new, code in zip(sent, codes, strict=True)]
@@ -172,13 +174,13 @@ class Enqueuing(Identifying):
         for _ in range(STALE_TRIES):
             results: list[Enqueued] = []
             lanes: list[Any] = []  # where each item went
-            staged: list[tuple[Any, Content]] = []  # and each payload beside the head
+            staged: list[tuple[Any, StoredContent]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
             seen = yield from self._seen(shard)
             writer = self.writers[shard]
             yield from writer.tell_time()  # the segments tell when their jobs are due
             now = writer.now_ms(seen)
-            bulk = Bulk(stage, now, writer.latest_ms(now))
+            bulk = SegmentBuilder(stage, now, writer.latest_ms(now))
             for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
                 news = []
                 for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
@@ -218,7 +220,7 @@ def _accepted(done: Enqueued) -> Enqueued:
     return done
 
 
-def _with_payload(new: New, payload: Any) -> New:
+def _with_payload(new: JobSpec, payload: Any) -> JobSpec:
     return replace(new, payload=payload)
 
 
@@ -244,7 +246,7 @@ def _enqueued(key: bytes, code: Code) -> Enqueued:
     return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
 
 
-def _refused_lanes(attachments: Sequence[Attach], answer: Answer) -> dict[Any, OsqueueError]:
+def _refused_lanes(attachments: Sequence[AttachSpans], answer: CommitResult) -> dict[Any, OsqueueError]:
     """Those that could not be attached, and why."""
     return {
         DELAYED if attach.delayed else (attach.priority, attach.kind): error

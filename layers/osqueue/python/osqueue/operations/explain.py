@@ -8,23 +8,23 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..core.archive_record import Record
-from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, Settings, State, waiting
+from ..core.archive_record import ArchiveRecord
+from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, State, waiting
 from ..errors import NotFound
 from ..model import fields
-from ..model.explain import ARCHIVE, Standing, Story, tell
+from ..model.explain import ARCHIVE, JobContext, Story, explain_job
 from ..model.job import moment
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
-from ..objects.lookup import Sighting
-from .results import Asking, Located
+from ..objects.lookup import JobLocation
+from .results import LocatedJob, ResultFlows
 
 PARTS_MAX = 1_000  # archive parts that one question may read
 CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
 
 
-class Telling(Asking):
+class ExplainFlows(ResultFlows):
     """The flow of people who ask what happened."""
 
     search = "'osqueue archive cat ADDRESS {queue} --job {job} --since TIME'"  # what goes through the archive
@@ -35,18 +35,18 @@ class Telling(Asking):
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)
-            return tell(found.sighting.view(), _standing(self.queue, found, settings), moment(now))
+            return explain_job(found.sighting.view(), _standing(self.queue, found, settings), moment(now))
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
-        about = Standing(
+        about = JobContext(
             self.queue,
             ARCHIVE,
             scheduled_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
             why=record.why,
         )
-        return tell(archive.view(record), about, moment(self.machine.now_ms()))
+        return explain_job(archive.archived_view(record), about, moment(self.machine.now_ms()))
 
-    def _settings_of(self, found: Located) -> QueueFlow[Settings]:
+    def _settings_of(self, found: LocatedJob) -> QueueFlow[QueueSettings]:
         """The queue's settings: those of the first shard, which every other one copies."""
         if shard_of(found.key) == 0:
             return found.state.settings
@@ -67,7 +67,7 @@ class Telling(Asking):
             f" {self.search.format(queue=self.queue, job='ID')} looks through it."
         )
 
-    def _recorded(self, key: bytes) -> QueueFlow[Record]:
+    def _recorded(self, key: bytes) -> QueueFlow[ArchiveRecord]:
         """What the archive knows of a job, by the parts of its shard from when its key was drawn on.
 
         Only then by those of the day before, the latest hours first: the clock that drew the key may have been ahead.
@@ -103,7 +103,7 @@ class _Search:
         self.queue = queue
         self.job_id = job_id(key)
         self.shard = f"{shard_of(key):02d}-"
-        self.found: list[Record] = []
+        self.found: list[ArchiveRecord] = []
         self.parts = 0  # that were read, up to PARTS_MAX
         self.last = ""  # the latest part that was listed
 
@@ -130,16 +130,16 @@ class _Search:
                 return
 
 
-def _whole(records: Sequence[Record]) -> Record:
+def _whole(records: Sequence[ArchiveRecord]) -> ArchiveRecord:
     """The latest record of a job, with the attempts that the earlier ones tell of as well."""
     latest = max(records, key=lambda each: (each.run, each.finished_ms))
     runs = {attempt.run: attempt for each in records for attempt in each.attempts}
     return replace(latest, attempts=tuple(runs[run] for run in sorted(runs)))
 
 
-def _standing(queue: str, found: Located, settings: Settings) -> Standing:
+def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobContext:
     at = found.sighting
-    return Standing(
+    return JobContext(
         queue,
         paused=settings.paused,
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
@@ -150,7 +150,7 @@ def _standing(queue: str, found: Located, settings: Settings) -> Standing:
 
 
 # ── How long the queue in front of a job is ──────────────────────────────────
-def ahead_of(state: State, at: Sighting) -> int:
+def ahead_of(state: State, at: JobLocation) -> int:
     """About how many queued jobs of the shard are to be claimed before this one.
 
     Exact while all of them lie in the head; what lies in segments is counted by the keys they may hold.
@@ -165,7 +165,7 @@ def ahead_of(state: State, at: Sighting) -> int:
     return count
 
 
-def _before_in_lane(backlog: Backlog, at: Sighting) -> int:
+def _before_in_lane(backlog: Backlog, at: JobLocation) -> int:
     key = at.job.key
     for place, job in enumerate(backlog.ready):
         if job.key == key:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .claims import Working
-from .enqueue import Enqueuing
+from .claims import ClaimFlows
+from .enqueue import EnqueueFlows
 
 
-class Embedded(Enqueuing, Working):
+class EmbeddedFlows(EnqueueFlows, ClaimFlows):
     """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""

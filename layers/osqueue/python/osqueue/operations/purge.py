@@ -13,94 +13,32 @@ In this order, so that whoever repeats a purge that died finds what is left of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from .. import limits
-from ..commit.effects import Flow, QueueFlow, Sleep, Submit
-from ..core import erase
-from ..core.encoding import decode_head, encode_head, encode_segment
-from ..core.ops import Code, Erase, Merge, Op, Swap
+from ..commit.effects import QueueFlow
 from ..core.state import (
     CANCELLED,
-    COMPLETED,
     FAILED,
     PROCESSING,
-    Body,
-    Finished,
-    Job,
-    Span,
     State,
-    Table,
 )
-from ..core.tables import FOLDER as TABLES
-from ..core.tables import encode_index, encode_table
-from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
+from ..errors import Conflict, NotFound, Rejected
 from ..model import fields
-from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
-from ..objects import archive, finished_tables, segments
-from ..objects import backups as backup
-from ..objects import id_index as ids
-from ..objects.layout import read_state, root_of, unavailable
-from ..objects.segment_rewrite import Leaf, without
-from ..objects.staging import Stage
-from ..stores.base import (
-    Deleted,
-    DeleteIfMatch,
-    Failed,
-    Found,
-    Get,
-    Missing,
-    Put,
-    PutIfMatch,
-    Refused,
-    Reply,
-    Request,
-    Written,
-)
-from .dead_letters import DeadLetters
-
-TRIES = 20  # of a step that others' commits or writes come in between
-ASKED_TRIES = 4  # of one request that brings no definite answer
-PAUSE_SECONDS = 0.05  # before the second of them, doubled for each further one
-CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
-
-_decode_jobs = msgspec.msgpack.Decoder(tuple[Job, ...]).decode
-_decode_rows = msgspec.msgpack.Decoder(tuple[Finished, ...]).decode
+from ..model.keys import is_key, job_id, key_of, shard_of
+from ..model.purged import Purged
+from ..objects import id_index, segments
+from ..objects.layout import read_state, root_of
+from .dead_letters import DeadLetterFlows
+from .purge_shard import TRIES, ShardPurge, Target, changes_too_fast
 
 
-class Purged(Struct, frozen=True):
-    """What a purge found and erased. Zero: there was nothing of it (any more)."""
-
-    jobs: tuple[str, ...]  # their job ids
-    cancelled: int = 0  # jobs that waited, and were cancelled first
-    state: int = 0  # places in heads, dead letters included
-    tables: int = 0  # rows in tables of finished jobs
-    contents: int = 0  # payloads and results kept beside the head
-    ids: int = 0  # clients' ids that stood for them
-    objects: int = 0  # segments and tables in which they were blanked
-    backups: int = 0  # copies of heads in which they were blanked
-    archive: int = 0  # records in archive parts
-    left: tuple[str, ...] = ()  # objects that hold something of them and could not be changed
-
-    def __add__(self, other: Purged) -> Purged:
-        return Purged(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
-
-
-class _Target(Struct, frozen=True):
-    key: bytes
-    client_id: str | None  # under which it was asked for; freed last: it is how a repeat finds the job
-
-
-class Purging(DeadLetters):
+class PurgeFlows(DeadLetterFlows):
     """The flow of those who must erase jobs."""
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> QueueFlow[Purged]:
-        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound.
+        """Erase jobs, by job id or by clients' id_index. Raises Conflict for one in processing, NotFound.
 
         With ``dead_only`` whatever is no dead letter (any more) is left as it is, and not among the ``jobs`` of the
         answer. That is looked at in the state of the shard from which the erasing sets out, and contents go before the
@@ -112,7 +50,7 @@ class Purging(DeadLetters):
             target = yield from self._target(text, dead_only)
             targets.append(target)
         total = Purged(())
-        shards: dict[int, list[_Target]] = {}
+        shards: dict[int, list[Target]] = {}
         for target in targets:
             shards.setdefault(shard_of(target.key), []).append(target)
         for key in dict.fromkeys(target.key for target in targets if not dead_only):
@@ -124,25 +62,25 @@ class Purging(DeadLetters):
             else:
                 state = yield from read_state(self.queue, shard)
             if group:
-                total += yield from _ShardPurge(self, shard, group).run(state)
+                total += yield from ShardPurge(self, shard, group).run(state)
         return total
 
-    def _target(self, text: str, dead_only: bool) -> QueueFlow[_Target]:
+    def _target(self, text: str, dead_only: bool) -> QueueFlow[Target]:
         found = yield from self.locate(text)
         if found is not None:
             if found.sighting.state == PROCESSING and not dead_only:
                 raise _busy(text)
-            return _Target(found.key, None if text == job_id(found.key) else text)
-        (entry,) = yield from ids.read(self.queue, [fields.job_name(text)])
+            return Target(found.key, None if text == job_id(found.key) else text)
+        (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
         if entry is not None:
-            return _Target(entry.key, text)
+            return Target(entry.key, text)
         if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
-            return _Target(key_of(text), None)
+            return Target(key_of(text), None)
         raise NotFound(
             f"job {text}: nothing stands under this id. A job that is over is purged by its job id."
         )
 
-    def _dead(self, shard: int, group: list[_Target]) -> QueueFlow[tuple[State | None, list[_Target]]]:
+    def _dead(self, shard: int, group: list[Target]) -> QueueFlow[tuple[State | None, list[Target]]]:
         """Those that are dead letters, and the state of their shard that says so."""
         for _ in range(TRIES):
             state = yield from read_state(self.queue, shard)
@@ -156,7 +94,7 @@ class Purging(DeadLetters):
             except NotFound:
                 continue  # the head has moved on
             return state, [target for target in group if target.key in dead]
-        raise _restless()
+        raise changes_too_fast()
 
     def _cancelled(self, key: bytes) -> QueueFlow[int]:
         found = yield from self._seek(key)
@@ -177,357 +115,10 @@ def names_of(jobs: Any) -> list[str]:
     if isinstance(jobs, str):
         return [jobs]
     if not isinstance(jobs, Iterable):
-        raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of ids.", field="jobs")
+        raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of id_index.", field="jobs")
     names = list(dict.fromkeys(map(fields.job_name, jobs)))
     if len(names) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"jobs: {len(names):,} at once; the most is {limits.ITEMS_PER_REQUEST_MAX:,}.", field="jobs"
         )
     return names
-
-
-class _ShardPurge:
-    """The purge of some jobs of one shard."""
-
-    def __init__(self, flows: Purging, shard: int, targets: Sequence[_Target]) -> None:
-        self.flows = flows
-        self.queue = flows.queue
-        self.shard = shard
-        self.root = root_of(flows.queue, shard)
-        self.targets = targets
-        self.keys = frozenset(target.key for target in targets)
-        self.ids_last = frozenset(target.client_id for target in targets)
-        self.done = Purged(())
-        self.wiped: set[Body] = set()
-        self.looked: set[str] = set()  # objects that were looked into, and copies of heads
-        self.since = max(0, min(map(drawn_ms, self.keys)) - CLOCK_SLACK_MS)
-
-    def count(self, **more: Any) -> None:
-        self.done += Purged((), **more)
-
-    def run(self, state: State | None) -> QueueFlow[Purged]:
-        """Set out from this state of the shard."""
-        machine = self.flows.machine
-        now = machine.now_ms() if state is None else (yield from self.flows.moment(self.shard, state))
-        note = backup.note_of(self.queue, self.shard, now, self.keys)
-        yield from _ask(note, note.key)
-        if state is not None:
-            yield from self._rows(erase.rows_in(state, self.keys))
-            yield from self._objects(state)
-        yield from self._backups()
-        if state is not None:
-            try:
-                yield from self._forget()
-            except (Conflict, Throttled):
-                with suppress(OsqueueError):
-                    yield from self._spare(note)
-                raise
-            yield from self._backups()  # a reaper may have made another one meanwhile, of the head before
-        yield from self._archive()
-        asked = [ids.End(each.client_id, each.key) for each in self.targets if each.client_id is not None]
-        yield from self._free(asked)
-        return self.done
-
-    def _spare(self, note: Put) -> QueueFlow[None]:
-        """Take jobs that were redriven meanwhile out of the list: they live on, also after a restore.
-
-        The list is written first all the same, and not right before the jobs are forgotten: a restore in between would
-        not know of them. A purge that dies leaves jobs in it that somebody did want erased.
-        """
-        state = yield from read_state(self.queue, self.shard)
-        if state is not None:
-            alive = erase.alive_in(state, self.keys)
-            if alive:
-                yield from _ask(backup.relisted(note, self.keys - alive), note.key)
-
-    # ── Contents ─────────────────────────────────────────────────────────────
-    def _rows(self, rows: Iterator[Job | Finished] | Sequence[Job | Finished]) -> QueueFlow[None]:
-        """Erase what rows refer to, before the rows themselves go."""
-        for row in list(rows):
-            job = row.job if isinstance(row, Finished) else row
-            self.since = min(self.since, job.enqueued_ms)
-            contents = [job.payload, *([row.result, row.spent] if isinstance(row, Finished) else [])]
-            for content in contents:
-                if isinstance(content, Body) and content not in self.wiped:
-                    self.wiped.add(content)
-                    self.count(contents=(yield from self._wipe(content)))
-            if job.client_id is not None and job.client_id not in self.ids_last:
-                finished_ms = row.finished_ms if isinstance(row, Finished) else 0
-                yield from self._free([ids.End(job.client_id, job.key, finished_ms)])
-
-    def _free(self, ends: Sequence[ids.End]) -> QueueFlow[None]:
-        freed, _ = yield from ids.free(self.queue, ends)  # an entry that is damaged tells nothing of the job
-        self.count(ids=freed)
-
-    def _wipe(self, body: Body) -> QueueFlow[int]:
-        """Overwrite part of a body object with zeros; delete the object when that is all of it."""
-        name = self.root + body.name
-        for _ in range(TRIES):
-            alone = not body.start and body.length >= limits.BODY_BYTES_MAX  # larger ones share with nobody
-            found = yield from _ask(Get(name, start=0, length=1) if alone else Get(name), body.name)
-            if not isinstance(found, Found):
-                return 0
-            end = body.start + body.length
-            if alone or (not body.start and end == len(found.body)):
-                reply = yield from _ask(DeleteIfMatch(name, found.version), body.name)
-            elif not any(found.body[body.start : end]):
-                return 0
-            else:
-                data = found.body[: body.start] + bytes(body.length) + found.body[end:]
-                reply = yield from _ask(PutIfMatch(name, data, found.version), body.name)
-            if not isinstance(reply, Refused):
-                return 1
-        raise _restless()
-
-    # ── Segments, tables, copies of heads ────────────────────────────────────
-    def _covers(self, pointer: Span | Table) -> bool:
-        return pointer.name not in self.looked and any(pointer.first <= k <= pointer.last for k in self.keys)
-
-    def _objects(self, state: State) -> QueueFlow[None]:
-        """Blank the jobs in every segment and table that a head leads to."""
-        lanes = [span for lane in state.lanes for span in lane.backlog.spans]
-        yield from self._spans([*lanes, *state.delayed.spans, *state.dead.spans])
-        yield from self._tables(state.tables)
-
-    def _spans(self, spans: Sequence[Span]) -> QueueFlow[None]:
-        for span in filter(self._covers, spans):
-            self.looked.add(span.name)
-            if span.level:
-                try:
-                    below = yield from segments.children(self.root, span)
-                except NotFound:
-                    continue  # named by an old copy of the head, and gone
-                yield from self._spans(below)
-            else:
-                yield from self._blank(b"OSQB", span.name, _decode_jobs, erase.blank_job, lambda job: job.key)
-
-    def _tables(self, tables: Sequence[Table]) -> QueueFlow[None]:
-        for table in filter(self._covers, tables):
-            self.looked.add(table.name)
-            if table.level:
-                try:
-                    below = yield from finished_tables.children(self.root, table)
-                except NotFound:
-                    continue
-                yield from self._tables(below)
-            else:
-                yield from self._blank(
-                    b"OSQT", table.name, _decode_rows, erase.blank_row, lambda row: row.key
-                )
-
-    def _blank(
-        self,
-        magic: bytes,
-        name: str,
-        decode: Callable[[bytes], tuple[Any, ...]],
-        blank: Callable[[Any], Any],
-        key_of_row: Callable[[Any], bytes],
-    ) -> QueueFlow[None]:
-        found = yield from _ask(Get(self.root + name), name)
-        if not isinstance(found, Found):
-            return
-        mine: list[Any] = []
-
-        def change(row: Any) -> Any:
-            if key_of_row(row) not in self.keys:
-                return row
-            mine.append(row)
-            return blank(row)
-
-        data = erase.blank_object(magic, found.body, name, decode, change)
-        yield from self._rows(mine)
-        if data is None:
-            self.count(left=(self.root + name,))
-        elif data != found.body:
-            reply = yield from _ask(PutIfMatch(self.root + name, data, found.version), name)
-            if isinstance(reply, Refused):  # collected, or blanked by another purge with others in mind
-                yield from self._blank(magic, name, decode, blank, key_of_row)
-            else:
-                self.count(objects=1)
-
-    def _backups(self) -> QueueFlow[None]:
-        for name in (yield from backup.saved(self.queue, self.shard)):
-            if backup.is_purge(name) or name in self.looked:
-                continue
-            self.looked.add(name)
-            for _ in range(TRIES):
-                if (yield from self._backup(name)):
-                    break
-            else:
-                raise _restless()
-
-    def _backup(self, name: str) -> QueueFlow[bool]:
-        """Blank the jobs in one copy of the head, and in what it leads to; False: it changed meanwhile."""
-        found = yield from _ask(Get(name), name)
-        if not isinstance(found, Found):
-            return True
-        try:
-            state = decode_head(found.body)
-        except (Damaged, NewerFormat):
-            self.count(left=(name,))
-            return True
-        yield from self._rows(erase.rows_in(state, self.keys))
-        yield from self._objects(state)
-        blank = erase.blank_state(state, self.keys)
-        if blank is state:
-            return True
-        reply = yield from _ask(PutIfMatch(name, encode_head(blank), found.version), name)
-        self.count(backups=int(isinstance(reply, Written)))
-        return isinstance(reply, Written)
-
-    # ── The state ────────────────────────────────────────────────────────────
-    def _forget(self) -> QueueFlow[None]:
-        """Take the jobs out of the head, the dead letters and the tables; in one commit, unless others come between."""
-        for _ in range(TRIES):
-            state = yield from read_state(self.queue, self.shard)
-            if state is None:
-                return
-            if not self.keys.isdisjoint(state.leases):
-                raise Conflict(
-                    "a job was redriven while it was purged, and is being worked on. Purge it once it is over."
-                )
-            stage = yield from self._stage(state)
-            try:
-                yield from self._rows(erase.rows_in(state, self.keys))  # some may have been moved meanwhile
-                swaps = yield from self._swaps(state, stage)
-                merges, rows = yield from self._merges(state, stage)
-            except NotFound:
-                continue  # the head has moved on
-            ops: list[Op] = [*merges]
-            if swaps or any(True for _ in erase.rows_in(state, self.keys)):
-                ops.append(Erase(tuple(sorted(self.keys)), tuple(swaps), wiped=tuple(self.wiped)))
-            if not ops:
-                return
-            answer = yield Submit(self.shard, tuple(ops), look=True)  # settled announcements go with it
-            if merges and all(each.code == Code.OK for each in answer.outcomes[: len(merges)]):
-                self.count(tables=rows)
-            last = answer.outcomes[-1]
-            if len(ops) > len(merges) and last.code == Code.OK:
-                self.count(state=last.count)
-            # Once more: it may have left the head for a table meanwhile.
-        raise _restless()
-
-    def _stage(self, state: State) -> QueueFlow[Stage]:
-        """For what is born no earlier than what it replaces: the reducer tells by that what may hold a younger row."""
-        stage = yield from self.flows.stage(self.shard)
-        stage.born = max(stage.born, state.seq)
-        return stage
-
-    def _swaps(self, state: State, stage: Stage) -> QueueFlow[list[Swap]]:
-        """Dead letters in segments: the spans that hold them, and those to take their places."""
-        swaps = []
-        for span in state.dead.spans:
-            fresh, dropped = yield from without(self.root, span, self.keys, stage, self._rewriting(stage))
-            if dropped:
-                swaps.append(Swap(span, fresh))
-        return swaps
-
-    def _rewriting(self, stage: Stage) -> Leaf:
-        """Writes a segment anew, so that nothing of a purged job is left in it: such a segment is a small one."""
-
-        def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:
-            jobs = yield from segments.whole(self.root, span)
-            gone = {job.key for job in jobs if job.key in keys}
-            rest = [job for job in jobs if job.key not in gone]
-            if not gone or not rest:
-                return (None if gone else span), gone
-            name = stage.name("segments")
-            data, fresh = encode_segment(rest, name)
-            yield from stage.write([(name, data)])
-            return fresh, gone
-
-        return leaf
-
-    def _merges(self, state: State, stage: Stage) -> QueueFlow[tuple[list[Merge], int]]:
-        """Tables that hold the jobs, each to be exchanged for one without them; and how many rows those were."""
-        merges: list[Merge] = []
-        rows = 0
-        for table in state.tables:
-            fresh = yield from self._without(table, stage)
-            if fresh != table:
-                merges.append(Merge((table,), () if fresh is None else (fresh,), forgets=True))
-                rows += table.count - (0 if fresh is None else fresh.count)
-        return merges, rows
-
-    def _without(self, table: Table, stage: Stage) -> QueueFlow[Table | None]:
-        """A table without the jobs: the same one when it holds none of them, None when nothing is left."""
-        if not any(table.first <= key <= table.last for key in self.keys):
-            return table
-        if table.level:
-            before = yield from finished_tables.children(self.root, table)
-            after = []
-            for child in before:
-                kept = yield from self._without(child, stage)
-                if kept is not None:
-                    after.append(kept)
-            if tuple(after) == before:
-                return table
-            if not after:
-                return None
-            name = stage.name(TABLES)
-            data, fresh = encode_index(after, name)
-        else:
-            found = yield from finished_tables.rows(self.root, table)
-            rest = [row for row in found if row.key not in self.keys]
-            if len(rest) == len(found):
-                return table
-            yield from self._rows([row for row in found if row.key in self.keys])
-            if not rest:
-                return None
-            name = stage.name(TABLES)
-            data, fresh = encode_table(rest, table.archived, name)
-        yield from stage.write([(name, data)])
-        return fresh
-
-    # ── The archive ──────────────────────────────────────────────────────────
-    def _archive(self) -> QueueFlow[None]:
-        """Take the records out of the parts: from when the jobs were enqueued until their last repeats."""
-        names = {job_id(key) for key in self.keys}
-        over: set[str] = set()  # jobs whose last record has been met
-        hours: set[str] = set()  # since the last record of any of them
-        after = ""
-        while page := (yield from archive.parts(self.queue, max(0, self.since), after)):
-            after = page[-1]
-            for name in page:
-                folder, _, part = name.rpartition("/")
-                hours.add(folder)
-                if over == names and len(hours) > archive.HOURS_REMEMBERED:
-                    return
-                if not part.startswith(f"{self.shard:02d}-"):
-                    continue
-                found = yield from self._strip(name, names)
-                if found:
-                    hours = {folder}
-                    self.count(archive=len(found))
-                    over |= {who for who, state in found if state in (COMPLETED, CANCELLED)}
-
-    def _strip(self, name: str, names: set[str]) -> QueueFlow[list[tuple[str, str]]]:
-        for _ in range(TRIES):
-            part = yield from _ask(Get(name), name)
-            if not isinstance(part, Found):
-                return []
-            data, found = erase.strip_part(part.body, name, names)
-            if not found:
-                return []
-            version = part.version
-            wish = PutIfMatch(name, data, version) if data else DeleteIfMatch(name, version)
-            if not isinstance((yield from _ask(wish, name)), Refused):
-                return found
-        raise _restless()
-
-
-def _ask(request: Request, name: str) -> QueueFlow[Reply]:
-    """Ask until there is a definite answer. A write that is repeated may be told that it came second: Refused."""
-    reply: Reply = yield request
-    for tried in range(1, ASKED_TRIES):
-        if not isinstance(reply, Failed):
-            break
-        yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        reply = yield request
-    if not isinstance(reply, Found | Missing | Written | Deleted | Refused):
-        raise unavailable(reply, name)
-    return reply
-
-
-def _restless() -> Throttled:
-    return Throttled("what was to be purged changes too fast. Repeat the purge: it goes on where it stopped.")

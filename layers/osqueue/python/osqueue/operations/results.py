@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 
 from .. import limits
-from ..commit.effects import Await, Flow, QueueFlow, Submit, together
+from ..commit.effects import AwaitJob, Flow, QueueFlow, Submit, together
 from ..commit.writer import HEAD
 from ..core import state as stored
 from ..core.encoding import decode_head
-from ..core.ops import Amend, Code
+from ..core.ops import Code, SetResultTtl
 from ..core.state import CANCELLED, FAILED, State
 from ..errors import (
     Damaged,
@@ -30,12 +30,12 @@ from ..model.job import Job
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..objects import finished_tables, id_index
 from ..objects.layout import root_of
-from ..objects.lookup import Sighting, seek
+from ..objects.lookup import JobLocation, seek
 from ..objects.segments import find_many, read_bodies
 from ..stores.base import Failed, Found, Get, Unchanged
 from . import waiters
-from .context import Context
-from .waiters import SEARCH_SECONDS_MAX, Board, Waiter, board_of
+from .context import FlowContext
+from .waiters import SEARCH_SECONDS_MAX, CompletionBoard, JobWaiter, board_of
 
 LOOK_SECONDS_FIRST = 0.05  # between a waiter's looks at the store, doubled up to …
 LOOK_SECONDS_MAX = 1.0
@@ -43,20 +43,20 @@ AMEND_TRIES = 20
 OVER = waiters.OVER
 
 
-class Located(Struct, frozen=True):
+class LocatedJob(Struct, frozen=True):
     """A job that was found, and the state of its shard then."""
 
     key: bytes
     state: State
-    sighting: Sighting
+    sighting: JobLocation
 
 
-class Asking(Context):
+class ResultFlows(FlowContext):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
     clock_again = float("-inf")  # monotonic seconds from when on the store may be asked for the time again
 
-    def locate(self, text: str) -> QueueFlow[Located | None]:
+    def locate(self, text: str) -> QueueFlow[LocatedJob | None]:
         """The job of this id: a job id of ours, or else the newest job enqueued under a client's id."""
         if is_key(text):
             found = yield from self._seek(key_of(text))
@@ -65,11 +65,11 @@ class Asking(Context):
         (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
-    def _seek(self, key: bytes) -> QueueFlow[Located | None]:
+    def _seek(self, key: bytes) -> QueueFlow[LocatedJob | None]:
         if shard_of(key) >= limits.SHARDS_MAX:
             return None
         state, sighting = yield from seek(self.queue, shard_of(key), key)
-        return None if state is None or sighting is None else Located(key, state, sighting)
+        return None if state is None or sighting is None else LocatedJob(key, state, sighting)
 
     def status(self, text: str) -> QueueFlow[Job | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
@@ -78,7 +78,7 @@ class Asking(Context):
             return None
         return found.sighting.view()
 
-    def _expired(self, found: Located) -> QueueFlow[bool]:
+    def _expired(self, found: LocatedJob) -> QueueFlow[bool]:
         if found.sighting.row is None:
             return False
         return found.sighting.expired((yield from self.moment(shard_of(found.key), found.state)))
@@ -112,7 +112,7 @@ class Asking(Context):
             )
         return (yield from self.result_of(found.key, found.sighting))
 
-    def result_of(self, key: bytes, sighting: Sighting) -> Flow[Any]:
+    def result_of(self, key: bytes, sighting: JobLocation) -> Flow[Any]:
         """The result of a job that is over; raises JobFailed or JobCancelled."""
         job, row, text = sighting.job, sighting.row, job_id(key)
         if sighting.state == FAILED:
@@ -146,12 +146,12 @@ class Asking(Context):
                 raise NotFinished(
                     f"job {text} failed: it has no result, and is kept for the queue's dead_ttl."
                 )
-            op = Amend(found.key, ttl_ms)
+            op = SetResultTtl(found.key, ttl_ms)
             if at.table:
-                op = Amend(found.key, ttl_ms, at.row, at.table, seen=found.state.seq)
+                op = SetResultTtl(found.key, ttl_ms, at.row, at.table, seen=found.state.seq)
             elif at.place is not None:
                 place = at.place
-                op = Amend(
+                op = SetResultTtl(
                     found.key,
                     ttl_ms,
                     span=place.top.name,
@@ -172,7 +172,7 @@ class Asking(Context):
         raise Throttled(f"job {text}: it moves too fast to change its TTL just now. Repeat it.")
 
     # ── Waiting ──────────────────────────────────────────────────────────────
-    def board(self, shard: int) -> Board:
+    def board(self, shard: int) -> CompletionBoard:
         """Where waiters of this process meet."""
         return board_of(self.place, root_of(self.queue, shard))
 
@@ -190,7 +190,7 @@ class Asking(Context):
             while True:
                 left = until - self.machine.monotonic()
                 if left > 0:
-                    yield Await(shard, key, min(pause, left))
+                    yield AwaitJob(shard, key, min(pause, left))
                 sighting = yield from self._look(board, waiter, pause if left > 0 else 0.0)
                 if sighting is not None:
                     return (yield from self.result_of(key, sighting))
@@ -198,7 +198,7 @@ class Asking(Context):
                     raise _too_late(job_id(key), board)
                 pause = min(2 * pause, LOOK_SECONDS_MAX)
 
-    def _look(self, board: Board, waiter: Waiter, pause: float) -> QueueFlow[Sighting | None]:
+    def _look(self, board: CompletionBoard, waiter: JobWaiter, pause: float) -> QueueFlow[JobLocation | None]:
         """The job, if it is over. Asks the store unless somebody here has done so in the last ``pause`` seconds."""
         sighting = yield from self._news(board, waiter)
         now = self.machine.monotonic()
@@ -217,7 +217,7 @@ class Asking(Context):
                 raise reply.error
         return (yield from self._news(board, waiter))
 
-    def _news(self, board: Board, waiter: Waiter) -> QueueFlow[Sighting | None]:
+    def _news(self, board: CompletionBoard, waiter: JobWaiter) -> QueueFlow[JobLocation | None]:
         """What the heads seen here since this caller came tell, and what lies outside them, read for all who wait."""
         search = board.begin(waiter, self.machine.monotonic())
         if search is not None:
@@ -238,23 +238,23 @@ class Asking(Context):
 
 
 def _ends_in(
-    root: str, place: stored.Table | stored.Span, keys: list[bytes], known: Collection[str]
-) -> Flow[dict[bytes, Sighting] | OsqueueError]:
+    root: str, place: stored.TableRef | stored.Span, keys: list[bytes], known: Collection[str]
+) -> Flow[dict[bytes, JobLocation] | OsqueueError]:
     """The jobs of these keys that are over in one table, or among the dead letters of one segment."""
     try:
-        if isinstance(place, stored.Table):
+        if isinstance(place, stored.TableRef):
             kept = yield from finished_tables.find_many(root, (place,), keys, known)
             return {
-                key: Sighting(each.row.state, each.row.job, row=each.row, table=place.name)
+                key: JobLocation(each.row.state, each.row.job, row=each.row, table=place.name)
                 for key, each in kept.items()
             }
         dead = yield from find_many(root, place, keys)
-        return {key: Sighting(FAILED, each.job, place=each) for key, each in dead.items()}
+        return {key: JobLocation(FAILED, each.job, place=each) for key, each in dead.items()}
     except OsqueueError as error:
         return error
 
 
-def _too_late(text: str, board: Board) -> WaitTimeout:
+def _too_late(text: str, board: CompletionBoard) -> WaitTimeout:
     why = ""
     if board.silence is not None:
         why = f" The latest look at the queue brought no answer: {board.silence.message}"
@@ -265,7 +265,7 @@ def _too_late(text: str, board: Board) -> WaitTimeout:
     )
 
 
-def _failure(text: str, job: stored.Job) -> JobFailed:
+def _failure(text: str, job: stored.JobRecord) -> JobFailed:
     last = job.history[-1] if job.history else None
     error = last.error or f"its lease ended ({last.outcome})" if last is not None else ""
     kind = last.error_type if last is not None else ""

@@ -7,21 +7,21 @@ from typing import Any
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.ops import Cancel, Code, Configure, Op, Outcome, Redrive
-from ..core.state import FAILED, Settings
+from ..core.ops import CancelJob, ChangeSettings, Code, Op, Outcome, RedriveJobs
+from ..core.state import FAILED, QueueSettings
 from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..model import fields as validation
 from ..model.job import Job
 from ..model.keys import shard_of
 from ..objects import listing, segment_rewrite
 from ..objects.layout import read_state, root_of
-from .results import Asking
+from .results import ResultFlows
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
 REDRIVE_TRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile
 
 
-class Operating(Asking):
+class SettingsFlows(ResultFlows):
     """The flows of operators."""
 
     def cancel(self, text: str) -> QueueFlow[str]:
@@ -35,19 +35,19 @@ class Operating(Asking):
                 return at.state if at.state != FAILED else "not_found"
             if at.row is not None or at.state == FAILED:
                 return "not_found"
-            op = Cancel(found.key)
+            op = CancelJob(found.key)
             settled: tuple[Op, ...] = ()
             if at.place is not None:
-                if segment_rewrite.are_many(found.state):
+                if segment_rewrite.many_tombstones(found.state):
                     stage = yield from self.stage(shard)
-                    settled = yield from segment_rewrite.settle(
+                    settled = yield from segment_rewrite.settle_tombstones(
                         root_of(self.queue, shard), found.state, stage
                     )
-                    if settled and segment_rewrite.leave_no_room(found.state):  # first there has to be some
+                    if settled and segment_rewrite.tombstones_full(found.state):  # first there has to be some
                         yield Submit(shard, settled)
                         continue
                 place = at.place  # the reducer cannot see it there: this is the evidence
-                op = Cancel(found.key, place.job, place.top.name, place.offset, place.index, place.vector)
+                op = CancelJob(found.key, place.job, place.top.name, place.offset, place.index, place.vector)
             answer = yield Submit(shard, (op, *settled))
             code = answer.outcomes[0].code
             if code not in (Code.NOT_FOUND, Code.RETRY):
@@ -92,10 +92,10 @@ class Operating(Asking):
                 yield Submit(shard, (_copy(settings), op) if new else (op,))
             settings = yield from self._settings()
 
-    def _settings(self) -> QueueFlow[Settings]:
+    def _settings(self) -> QueueFlow[QueueSettings]:
         """The queue's settings as they are now."""
         state = yield from read_state(self.queue, 0)
-        return state.settings if state is not None else Settings()
+        return state.settings if state is not None else QueueSettings()
 
     def redrive(
         self,
@@ -104,17 +104,21 @@ class Operating(Asking):
         error: str | None = None,
         dry_run: bool = False,
         *,
-        so_far: Redriven | None = None,
+        so_far: RedriveProgress | None = None,
     ) -> QueueFlow[int]:
         """Queue dead jobs again, the oldest first; answers how many (or how many it would be).
 
         Goes on with ``so_far``, if given: it holds what was done also where an error ends it.
         """
-        most = validation.whole(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+        most = (
+            validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+            if limit is not None
+            else None
+        )
         wanted = validation.kinds(kinds)
         part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
         count = (yield from self._settings()).shards
-        redriven = so_far or Redriven()
+        redriven = so_far or RedriveProgress()
         for shard in range(count):
             left = None if most is None else most - redriven.moved
             if left == 0:
@@ -126,7 +130,12 @@ class Operating(Asking):
         return redriven.total()
 
     def _redrive(
-        self, redriven: Redriven, shard: int, most: int | None, kinds: tuple[str, ...] | None, error: str
+        self,
+        redriven: RedriveProgress,
+        shard: int,
+        most: int | None,
+        kinds: tuple[str, ...] | None,
+        error: str,
     ) -> QueueFlow[None]:
         """Go once through the dead letters of a shard: those that match are queued, the others go to the back."""
         state = yield from read_state(self.queue, shard)
@@ -134,13 +143,13 @@ class Operating(Asking):
         while scan > 0 and (most is None or redriven.moved < most):
             chunk = min(limits.ITEMS_PER_REQUEST_MAX, scan)
             room = chunk if most is None else min(chunk, most - redriven.moved)
-            answer = yield Submit(shard, (Redrive(room, chunk, kinds, error),))
+            answer = yield Submit(shard, (RedriveJobs(room, chunk, kinds, error),))
             scan -= redriven.add(answer.outcomes[0])
             if answer.outcomes[0].runs[1] == (Code.EMPTY, 0):
                 break  # others have taken the rest
 
 
-class Redriven:
+class RedriveProgress:
     """What the commits of one redrive brought so far."""
 
     def __init__(self) -> None:
@@ -178,8 +187,8 @@ class Redriven:
         return self.moved
 
 
-def _copy(settings: Settings) -> Configure:
-    return Configure(**{field: getattr(settings, field) for field in Configure.__struct_fields__})
+def _copy(settings: QueueSettings) -> ChangeSettings:
+    return ChangeSettings(**{field: getattr(settings, field) for field in ChangeSettings.__struct_fields__})
 
 
 _SETTINGS = {
@@ -189,7 +198,7 @@ _SETTINGS = {
 }
 
 
-def settings_of(wished: Mapping[str, Any]) -> Configure:
+def settings_of(wished: Mapping[str, Any]) -> ChangeSettings:
     """Settings as callers name them, checked. Raises Rejected."""
     fields: dict[str, Any] = {}
     for name, value in wished.items():
@@ -197,7 +206,7 @@ def settings_of(wished: Mapping[str, Any]) -> Configure:
             field, least, most = _SETTINGS[name]
             fields[field] = validation.milliseconds(value, name, least, most)
         elif name == "shards":
-            fields["shards"] = validation.whole(value, name, 1, limits.SHARDS_MAX)
+            fields["shards"] = validation.whole_number(value, name, 1, limits.SHARDS_MAX)
         elif name == "paused":
             if not isinstance(value, bool):
                 raise Rejected("paused: it is True or False.", field="paused")
@@ -205,4 +214,4 @@ def settings_of(wished: Mapping[str, Any]) -> Configure:
         else:
             known = ", ".join(sorted([*_SETTINGS, "shards", "paused"]))
             raise Rejected(f"{name}: no such setting. Known: {known}.", field=name)
-    return Configure(**fields)
+    return ChangeSettings(**fields)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from ..core.state import CANCELLED, COMPLETED, ECHO, FAILED, Span, State, Table
+from ..core.state import ARCHIVE_ONLY, CANCELLED, COMPLETED, FAILED, Span, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
-from ..objects.lookup import Sighting, look_in_head
+from ..objects.lookup import JobLocation, find_in_head
 
 T = TypeVar("T")
 Wake = Callable[[], None]
@@ -26,23 +26,23 @@ OVER = (COMPLETED, FAILED, CANCELLED)
 SEARCH_SECONDS_MAX = 10.0  # whoever searches for longer has been interrupted: another may
 REST_SECONDS = 1.0  # after a search that failed
 READS_AT_ONCE = 16
-PAST_MAX = 2_000  # names that are remembered
-EVER = float("inf")
+NAMES_KEPT_MAX = 2_000  # names that are remembered
+FOREVER = float("inf")
 
 
-class Waiter:
+class JobWaiter:
     """One caller who waits for one job."""
 
     def __init__(self, key: bytes, since: int, until: float) -> None:
         self.key = key
         self.since = since  # the board's looks when it came; it trusts only what is seen later
         self.until = until
-        self.found: Sighting | None = None  # the job, once it is over
+        self.found: JobLocation | None = None  # the job, once it is over
         self.settled = False  # the job is in no object that the board has read or need not read
         self.run = -1  # of the failure that it looked for in the segments
 
 
-class Search:
+class StoreSearch:
     """One look through objects outside the head, for all who wait."""
 
     def __init__(
@@ -51,24 +51,24 @@ class Search:
         unread: frozenset[str],
         known: frozenset[str],
         lost: set[str],
-        late: list[Waiter],
-        old: list[Waiter],
+        late: list[JobWaiter],
+        old: list[JobWaiter],
     ) -> None:
         self.known = known if not late else frozenset()  # read before; now below an index, perhaps
         self.unread = unread  # what the board has not read yet: of interest to everybody
         self.late = late  # of whom nothing is known: to them everything is of interest
         self.old = old
-        self.found: dict[bytes, Sighting] = {}
+        self.found: dict[bytes, JobLocation] = {}
         self.whole = False  # it came to its end
         self.gone: set[str] = set()  # merged away meanwhile, or lost
         self.failed: set[str] = set()  # the store gave no answer
         self.complaint: OsqueueError | None = None
-        places: list[Table | Span] = [*reversed(state.tables), *state.dead.spans]
+        places: list[TableRef | Span] = [*reversed(state.tables), *state.dead.spans]
         self._objects = [each for each in places if each.name not in lost]
 
-    def batches(self) -> Iterator[list[tuple[Table | Span, list[bytes]]]]:
+    def batches(self) -> Iterator[list[tuple[TableRef | Span, list[bytes]]]]:
         """What to read, the newest first, some at a time: each with the keys to look for in it."""
-        batch: list[tuple[Table | Span, list[bytes]]] = []
+        batch: list[tuple[TableRef | Span, list[bytes]]] = []
         for each in self._objects:
             waiters = (*self.late, *self.old) if each.name in self.unread else self.late
             keys = {one.key for one in waiters if each.first <= one.key <= each.last} - self.found.keys()
@@ -80,7 +80,7 @@ class Search:
         if batch:
             yield batch
 
-    def note(self, name: str, answer: dict[bytes, Sighting] | OsqueueError) -> None:
+    def note(self, name: str, answer: dict[bytes, JobLocation] | OsqueueError) -> None:
         """What an object held, or why it could not be read. What is damaged once is damaged for good."""
         if isinstance(answer, dict):
             self.found = answer | self.found
@@ -92,7 +92,7 @@ class Search:
             self.failed.add(name)
 
 
-class Board:
+class CompletionBoard:
     """The waiters of one shard in this process, and the newest head they have seen."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Board:
         """At first, and in a fork's child, where those who wait are the parent's."""
         self._lock = threading.Lock()
         self._wakes: dict[bytes, list[Wake]] = {}
-        self._waiters: dict[bytes, list[Waiter]] = {}
+        self._waiters: dict[bytes, list[JobWaiter]] = {}
         self.looked = float("-inf")  # monotonic seconds of the latest look at the store by any of them
         self.looks = 0  # how often the state below was found to be current
         self._forget()
@@ -116,17 +116,17 @@ class Board:
         self._read: frozenset[str] = frozenset()  # objects that hold no job of a settled waiter
         self._past: frozenset[str] = frozenset()  # such objects that the head named once
         self._missed: dict[str, float] = {}  # objects that were gone, by the look at which; EVER: lost
-        self._search: Search | None = None  # under way
+        self._search: StoreSearch | None = None  # under way
         self._search_again = float("-inf")  # monotonic seconds from when on there may be another
 
     @contextmanager
-    def joined(self, key: bytes, until: float) -> Iterator[Waiter]:
+    def joined(self, key: bytes, until: float) -> Iterator[JobWaiter]:
         """While somebody waits for a job, at most until a time on the monotonic clock.
 
         What was seen before the first came is worth nothing to the next.
         """
         with self._lock:
-            waiter = Waiter(key, self.looks, until)
+            waiter = JobWaiter(key, self.looks, until)
             self._waiters.setdefault(key, []).append(waiter)
         try:
             yield waiter
@@ -159,7 +159,7 @@ class Board:
         with self._lock:
             waited = self._waiters.keys()
             ends = {
-                job.key: Sighting(FAILED, job)
+                job.key: JobLocation(FAILED, job)
                 for job in (*state.dead.ready, *state.dead.tail)
                 if job.key in waited
             }
@@ -167,10 +167,10 @@ class Board:
             for row in state.finished:
                 if row.key not in waited:
                     continue
-                if row.mark == ECHO:
+                if row.mark == ARCHIVE_ONLY:
                     echoes[row.key] = row.job.run
                 else:
-                    ends[row.key] = Sighting(row.state, row.job, row=row)
+                    ends[row.key] = JobLocation(row.state, row.job, row=row)
             newest = self._take(state, version)
             news = {key for key, sighting in ends.items() if self._tell(key, sighting, newest)}
             if newest:
@@ -188,7 +188,7 @@ class Board:
                 [table.name for table in state.tables] + [span.name for span in state.dead.spans]
             )
             follows = known is not None and same and state.seq == known.seq + 1
-            past = self._read | (self._past if len(self._past) < PAST_MAX else frozenset())
+            past = self._read | (self._past if len(self._past) < NAMES_KEPT_MAX else frozenset())
             # No job has ended unseen between two heads in a row, so nothing new has to be read.
             self._read = names if follows and self._names <= self._read else past & names
             self._past = past - names
@@ -198,7 +198,7 @@ class Board:
         self.looks += 1
         return True
 
-    def _tell(self, key: bytes, sighting: Sighting, newest: bool) -> bool:
+    def _tell(self, key: bytes, sighting: JobLocation, newest: bool) -> bool:
         """A job is over. That it failed may have been undone since, so only the newest head tells that."""
         if sighting.state == FAILED and not newest:
             return False
@@ -221,7 +221,7 @@ class Board:
                 self.silence = None
 
     # ── What lies outside the head ───────────────────────────────────────────
-    def begin(self, waiter: Waiter, now: float) -> Search | None:
+    def begin(self, waiter: JobWaiter, now: float) -> StoreSearch | None:
         """What has to be read for this one and all others, unless somebody is at it. It must be ended."""
         with self._lock:
             state = self.state
@@ -231,8 +231,8 @@ class Board:
                 return None
             if self.looks in self._missed.values():
                 return None  # a newer head tells where it went
-            late: list[Waiter] = []
-            old: list[Waiter] = []
+            late: list[JobWaiter] = []
+            old: list[JobWaiter] = []
             found: set[bytes] = set()
             for each in [each for waiters in self._waiters.values() for each in waiters]:
                 if each.found is not None or each.until < now or each.since == self.looks:
@@ -240,7 +240,7 @@ class Board:
                 if each.settled:
                     old.append(each)
                     continue
-                sighting = look_in_head(state, each.key)
+                sighting = find_in_head(state, each.key)
                 if sighting is None:
                     late.append(each)
                 elif sighting.state in OVER:
@@ -248,18 +248,18 @@ class Board:
                     found.add(each.key)
                 else:
                     each.settled = True
-            lost = {name for name, at in self._missed.items() if at == EVER}
+            lost = {name for name, at in self._missed.items() if at == FOREVER}
             if not old:
                 self._read = self._names - lost
             unread = self._names - self._read - lost
             search = None
             if late or (old and unread):
-                search = self._search = Search(state, unread, self._past, lost, late, old)
+                search = self._search = StoreSearch(state, unread, self._past, lost, late, old)
                 self._search_again = now + SEARCH_SECONDS_MAX
         self._ring(found)
         return search
 
-    def end(self, search: Search, now: float) -> None:
+    def end(self, search: StoreSearch, now: float) -> None:
         """Take in what a search found."""
         with self._lock:
             told = [waiter for waiter in (*search.late, *search.old) if waiter.key in search.found]
@@ -282,9 +282,9 @@ class Board:
         for name in names:
             before = self._missed.get(name, self.looks)
             self._missed[name] = (
-                EVER if before < self.looks else self.looks
+                FOREVER if before < self.looks else self.looks
             )  # a newer head named it all the same
-        return any(self._missed[name] != EVER for name in names)
+        return any(self._missed[name] != FOREVER for name in names)
 
     # ── Waking ───────────────────────────────────────────────────────────────
     def _ring(self, keys: Iterable[bytes]) -> None:
@@ -312,14 +312,14 @@ class _Boards:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._boards: WeakValueDictionary[tuple[object, str], Board] = WeakValueDictionary()
+        self._boards: WeakValueDictionary[tuple[object, str], CompletionBoard] = WeakValueDictionary()
         os.register_at_fork(after_in_child=self._start_afresh)
 
-    def of(self, place: object, root: str) -> Board:
+    def of(self, place: object, root: str) -> CompletionBoard:
         with self._lock:
             board = self._boards.get((place, root))
             if board is None:
-                board = self._boards[place, root] = Board()
+                board = self._boards[place, root] = CompletionBoard()
             return board
 
     def _start_afresh(self) -> None:
@@ -332,6 +332,6 @@ class _Boards:
 _BOARDS = _Boards()
 
 
-def board_of(place: object, root: str) -> Board:
+def board_of(place: object, root: str) -> CompletionBoard:
     """The board of one shard of one store, the same for every Queue object of the process."""
     return _BOARDS.of(place, root)

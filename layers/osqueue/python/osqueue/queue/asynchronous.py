@@ -18,11 +18,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import limits
-from ..client.transports.base import Transport
-from ..commit.async_group import AsyncDriver, AsyncGroup, AsyncOutbox
-from ..commit.effects import Await, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
-from ..commit.group import Rider, give_back
-from ..core.state import Event
+from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
+from ..commit.effects import AwaitJob, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
+from ..commit.group import CommitWaiter, give_back
+from ..core.state import Transition
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..stores.base import Store
@@ -32,6 +31,7 @@ from .flow_methods import awaiting
 from .lease import AsyncLease
 
 if TYPE_CHECKING:
+    from ..client.transports.base import Transport
     from ..events import Sink
     from ..model.codecs import Serializer
 
@@ -61,7 +61,7 @@ class AsyncQueue(QueueBase[T]):
     def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = AsyncDriver(self._place, self.machine)
-        self._outbox = AsyncOutbox(self._tell_async, self.machine)
+        self._outbox = AsyncEventQueue(self._tell_async, self.machine)
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
@@ -72,7 +72,7 @@ class AsyncQueue(QueueBase[T]):
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
-        boarded: list[tuple[AsyncGroup, Rider]] = []
+        boarded: list[tuple[AsyncGroup, CommitWaiter]] = []
         try:
             while True:
                 try:
@@ -84,22 +84,22 @@ class AsyncQueue(QueueBase[T]):
                     reply = await self._perform(effect)
                     continue
                 group = self._groups.get(effect.shard) or self._group(effect.shard)
-                rider = group.board(effect.ops, self._deadline(effect), effect.look)
-                boarded.append((group, rider))
+                waiter = group.board(effect.ops, self._deadline(effect), effect.look)
+                boarded.append((group, waiter))
                 try:
-                    reply = await rider.wake
+                    reply = await waiter.wake
                 except OsqueueError as failure:
                     go_on, reply = flow.throw, failure
-                if rider.answer is None or not give_back(rider.answer):
+                if waiter.answer is None or not give_back(waiter.answer):
                     boarded.pop()  # a call may ask for a day, and only leases would have to be given back
         except asyncio.CancelledError:
-            for group, rider in boarded:  # what the call was granted, nobody will hear of
-                group.leave(rider)
+            for group, waiter in boarded:  # what the call was granted, nobody will hear of
+                group.leave(waiter)
             raise
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    def _tell_async(self, events: Sequence[Event]) -> asyncio.Future[None] | None:
+    def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
         """Sinks that wait for another machine are told on a thread: they must not hold up the event loop."""
         if self._outlet is None or not self._outlet.slow:
             self._tell(events)
@@ -110,10 +110,10 @@ class AsyncQueue(QueueBase[T]):
             self._outlet.lose(len(events))
             return None
 
-    async def _perform(self, effect: Effect | Await | RemoteRequest) -> Any:
-        return await (self._await(effect) if isinstance(effect, Await) else self._driver.perform(effect))
+    async def _perform(self, effect: Effect | AwaitJob | RemoteRequest) -> Any:
+        return await (self._await(effect) if isinstance(effect, AwaitJob) else self._driver.perform(effect))
 
-    async def _await(self, effect: Await) -> None:
+    async def _await(self, effect: AwaitJob) -> None:
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 

@@ -12,12 +12,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .. import limits
-from ..client.transports.base import Transport
 from ..clock import MACHINE, Machine
 from ..commit.effects import QueueFlow, Submit
 from ..commit.event_queue import OnEvents
-from ..commit.writer import Writer
-from ..core.state import Event
+from ..commit.writer import ShardWriter
+from ..core.state import Transition
 from ..errors import NotSupported, Rejected
 from ..model import fields
 from ..model.codecs import Codec, Serializer, serializer_of
@@ -25,25 +24,26 @@ from ..model.fields import ITEM_FIELDS, milliseconds, queue_name
 from ..model.job import Done, Enqueued, Job
 from ..model.keys import key_of
 from ..objects.layout import root_of
-from ..operations.claims import Claimed
+from ..operations.claims import ClaimResult
 from ..operations.context import Writers
-from ..operations.flows import Embedded
-from ..operations.waiters import Board, board_of
+from ..operations.flows import EmbeddedFlows
+from ..operations.waiters import CompletionBoard, board_of
 from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from ..worker.handlers import Handlers
-from .lease import LeaseBase, Leases
+from .lease import ClaimedLeases, LeaseBase
 
 if TYPE_CHECKING:  # loaded where they are used
-    from ..client.admin import Steering as RemoteSteering
-    from ..client.flows import Remote
+    from ..client.admin import RemoteAdmin as RemoteSteering
+    from ..client.flows import RemoteFlows
+    from ..client.transports.base import Transport
     from ..events import Delivery, EventOutlet, Sink
-    from ..maintenance.reaper import Report
+    from ..maintenance.reaper import ReapReport
     from ..model.dead_letters import DeadGroup, DeadLetter
     from ..model.explain import Story
-    from ..operations.admin import Steering
-    from ..operations.purge import Purged
+    from ..model.purged import Purged
+    from ..operations.admin import AdminFlows
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -77,7 +77,9 @@ class QueueBase(Generic[T]):
     ) -> None:
         self.name = queue_name(queue)
         self._place: CountingStore | Transport = (
-            store if isinstance(store, CountingStore | Transport) else CountingStore(store)
+            CountingStore(store)
+            if isinstance(store, Store) and not isinstance(store, CountingStore)
+            else store
         )
         self.machine = machine
         self.codec = Codec(serializer_of(serializer), type)
@@ -86,7 +88,7 @@ class QueueBase(Generic[T]):
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
         self._writers = Writers(self._writer)
-        self._flows: Embedded | Remote = self._opened(self._place)
+        self._flows: EmbeddedFlows | RemoteFlows = self._opened(self._place)
         self.handlers = Handlers()
         for sink in sinks:
             self.add_sink(sink)
@@ -125,33 +127,33 @@ class QueueBase(Generic[T]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def _opened(self, place: CountingStore | Transport) -> Embedded | Remote:
+    def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""
-        if not isinstance(place, Transport):
-            return Embedded(self.name, self.codec, self.machine, self._writers, place.place)
-        from ..client.flows import Remote
+        if isinstance(place, CountingStore):
+            return EmbeddedFlows(self.name, self.codec, self.machine, self._writers, place.place)
+        from ..client.flows import RemoteFlows
 
-        return Remote(self.name, self.codec, self.machine, self.timeout)
+        return RemoteFlows(self.name, self.codec, self.machine, self.timeout)
 
     @functools.cached_property
-    def _steering(self) -> Steering | RemoteSteering:
-        if isinstance(self._place, Transport):
-            from ..client.admin import Steering as RemoteSteering
+    def _steering(self) -> AdminFlows | RemoteSteering:
+        if not isinstance(self._place, CountingStore):
+            from ..client.admin import RemoteAdmin as RemoteSteering
 
             return RemoteSteering(self.name, self.codec, self.machine, self.timeout)
-        from ..operations.admin import Steering
+        from ..operations.admin import AdminFlows
 
-        return Steering(self.name, self.codec, self.machine, self._writers, self._place.place)
+        return AdminFlows(self.name, self.codec, self.machine, self._writers, self._place.place)
 
     @property
     def transport(self) -> Transport | None:
         """How the API is reached; None when this object works on a store."""
-        return self._place if isinstance(self._place, Transport) else None
+        return None if isinstance(self._place, CountingStore) else self._place
 
     @property
     def store(self) -> CountingStore:
         """The store. Raises NotSupported when the queue is reached over an API."""
-        if isinstance(self._place, Transport):
+        if not isinstance(self._place, CountingStore):
             raise NotSupported(
                 "address: this needs the store itself, and an API keeps its objects to itself. Give the store's own"
                 " address, such as s3://bucket/prefix.",
@@ -167,20 +169,20 @@ class QueueBase(Generic[T]):
         """
         return self._place.requests
 
-    def _board(self, shard: int) -> Board:
+    def _board(self, shard: int) -> CompletionBoard:
         """Where those of this process meet who wait for jobs of a shard."""
         return board_of(self._place.place, root_of(self.name, shard))
 
-    def _writer(self, shard: int) -> Writer:
+    def _writer(self, shard: int) -> ShardWriter:
         store = self.store
         root = root_of(self.name, shard)
-        writer = Writer(root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes)
+        writer = ShardWriter(root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes)
         writer.observed = bool(self._observers)
         writer.on_head = self._board(shard).see
         return writer
 
     def on_event(self, function: F) -> F:
-        """Call a function with every ``Event`` that this object commits from now on, after the commit.
+        """Call a function with every ``Transition`` that this object commits from now on, after the commit.
 
         On a thread that has just committed, so keep it short. It may use this object; the events of what it does are
         told after it has returned. What it raises is counted and logged, and stops nothing.
@@ -195,7 +197,7 @@ class QueueBase(Generic[T]):
 
         Raises NotSupported over an API: its functions commit, and tell EventBridge.
         """
-        if isinstance(self._place, Transport):
+        if not isinstance(self._place, CountingStore):
             raise NotSupported(
                 "sinks: over an API this object commits nothing, so it has no events to tell of. The functions do:"
                 " they send them to an EventBridge bus.",
@@ -220,7 +222,7 @@ class QueueBase(Generic[T]):
         for writer in self._writers.values():
             writer.observed = True
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _tell(self, events: Sequence[Transition]) -> None:
         for observer in self._observers:
             try:
                 observer(events)
@@ -229,7 +231,7 @@ class QueueBase(Generic[T]):
 
                 logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)
 
-    def _tell_sinks(self, events: Sequence[Event]) -> None:
+    def _tell_sinks(self, events: Sequence[Transition]) -> None:
         if self._outlet is not None:
             self._outlet.tell(self.name, events)
 
@@ -313,14 +315,14 @@ class QueueBase(Generic[T]):
         wait: float = 0,
         lease: float = limits.LEASE_MS_DEFAULT / 1000,
         kinds: Iterable[str] | None = None,
-    ) -> QueueFlow[Leases[Any]]:
+    ) -> QueueFlow[ClaimedLeases[Any]]:
         """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
 
         ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing. Over an API a
         claim whose answer is lost is not repeated but raises: what it leased comes back when the leases end.
         """
-        claimed: Claimed = yield from self._flows.claim(limit, worker, wait, lease, kinds)
-        leases: Leases[Any] = Leases([self._lease_class(self, each) for each in claimed.leases])
+        claimed: ClaimResult = yield from self._flows.claim(limit, worker, wait, lease, kinds)
+        leases: ClaimedLeases[Any] = ClaimedLeases([self._lease_class(self, each) for each in claimed.leases])
         leases.reason = claimed.reason
         return leases
 
@@ -464,7 +466,7 @@ class QueueBase(Generic[T]):
         """
         return self._steering.purge(jobs, dead_only)
 
-    def _reap(self) -> QueueFlow[Report]:
+    def _reap(self) -> QueueFlow[ReapReport]:
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
         return self._steering.reap()
 

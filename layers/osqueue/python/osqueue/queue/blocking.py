@@ -17,10 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import limits
-from ..client.transports.base import Transport
 from ..commit.driver import BlockingDriver
-from ..commit.effects import Await, QueueEffect, QueueFlow, Submit
-from ..commit.event_queue import Outbox
+from ..commit.effects import AwaitJob, QueueEffect, QueueFlow, Submit
+from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
 from ..model.job import Job
@@ -31,6 +30,7 @@ from .flow_methods import blocking
 from .lease import Lease
 
 if TYPE_CHECKING:
+    from ..client.transports.base import Transport
     from ..events import Sink
     from ..model.codecs import Serializer
 
@@ -60,7 +60,7 @@ class Queue(QueueBase[T]):
     def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = BlockingDriver(self._place, self.machine)
-        self._outbox = Outbox(self._tell, self.machine)
+        self._outbox = EventQueue(self._tell, self.machine)
         self._groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
@@ -79,7 +79,7 @@ class Queue(QueueBase[T]):
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
                 go_on = flow.send
-                if isinstance(effect, Await):
+                if isinstance(effect, AwaitJob):
                     self._await(effect)
                     reply = None
                     continue
@@ -94,7 +94,7 @@ class Queue(QueueBase[T]):
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    def _await(self, effect: Await) -> None:
+    def _await(self, effect: AwaitJob) -> None:
         woken = threading.Event()
         with self._board(effect.shard).waking(effect.key, woken.set):
             woken.wait(effect.seconds)

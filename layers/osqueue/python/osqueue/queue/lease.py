@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 from ..commit.effects import QueueFlow
 from ..model.job import Done, moment
 from ..model.keys import job_id
-from ..operations.claims import Granted, lease_lost
+from ..operations.claims import GrantedLease, lease_lost
 from .flow_methods import awaiting, blocking
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Leases(list[R]):
+class ClaimedLeases(list[R]):
     """The leases of one claim. When there are none, ``reason`` says why."""
 
     reason: str | None = None  # "empty", "paused" or "in_flight_limit"
@@ -25,7 +25,7 @@ class Leases(list[R]):
 class LeaseBase(Generic[T]):
     """A job in a worker's hands."""
 
-    def __init__(self, queue: Any, granted: Granted) -> None:
+    def __init__(self, queue: Any, granted: GrantedLease) -> None:
         lease = granted.lease
         self._queue = queue
         self._granted = granted

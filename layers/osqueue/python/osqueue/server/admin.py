@@ -20,38 +20,37 @@ from ..contract.admin_schemas import (
     Redriven,
     Settings,
 )
-from ..contract.content import Passing
+from ..contract.content import PassThroughCodec
 from ..contract.error_codes import fault_of
+from ..contract.operations import HISTORY_MAX, QUEUES_MAX
 from ..contract.schemas import Failure, Health
-from ..core.archive_record import Record
+from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
-from ..maintenance.reaper import Report
+from ..maintenance.reaper import ReapReport
 from ..model import fields
+from ..model.purged import Purged
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
-from ..operations.admin import Steering
+from ..operations.admin import AdminFlows
 from ..operations.context import Writers
-from ..operations.purge import Purged
-from ..operations.settings import Redriven as Moved
+from ..operations.settings import RedriveProgress as Moved
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .jobs import PAGE_DEFAULT
-from .request import Asked
+from .request import RequestContext
 
 REDRIVE_MAX = 10_000  # letters in one request
 REDRIVE_CHUNK = 1_000
-HISTORY_MAX = 1_000  # records on a page
 PARTS_MAX = 64  # that one request for a page of history looks into
 QUEUES_AT_ONCE = 32
-QUEUES_MAX = 1_000  # on a page
 TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
 
 
 # ── Queues ───────────────────────────────────────────────────────────────────
-def list_queues(asked: Asked) -> Queues:
+def list_queues(asked: RequestContext) -> Queues:
     """One page of the queues' statistics."""
     query = asked.query
-    limit = fields.whole(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
+    limit = fields.whole_number(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
     after = query.get("cursor")
     if after is not None and not fields.is_queue_name(after):
         raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
@@ -80,10 +79,10 @@ def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
         place = reply.keys[-1]
 
 
-def _stats_of(asked: Asked, name: str) -> Flow[dict[str, Any]]:
+def _stats_of(asked: RequestContext, name: str) -> Flow[dict[str, Any]]:
     """A queue that cannot be read does not hide the others."""
     try:
-        steering = Steering(name, Passing(), asked.machine, Writers(_no_writer), asked.store.place)
+        steering = AdminFlows(name, PassThroughCodec(), asked.machine, Writers(_no_writer), asked.store.place)
         return (yield from steering.stats())  # type: ignore[misc]
     except OsqueueError as error:
         return {"queue": name, **msgspec.to_builtins(Failure(error=fault_of(error)))}
@@ -93,12 +92,12 @@ def _no_writer(shard: int) -> Any:
     raise AssertionError("statistics are read, and nothing is written for them")
 
 
-def stats(asked: Asked) -> dict[str, Any]:
+def stats(asked: RequestContext) -> dict[str, Any]:
     """Jobs by state, counters and settings."""
     return asked.run(asked.warm.steering.stats())
 
 
-def configure(asked: Asked) -> dict[str, Any]:
+def configure(asked: RequestContext) -> dict[str, Any]:
     """Change settings; answers the statistics."""
     settings = asked.read(Settings)
     wished = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
@@ -108,11 +107,11 @@ def configure(asked: Asked) -> dict[str, Any]:
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────
-def redrive(asked: Asked) -> Redriven:
+def redrive(asked: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish = asked.read(Redrive) if asked.body else Redrive()
     if wish.limit is not None:
-        fields.whole(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+        fields.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
     flows = asked.warm.steering
     which = (wish.kinds, wish.error)
     if wish.dry_run:
@@ -138,7 +137,7 @@ def redrive(asked: Asked) -> Redriven:
     return Redriven(jobs=done.moved, more=more)
 
 
-def dead_letters(asked: Asked) -> bytes:
+def dead_letters(asked: RequestContext) -> bytes:
     """One page of dead letters."""
     query = asked.query
     flows = asked.warm.steering
@@ -151,7 +150,7 @@ def dead_letters(asked: Asked) -> bytes:
     return fitting(query.get("limit", PAGE_DEFAULT), page)
 
 
-def dead_letter_groups(asked: Asked) -> bytes:
+def dead_letter_groups(asked: RequestContext) -> bytes:
     """Dead letters by the error they died of."""
     query = asked.query
     found = asked.run(asked.warm.steering.dead_letter_groups(query.get("kind"), query.get("error")))
@@ -159,7 +158,7 @@ def dead_letter_groups(asked: Asked) -> bytes:
 
 
 # ── Erasing ──────────────────────────────────────────────────────────────────
-def purge(asked: Asked) -> Purged:
+def purge(asked: RequestContext) -> Purged:
     """Erase jobs for good."""
     wish = asked.read(Purge)
     for each in wish.jobs:
@@ -170,10 +169,10 @@ def purge(asked: Asked) -> Purged:
 
 
 # ── The archive ──────────────────────────────────────────────────────────────
-def history(asked: Asked) -> bytes:
+def history(asked: RequestContext) -> bytes:
     """One page of archived jobs: of one part, so that repeated records can be told by neighbouring hours."""
     query = asked.query
-    limit = fields.whole(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
+    limit = fields.whole_number(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
     window = archive.window(query.get("since"), query.get("until"))
     part, at = _read_cursor(asked.name, query.get("cursor"))
     asked.warm  # noqa: B018 - a queue's name that means nothing is refused here
@@ -193,7 +192,7 @@ def history(asked: Asked) -> bytes:
 
 
 def _take(
-    records: Sequence[Record], at: int, limit: int, window: tuple[int | None, int | None]
+    records: Sequence[ArchiveRecord], at: int, limit: int, window: tuple[int | None, int | None]
 ) -> tuple[list[msgspec.Raw], int]:
     """The next records of a part that are wanted, encoded, and where to go on; -1: with the next part."""
     since, until = window
@@ -202,7 +201,7 @@ def _take(
     while at < len(records) and len(page) < limit:
         finished = records[at].finished_ms
         if (since is None or finished >= since) and (until is None or finished < until):
-            encoded = msgspec.json.encode(archive.view(records[at]))
+            encoded = msgspec.json.encode(archive.archived_view(records[at]))
             room -= len(encoded) + 1
             if room < 0 and page:
                 return page, at
@@ -230,19 +229,19 @@ def _read_cursor(queue: str, cursor: str | None) -> tuple[str, int]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
-def reap(asked: Asked) -> Report:
+def reap(asked: RequestContext) -> ReapReport:
     """One pass over a queue."""
     return asked.run(asked.warm.steering.reap())
 
 
 # ── The API itself ───────────────────────────────────────────────────────────
-def openapi(asked: Asked) -> bytes:
+def openapi(asked: RequestContext) -> bytes:
     """The contract."""
     from .openapi import document_bytes
 
     return document_bytes()
 
 
-def health(asked: Asked) -> Health:
+def health(asked: RequestContext) -> Health:
     """The function runs. The store is not asked."""
     return Health(status="ok", version=__version__)

@@ -16,7 +16,7 @@ from ..contract.functions import BODY_BYTES_MAX
 ANSWER_BYTES_MAX = BODY_BYTES_MAX * 2 // 3 - 16 * limits.KB
 
 
-class Answer(Struct, frozen=True):
+class StatusAnswer(Struct, frozen=True):
     """What an operation answers, where it is more than a body and 200."""
 
     status: int

@@ -26,9 +26,9 @@ from ..errors import OsqueueError
 from ..stores.address import open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
-from .answers import ANSWER_BYTES_MAX, Answer
+from .answers import ANSWER_BYTES_MAX, StatusAnswer
 from .reading import Pairs, query_of, segment
-from .request import Asked, Hearing, Warm
+from .request import CachedQueue, HeadListener, RequestContext
 
 if TYPE_CHECKING:
     from ..events import Sink
@@ -55,7 +55,7 @@ _STEERING = "admin"
 log = logging.getLogger("osqueue.server")
 
 
-class Request(Struct, frozen=True):
+class ApiRequest(Struct, frozen=True):
     """What somebody asks."""
 
     method: str
@@ -65,7 +65,7 @@ class Request(Struct, frozen=True):
     deadline_s: float = limits.REQUEST_TIMEOUT_S  # seconds: how long the answer may take
 
 
-class Response(Struct, frozen=True):
+class ApiResponse(Struct, frozen=True):
     """What is answered."""
 
     status: int
@@ -93,7 +93,7 @@ class Api:
         routes: Iterable[Route] = ROUTES,
         machine: Machine = MACHINE,
         sinks: Iterable[Sink] = (),
-        hearing: Hearing | None = None,
+        hearing: HeadListener | None = None,
     ) -> None:
         opened = open_store(store, machine) if isinstance(store, str) else store
         self.store = opened if isinstance(opened, CountingStore) else CountingStore(opened)
@@ -102,7 +102,7 @@ class Api:
         self._hearing = hearing
         self.routes = tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
-        self._queues: OrderedDict[str, Warm] = OrderedDict()
+        self._queues: OrderedDict[str, CachedQueue] = OrderedDict()
         self._lock = forks.lock()
 
     def load(self) -> None:
@@ -114,7 +114,7 @@ class Api:
         """Release connections."""
         self.store.close()
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: ApiRequest) -> ApiResponse:
         """Answer a request; blocks for at most about ``deadline_s``. Raises nothing."""
         until = self.machine.monotonic() + request.deadline_s
         notes: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class Api:
             if len(request.body) > BODY_BYTES_MAX:
                 raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
             query = query_of(route, request.query)
-            asked = Asked(
+            asked = RequestContext(
                 route, path, query, request.body, self.machine, self.store, until, self.queue, notes
             )
             return _success(_operation(route)(asked), notes)
@@ -137,19 +137,19 @@ class Api:
             log.exception("a request failed")
             return failure(Fault(code="internal", message="the server failed. Its log tells why."), notes)
 
-    def queue(self, name: str) -> Warm:
+    def queue(self, name: str) -> CachedQueue:
         """A queue, kept warm for the next request. Raises Rejected for a name that means nothing."""
         with self._lock:
             found = self._queues.get(name)
             if found is None:
-                found = Warm(self.store, name, self._hearing, machine=self.machine, sinks=self.sinks)
+                found = CachedQueue(self.store, name, self._hearing, machine=self.machine, sinks=self.sinks)
                 self._queues[name] = found
                 if len(self._queues) > QUEUES_MAX:
                     self._queues.popitem(last=False)
             self._queues.move_to_end(name)
             return found
 
-    def _route(self, request: Request) -> tuple[Route, dict[str, str]]:
+    def _route(self, request: ApiRequest) -> tuple[Route, dict[str, str]]:
         allowed: list[str] = []
         for route, form in self._patterns:
             match = form.fullmatch(request.path)
@@ -181,25 +181,25 @@ def _operation(route: Route) -> Any:
     return getattr(module, route.name)
 
 
-def _success(done: Any, notes: dict[str, Any]) -> Response:
-    answer = done if isinstance(done, Answer) else Answer(200, done)
+def _success(done: Any, notes: dict[str, Any]) -> ApiResponse:
+    answer = done if isinstance(done, StatusAnswer) else StatusAnswer(200, done)
     if answer.body is None:
-        return Response(answer.status, notes=notes)
+        return ApiResponse(answer.status, notes=notes)
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     if len(body) > ANSWER_BYTES_MAX:
         raise TooLarge(
             f"the answer has {len(body):,} bytes; the API gives {ANSWER_BYTES_MAX:,}. Ask for less at once, or connect"
             " to the store itself."
         )
-    return Response(answer.status, body, {"content-type": JSON}, notes=notes)
+    return ApiResponse(answer.status, body, {"content-type": JSON}, notes=notes)
 
 
 def failure(
     fault: Fault, notes: dict[str, Any] | None = None, headers: dict[str, str] | None = None
-) -> Response:
+) -> ApiResponse:
     """The answer that tells of a fault."""
     status = STATUS.get(fault.code, 500)
     more = {"content-type": JSON, **(headers or {})}
     if status in (429, 503):
         more["retry-after"] = str(math.ceil(fault.retry_after or RETRY_AFTER_S))
-    return Response(status, msgspec.json.encode(Failure(error=fault)), more, fault.code, notes or {})
+    return ApiResponse(status, msgspec.json.encode(Failure(error=fault)), more, fault.code, notes or {})

@@ -10,38 +10,38 @@ from msgspec import UNSET, Raw
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..contract.content import Content, content_of, fields_of
+from ..contract.content import EncodedContent, content_of, fields_of
 from ..contract.error_codes import fault_of
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
-    Beats,
+    CompletionResults,
     Ending,
     Endings,
     ErrorDetails,
+    HeartbeatRequest,
+    HeartbeatResults,
     Held,
+    ItemResult,
     Leased,
     Leases,
     NewClaim,
-    Told,
-    ToldBeats,
-    ToldEndings,
 )
-from ..core.ops import Completion, Failure
+from ..core.ops import Completion, FailedAttempt
 from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Done, moment
 from ..model.keys import job_id, key_of
-from ..operations.claims import Granted
+from ..operations.claims import GrantedLease
 from .enqueue import check_items
-from .flows import Aborted, Flows, Released
+from .flows import AbortedJob, ReleasedJob, ServerFlows
 from .reading import item_of
-from .request import Asked
+from .request import RequestContext
 
 T = TypeVar("T")
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
-def claim(asked: Asked) -> Leases:
+def claim(asked: RequestContext) -> Leases:
     """Lease jobs."""
     wish = asked.read(NewClaim) if asked.body else NewClaim()
     flow = asked.warm.flows.claim(wish.limit, wish.worker, asked.wait_s(wish.wait), wish.lease, wish.kinds)
@@ -53,14 +53,14 @@ def claim(asked: Asked) -> Leases:
     return Leases(jobs=[_leased(each) for each in claimed.leases], reason=claimed.reason)
 
 
-def _leased(granted: Granted) -> Leased:
+def _leased(granted: GrantedLease) -> Leased:
     lease = granted.lease
     job = lease.job
     more: dict[str, Any] = {}
     try:
         if isinstance(granted.payload, OsqueueError):
             raise granted.payload
-        more = fields_of(Content(granted.payload, job.codec), "payload")
+        more = fields_of(EncodedContent(granted.payload, job.codec), "payload")
     except OsqueueError as error:
         more = {"error": fault_of(error)}
     return Leased(
@@ -82,7 +82,7 @@ def _leased(granted: Granted) -> Leased:
 
 
 # ── What workers say ─────────────────────────────────────────────────────────
-def complete(asked: Asked) -> ToldEndings:
+def complete(asked: RequestContext) -> CompletionResults:
     """How attempts ended."""
     endings = asked.read(Endings)
     check_items(endings.completions, "completions", endings.codec)
@@ -91,12 +91,12 @@ def complete(asked: Asked) -> ToldEndings:
     def read(item: Ending) -> Any:
         return _ending(flows, item, endings.codec)
 
-    return ToldEndings(completions=_told(asked, endings.completions, Ending, read, flows.end))
+    return CompletionResults(completions=_told(asked, endings.completions, Ending, read, flows.end))
 
 
-def heartbeat(asked: Asked) -> ToldBeats:
+def heartbeat(asked: RequestContext) -> HeartbeatResults:
     """Extend leases."""
-    beats = asked.read(Beats)
+    beats = asked.read(HeartbeatRequest)
     check_items(beats.leases, "leases")
     length = beats.lease
     if length is not None:
@@ -106,46 +106,46 @@ def heartbeat(asked: Asked) -> ToldBeats:
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
         return flows.heartbeat_many(held, length)
 
-    return ToldBeats(leases=_told(asked, beats.leases, Held, _holder, send))
+    return HeartbeatResults(leases=_told(asked, beats.leases, Held, _holder, send))
 
 
 def _told(
-    asked: Asked,
+    asked: RequestContext,
     items: list[Raw],
     type: type[T],
     read: Callable[[T], Any],
     send: Callable[[Sequence[Any]], QueueFlow[list[Done]]],
-) -> list[Told]:
+) -> list[ItemResult]:
     """Send the items that can be read; the others fail alone, in their places."""
-    results: list[Told | None] = []
+    results: list[ItemResult | None] = []
     found: list[Any] = []
     for item in items:
         try:
             found.append(read(item_of(item, type)))
             results.append(None)
         except OsqueueError as error:
-            results.append(Told(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
+            results.append(ItemResult(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
     done = iter(asked.run(send(found)) if found else ())
     answers = [_answer(next(done)) if each is None else each for each in results]
     asked.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
     return answers
 
 
-def _answer(done: Done) -> Told:
+def _answer(done: Done) -> ItemResult:
     fault = None if done.error is None else fault_of(done.error)
-    return Told(
+    return ItemResult(
         job_id=done.job_id, ok=done.ok, code=done.code, cancel_requested=done.cancel_requested, error=fault
     )
 
 
-class _Named(msgspec.Struct):
+class _WithJobId(msgspec.Struct):
     job_id: str = ""
 
 
 def _job_id(item: Raw) -> str:
     """Of an item that cannot be read otherwise."""
     try:
-        return msgspec.json.decode(item, type=_Named).job_id[: limits.ID_CHARS_MAX]
+        return msgspec.json.decode(item, type=_WithJobId).job_id[: limits.ID_CHARS_MAX]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
@@ -154,7 +154,7 @@ def _holder(item: Held | Ending) -> tuple[bytes, str]:
     return key_of(item.job_id), fields.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
 
 
-def _ending(flows: Flows, item: Ending, codec: str) -> Any:
+def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
     key, token = _holder(item)
     content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX)
     ways = {
@@ -173,9 +173,9 @@ def _ending(flows: Flows, item: Ending, codec: str) -> Any:
         return _failure(flows, item, key, token)
     if ways["release"]:
         delay = 0 if item.release is True else item.release
-        return Released(key, token, fields.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
+        return ReleasedJob(key, token, fields.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
     if ways["cancel"]:
-        return Aborted(key, token, fields.error_text(item.cancel))
+        return AbortedJob(key, token, fields.error_text(item.cancel))
     if content is None or (content.data == b"null" and content.codec == "json"):
         return Completion(key, token)
     return Completion(key, token, content.data, content.codec)
@@ -184,7 +184,7 @@ def _ending(flows: Flows, item: Ending, codec: str) -> Any:
 _NO_ERROR = Ending(job_id="", token="")
 
 
-def _failure(flows: Flows, item: Ending, key: bytes, token: str) -> Failure:
+def _failure(flows: ServerFlows, item: Ending, key: bytes, token: str) -> FailedAttempt:
     error: Any = item.error
     if isinstance(error, ErrorDetails):
         error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
@@ -192,6 +192,6 @@ def _failure(flows: Flows, item: Ending, key: bytes, token: str) -> Failure:
     wait = -1
     if item.retry_in is not None:
         wait = fields.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
-    return Failure(
+    return FailedAttempt(
         key, token, told.text, wait, flows.machine.uniform(), not item.retry, told.type, told.trace
     )

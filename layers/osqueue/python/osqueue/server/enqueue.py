@@ -17,14 +17,14 @@ from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Enqueued
 from ..model.keys import key_of
-from .flows import Kept, Wished
+from .flows import EnqueueItem, UnreadResult
 from .reading import body_of, item_of
-from .request import Asked
+from .request import RequestContext
 
 FAULT_BYTES = 500  # room for why a result could not be read after all
 
 
-def enqueue(asked: Asked) -> Any:
+def enqueue(asked: RequestContext) -> Any:
     """One job, or many in one commit; of one, the result if it is waited for."""
     wait = asked.query.get("wait")
     wait_s = asked.wait_s(wait)
@@ -55,16 +55,16 @@ def check_items(items: list[Raw], field: str, codec: str = CODEC) -> None:
         )
 
 
-def _wished(item: Raw, codec: str) -> Wished:
+def _wished(item: Raw, codec: str) -> EnqueueItem:
     try:
-        return Wished(item_of(item, NewJob), codec)
+        return EnqueueItem(item_of(item, NewJob), codec)
     except OsqueueError as error:
-        return Wished(None, codec, error)
+        return EnqueueItem(None, codec, error)
 
 
-def _one(asked: Asked, job: NewJob, wait_s: float | None) -> Any:
+def _one(asked: RequestContext, job: NewJob, wait_s: float | None) -> Any:
     flows = asked.warm.flows
-    (done,) = asked.run(flows.accept([Wished(job, "json")]))
+    (done,) = asked.run(flows.accept([EnqueueItem(job, "json")]))
     asked.note([done.job_id], state=done.state)
     if done.status == "rejected" and done.error is not None:
         raise done.error
@@ -78,13 +78,13 @@ def _one(asked: Asked, job: NewJob, wait_s: float | None) -> Any:
         return _accepted(replace(over, error=error))
 
 
-def _answers(asked: Asked, done: list[Enqueued]) -> list[Accepted]:
+def _answers(asked: RequestContext, done: list[Enqueued]) -> list[Accepted]:
     """What became of each job, with as many kept results as one answer holds.
 
     The others are told without theirs: the jobs are queued by now, so the answer must not fail for its size.
     """
     answers = [_accepted(each) for each in done]
-    kept = {at: each.result for at, each in enumerate(done) if isinstance(each.result, Kept)}
+    kept = {at: each.result for at, each in enumerate(done) if isinstance(each.result, UnreadResult)}
     if not kept:
         return answers
     flows = asked.warm.flows

@@ -16,24 +16,34 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
-from ..contract.content import Content, content_of, weight
+from ..contract.content import EncodedContent, content_of, weight
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
 from ..contract.schemas import NewJob
-from ..core.ops import Abort, Code, Completion, Fail, Failure, Held, New, Op, Release
-from ..core.state import COMPLETED, PROCESSING, Body, Finished, Lease, State, content_bytes
+from ..core.ops import (
+    AbortJobs,
+    Code,
+    Completion,
+    FailedAttempt,
+    FailJobs,
+    JobSpec,
+    LeaseRef,
+    Op,
+    ReleaseJobs,
+)
+from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
 from ..model import fields
 from ..model.job import Done, Enqueued
 from ..model.keys import is_key, job_id, key_of
 from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import Sighting, look, seek, seek_many
+from ..objects.lookup import JobLocation, find_in_state, seek, seek_many
 from ..objects.segments import read_bodies
-from ..operations.claims import STALE_TRIES, Granted, done_of
-from ..operations.deduplication import Anew, Wish
-from ..operations.flows import Embedded
+from ..operations.claims import STALE_TRIES, GrantedLease, done_of
+from ..operations.deduplication import DedupAttempt, Takeover
+from ..operations.flows import EmbeddedFlows
 
 LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
@@ -45,11 +55,11 @@ GIVE_BACK_S = 1.0  # how long one tries to give back what was leased and cannot 
 KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
 
 
-class GiveBack(Submit, frozen=True):
+class DetachedSubmit(Submit, frozen=True):
     """A commit that nobody waits for. It is made even when the time of its request is over."""
 
 
-class Wished(Struct, frozen=True):
+class EnqueueItem(Struct, frozen=True):
     """A job that somebody wants queued, or what is wrong with it."""
 
     job: NewJob | None
@@ -57,15 +67,15 @@ class Wished(Struct, frozen=True):
     error: OsqueueError | None = None
 
 
-class Kept(Struct, frozen=True):
+class UnreadResult(Struct, frozen=True):
     """The result of a job that was there before, not read yet."""
 
     key: bytes
-    sighting: Sighting
+    sighting: JobLocation
     size: int  # bytes that it takes in an answer
 
 
-class Released(Struct, frozen=True):
+class ReleasedJob(Struct, frozen=True):
     """A job given back by its worker."""
 
     key: bytes
@@ -73,7 +83,7 @@ class Released(Struct, frozen=True):
     delay_ms: int
 
 
-class Aborted(Struct, frozen=True):
+class AbortedJob(Struct, frozen=True):
     """A job cancelled by its worker."""
 
     key: bytes
@@ -81,20 +91,21 @@ class Aborted(Struct, frozen=True):
     why: str
 
 
-Ending = Completion | Failure | Released | Aborted
+AttemptEnd = Completion | FailedAttempt | ReleasedJob | AbortedJob
 
 
-class Flows(Embedded):
+class ServerFlows(EmbeddedFlows):
     """The flows of one queue."""
 
     answer_bytes = 0  # of one answer, at most
 
     # ── Enqueue ──────────────────────────────────────────────────────────────
-    def accept(self, wished: Sequence[Wished]) -> QueueFlow[list[Enqueued]]:
+    def accept(self, wished: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
         """Queue jobs under the keys that their client drew: whoever repeats the call gets the same jobs.
 
         While the number of shards grows, a repeated job without an id of its client's may come to another shard. A
-        result that is kept under an id comes as ``Kept``, with the error that holds unless an answer has room for it.
+        result that is kept under an id comes as ``UnreadResult``, with the error that holds unless an answer has
+        room for it.
         """
         head = self.writers[0].head
         if head is not None and self.machine.ms_since(head.seen) > SHARDS_AGE_S * 1000:
@@ -106,7 +117,7 @@ class Flows(Embedded):
         shard = self.next_of(count) if first is None else first[15] % count
         spare = iter(self.keys.draw(shard, len(wished)))
         results: list[Enqueued | None] = []
-        news: list[New] = []
+        news: list[JobSpec] = []
         seen: set[bytes] = set()
         for each, key in zip(wished, keys, strict=True):
             try:
@@ -123,10 +134,10 @@ class Flows(Embedded):
                 results.append(None)
             except OsqueueError as error:
                 results.append(Enqueued("rejected", None, error=error))
-        done = iter((yield from self.fulfil(news, shard)) if news else ())
+        done = iter((yield from self.enqueue_deduplicated(news, shard)) if news else ())
         return [refused or next(done) for refused in results]
 
-    def repeated(self, new: New, sighting: Sighting) -> bool:
+    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
         """Unless another caller enqueued its own job on behalf of this one, or under the same key: the payload tells.
 
         Of a job that is over its length is known, and its checksum where it lay beside the head: another short payload
@@ -135,28 +146,28 @@ class Flows(Embedded):
         job, row, mine = sighting.job, sighting.row, new.payload
         assert isinstance(mine, bytes)
         kept = job.payload if row is None else row.spent
-        if isinstance(kept, Body):
+        if isinstance(kept, BodyRef):
             same = (kept.length, kept.crc) == (len(mine), crc32(mine))
         else:
             same = mine == kept if row is None else len(mine) == row.payload_bytes
         return same and (row is not None or job.client_id == new.client_id)  # a purge blanks a row's
 
-    def key_anew(self, wish: Wish, anew: Anew) -> Flow[tuple[bytes, int]]:
+    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
         """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
         key, entry = wish.asked.key, wish.entry
-        used = wish.barred == key or (entry is not None and entry.key == key)
+        used = wish.retired_key == key or (entry is not None and entry.key == key)
         if wish.asked.seen < KEYED or used:
-            return (yield from super().key_anew(wish, anew))
+            return (yield from super().takeover_key(wish, anew))
         state: State | None = anew.state
         try:
-            sighting = yield from look(root_of(self.queue, key[15]), anew.state, key)
+            sighting = yield from find_in_state(root_of(self.queue, key[15]), anew.state, key)
         except NotFound:  # merged away since that state
             state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
         if sighting is not None:
             wish.answer = self._again(wish.asked, sighting)
         return key, 0 if state is None else state.seq
 
-    def _submit(self, wishes: Sequence[Wish]) -> QueueFlow[None]:
+    def _submit(self, wishes: Sequence[DedupAttempt]) -> QueueFlow[None]:
         """As the library does it; but what cannot be told of a job under a drawn key fails the whole request.
 
         The job is perhaps in the queue. A request that fails is repeated; a caller who hears that this one job was
@@ -169,7 +180,7 @@ class Flows(Embedded):
             if error is not None and untold and _keyed(wish.asked):
                 raise error
 
-    def submit(self, news: list[New], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
         """As the library does it; but a job that was there already is looked at: it may be another one."""
         answers = yield from super().submit(news, shard)
         there = [
@@ -183,13 +194,13 @@ class Flows(Embedded):
                 answers[at] = self._again(news[at], sightings.get(news[at].key))
         return answers
 
-    def _again(self, new: New, sighting: Sighting | None) -> Enqueued:
+    def _again(self, new: JobSpec, sighting: JobLocation | None) -> Enqueued:
         """The answer of a job whose key is there already."""
         if sighting is None or self.repeated(new, sighting):  # None: over and forgotten meanwhile
             return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
         return Enqueued("rejected", None, error=_taken(new.key))
 
-    def _enqueue(self, news: list[New], shard: int) -> QueueFlow[list[Code]]:
+    def _enqueue(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
         """As the library does it; but a key that its client drew is accepted once, wherever its job is by now.
 
         The reducer sees what is in the head, and what has left it since ``seen``. What lay outside it then is
@@ -226,17 +237,17 @@ class Flows(Embedded):
         )
 
     # ── Results ──────────────────────────────────────────────────────────────
-    def result_of(self, key: bytes, sighting: Sighting) -> Flow[Content | None]:
+    def result_of(self, key: bytes, sighting: JobLocation) -> Flow[EncodedContent | None]:
         """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
         if sighting.row is not None and self._holds_none(sighting.row):
             raise _result_too_large(sighting.row)
-        content: Content | None = yield from super().result_of(key, sighting)
+        content: EncodedContent | None = yield from super().result_of(key, sighting)
         return content
 
-    def _holds_none(self, row: Finished) -> bool:
+    def _holds_none(self, row: FinishedJob) -> bool:
         return RESULT_BYTES + _result_weight(row) > self.answer_bytes
 
-    def _completed(self, key: bytes, sighting: Sighting) -> Flow[Enqueued]:
+    def _completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
         """Under an id: its result is read when it is known that the answer has room for it."""
         yield from ()
         row, text = sighting.row, job_id(key)
@@ -248,29 +259,33 @@ class Flows(Embedded):
             f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
             field="result",
         )
-        return Enqueued("completed", text, COMPLETED, Kept(key, sighting, _result_weight(row)), crowded)
+        return Enqueued(
+            "completed", text, COMPLETED, UnreadResult(key, sighting, _result_weight(row)), crowded
+        )
 
-    def results(self, kept: Sequence[Kept]) -> QueueFlow[list[Content | OsqueueError | None]]:
+    def results(self, kept: Sequence[UnreadResult]) -> QueueFlow[list[EncodedContent | OsqueueError | None]]:
         """Read results; those that cannot be read are their error."""
         try:
             return (yield from together([self._result(each) for each in kept]))
         except OsqueueError as error:  # the time is over
             return [error] * len(kept)
 
-    def _result(self, kept: Kept) -> Flow[Content | OsqueueError | None]:
+    def _result(self, kept: UnreadResult) -> Flow[EncodedContent | OsqueueError | None]:
         try:
             return (yield from self.result_of(kept.key, kept.sighting))
         except OsqueueError as error:
             return error
 
     # ── Claim ────────────────────────────────────────────────────────────────
-    def granted(self, shard: int, leases: Sequence[Lease], asked: float) -> QueueFlow[tuple[Granted, ...]]:
+    def granted(
+        self, shard: int, leases: Sequence[LeaseRecord], asked: float
+    ) -> QueueFlow[tuple[GrantedLease, ...]]:
         """As many as one answer holds, with their payloads; the others are given back.
 
         One that no answer can hold is given without its payload: its worker has to end it.
         """
         room = self.answer_bytes
-        given: list[Lease] = []
+        given: list[LeaseRecord] = []
         for lease in leases:
             room -= LEASED_BYTES + (0 if self._too_large(lease) else _weight(lease))
             if room < 0 and given:
@@ -287,20 +302,20 @@ class Flows(Embedded):
             yield from self._give_back(shard, given)
             raise
         payloads = [_too_large(lease) if self._too_large(lease) else next(read) for lease in given]
-        return tuple(map(Granted, given, payloads, repeat(asked)))
+        return tuple(map(GrantedLease, given, payloads, repeat(asked)))
 
-    def _too_large(self, lease: Lease) -> bool:
+    def _too_large(self, lease: LeaseRecord) -> bool:
         return LEASED_BYTES + _weight(lease) > self.answer_bytes
 
-    def _give_back(self, shard: int, leases: Sequence[Lease]) -> QueueFlow[None]:
+    def _give_back(self, shard: int, leases: Sequence[LeaseRecord]) -> QueueFlow[None]:
         # Trouble or not, the claim is answered; what cannot be given back ends by itself.
-        held = tuple(Held(lease.job.key, lease.token) for lease in leases)
+        held = tuple(LeaseRef(lease.job.key, lease.token) for lease in leases)
         if held:
             with suppress(OsqueueError):
-                yield GiveBack(shard, (Release(held),), GIVE_BACK_S)
+                yield DetachedSubmit(shard, (ReleaseJobs(held),), GIVE_BACK_S)
 
     # ── What workers say ─────────────────────────────────────────────────────
-    def end(self, items: Sequence[Ending]) -> QueueFlow[list[Done]]:
+    def end(self, items: Sequence[AttemptEnd]) -> QueueFlow[list[Done]]:
         """Say how attempts ended: one commit for each shard."""
         shards: dict[int, list[int]] = {}
         for at, item in enumerate(items):
@@ -313,7 +328,7 @@ class Flows(Embedded):
         yield from self.look_back(items, told)
         return told
 
-    def _end(self, shard: int, items: Sequence[Ending]) -> QueueFlow[list[Code]]:
+    def _end(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
             return [Code.LEASE_LOST] * len(items)
         codes = [Code.STALE] * len(items)
@@ -335,15 +350,19 @@ class Flows(Embedded):
                 break
         return codes
 
-    def _op(self, shard: int, items: Sequence[Ending]) -> QueueFlow[Op]:
+    def _op(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[Op]:
         """One operation for endings of one kind."""
         first = items[0]
         if isinstance(first, Completion):
             return (yield from self._complete_ops(shard, items))
-        if isinstance(first, Failure):
-            return Fail(tuple(item for item in items if isinstance(item, Failure)))
-        held = tuple(Held(item.key, item.token) for item in items)
-        return Release(held, first.delay_ms) if isinstance(first, Released) else Abort(held, first.why)
+        if isinstance(first, FailedAttempt):
+            return FailJobs(tuple(item for item in items if isinstance(item, FailedAttempt)))
+        held = tuple(LeaseRef(item.key, item.token) for item in items)
+        return (
+            ReleaseJobs(held, first.delay_ms)
+            if isinstance(first, ReleasedJob)
+            else AbortJobs(held, first.why)
+        )
 
 
 def _drawn(job: NewJob | None) -> bytes | Rejected | None:
@@ -360,15 +379,15 @@ def _drawn(job: NewJob | None) -> bytes | Rejected | None:
     return key_of(job.job_id)
 
 
-def _new(wished: Wished, key: bytes) -> New:
+def _new(wished: EnqueueItem, key: bytes) -> JobSpec:
     """Check one job, as ``validation`` says."""
     job = wished.job
     assert job is not None
     content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
-    delay_ms, at_ms = fields.when(job.delay, job.at)
-    return New(
+    delay_ms, at_ms = fields.due_time(job.delay, job.at)
+    return JobSpec(
         key,
         content.data,
         content.codec,
@@ -382,7 +401,7 @@ def _new(wished: Wished, key: bytes) -> New:
     )
 
 
-def _keyed(new: New) -> bool:
+def _keyed(new: JobSpec) -> bool:
     return new.client_id is None and new.seen >= KEYED
 
 
@@ -407,11 +426,11 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
     return found
 
 
-def _weight(lease: Lease) -> int:
+def _weight(lease: LeaseRecord) -> int:
     return weight(content_bytes(lease.job.payload), lease.job.codec)
 
 
-def _too_large(lease: Lease) -> TooLarge:
+def _too_large(lease: LeaseRecord) -> TooLarge:
     return TooLarge(
         f"payload: its {content_bytes(lease.job.payload):,} bytes do not fit into an answer of the API. Release the"
         " job, and claim it with a queue object that is connected to the store itself.",
@@ -419,11 +438,11 @@ def _too_large(lease: Lease) -> TooLarge:
     )
 
 
-def _result_weight(row: Finished) -> int:
+def _result_weight(row: FinishedJob) -> int:
     return weight(content_bytes(row.result), row.codec or row.job.codec)
 
 
-def _result_too_large(row: Finished) -> TooLarge:
+def _result_too_large(row: FinishedJob) -> TooLarge:
     return TooLarge(
         f"result: its {content_bytes(row.result):,} bytes do not fit into an answer of the API. Read it with a queue"
         " object that is connected to the store itself.",
@@ -431,11 +450,11 @@ def _result_too_large(row: Finished) -> TooLarge:
     )
 
 
-def _alike(item: Ending) -> tuple[object, ...]:
+def _alike(item: AttemptEnd) -> tuple[object, ...]:
     """Endings that are alike go into one operation."""
     more: Iterable[object] = ()
-    if isinstance(item, Released):
+    if isinstance(item, ReleasedJob):
         more = (item.delay_ms,)
-    elif isinstance(item, Aborted):
+    elif isinstance(item, AbortedJob):
         more = (item.why,)
     return (type(item), *more)

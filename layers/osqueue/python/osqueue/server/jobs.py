@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ..commit.effects import QueueFlow
-from ..contract.content import Content, result_fields
+from ..contract.content import EncodedContent, result_fields
 from ..contract.schemas import Cancelled, JobChange, Jobs, Result
 from ..errors import NotFound
 from ..model.explain import Story
 from ..model.job import Job
 from ..model.keys import job_id
-from ..operations.results import OVER, Located
-from .answers import Answer, fitting
-from .request import Asked
+from ..operations.results import OVER, LocatedJob
+from .answers import StatusAnswer, fitting
+from .request import RequestContext
 
 PAGE_DEFAULT = 100
 
 
-def list_jobs(asked: Asked) -> bytes:
+def list_jobs(asked: RequestContext) -> bytes:
     """One page of live jobs."""
     query = asked.query
     steering = asked.warm.steering
@@ -28,7 +28,7 @@ def list_jobs(asked: Asked) -> bytes:
     return fitting(query.get("limit", PAGE_DEFAULT), page)
 
 
-def status(asked: Asked) -> Job:
+def status(asked: RequestContext) -> Job:
     """A job with its timeline."""
     text = asked.id
     found = asked.run(asked.warm.flows.status(text))
@@ -39,7 +39,7 @@ def status(asked: Asked) -> Job:
     return found
 
 
-def cancel(asked: Asked) -> Cancelled:
+def cancel(asked: RequestContext) -> Cancelled:
     """Cancel a job."""
     text = asked.id
     done = asked.run(asked.warm.steering.cancel(text))
@@ -48,14 +48,14 @@ def cancel(asked: Asked) -> Cancelled:
     return Cancelled(status=done)
 
 
-def change_job(asked: Asked) -> Answer:
+def change_job(asked: RequestContext) -> StatusAnswer:
     """Change how long a result is kept."""
     ttl = asked.read(JobChange).result_ttl
     asked.run(asked.warm.flows.update_result_ttl(asked.id, ttl))
-    return Answer(204)
+    return StatusAnswer(204)
 
 
-def result(asked: Asked) -> Result:
+def result(asked: RequestContext) -> Result:
     """What a job answered."""
     wait = asked.query.get("wait")
     wait_s = asked.wait_s(wait)
@@ -64,15 +64,15 @@ def result(asked: Asked) -> Result:
     return Result(job_id=key, **result_fields(content))
 
 
-def _result(asked: Asked, text: str, wait_s: float) -> QueueFlow[tuple[str, Content | None]]:
+def _result(asked: RequestContext, text: str, wait_s: float) -> QueueFlow[tuple[str, EncodedContent | None]]:
     flows = asked.warm.flows
-    found: Located | None = yield from flows.locate(text)
+    found: LocatedJob | None = yield from flows.locate(text)
     if found is None or found.sighting.state in OVER or not wait_s:
         content = yield from flows.result(text)
         return (text if found is None else job_id(found.key)), content
     return job_id(found.key), (yield from flows.wait(found.key, wait_s))
 
 
-def story(asked: Asked) -> Story:
+def story(asked: RequestContext) -> Story:
     """What happened to a job, and why."""
     return asked.run(asked.warm.steering.story(asked.id))

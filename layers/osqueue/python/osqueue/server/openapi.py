@@ -18,11 +18,10 @@ from ..contract.bodies import BODIES
 from ..contract.content import CODEC_CHARS_MAX
 from ..contract.examples import EXAMPLES, FAILURE
 from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
-from ..contract.operations import ROUTES, Query, Route
+from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.fields import QUEUE_NAME
-from .admin import HISTORY_MAX, QUEUES_MAX
 
 Schema = dict[str, Any]
 
@@ -121,7 +120,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "codec": _chars(CODEC_CHARS_MAX),
     },
     "Held": {"token": _chars(limits.TOKEN_CHARS_MAX)},
-    "Beats": {
+    "HeartbeatRequest": {
         "leases": {"items": {"$ref": f"{_REF}Held"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
         "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     },

@@ -10,61 +10,61 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import Await, QueueFlow, Sleep, Submit
-from ..commit.writer import OnHead, Writer
-from ..contract.content import Passing
+from ..commit.effects import AwaitJob, QueueFlow, Sleep, Submit
+from ..commit.writer import OnHead, ShardWriter
+from ..contract.content import PassThroughCodec
 from ..contract.functions import WAIT_S_MAX
 from ..contract.operations import QUEUES, Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
 from ..queue.blocking import Queue
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX
-from .flows import Flows, GiveBack
+from .flows import DetachedSubmit, ServerFlows
 from .reading import body_of, id_of
 
 if TYPE_CHECKING:
-    from ..operations.admin import Steering
+    from ..operations.admin import AdminFlows
 
 R = TypeVar("R")
 T = TypeVar("T")
-Hearing = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
+HeadListener = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
 
 
-class Warm(Queue[Any]):
+class CachedQueue(Queue[Any]):
     """A queue that is kept between requests. Contents pass through it unread."""
 
-    flows: Flows
+    flows: ServerFlows
 
-    def __init__(self, store: CountingStore, name: str, hearing: Hearing | None, **options: Any) -> None:
+    def __init__(self, store: CountingStore, name: str, hearing: HeadListener | None, **options: Any) -> None:
         self._hearing = hearing
         super().__init__(store, name, **options)
 
-    def _opened(self, place: Any) -> Flows:
-        self.codec = Passing()
-        self.flows = Flows(self.name, self.codec, self.machine, self._writers, place.place)
+    def _opened(self, place: Any) -> ServerFlows:
+        self.codec = PassThroughCodec()
+        self.flows = ServerFlows(self.name, self.codec, self.machine, self._writers, place.place)
         self.flows.answer_bytes = ANSWER_BYTES_MAX
         return self.flows
 
-    def _writer(self, shard: int) -> Writer:
+    def _writer(self, shard: int) -> ShardWriter:
         writer = super()._writer(shard)
         if self._hearing is not None:
             writer.on_head = self._hearing(self.name, writer.on_head)
         return writer
 
     @cached_property
-    def steering(self) -> Steering:
+    def steering(self) -> AdminFlows:
         """The flows of operators."""
-        from ..operations.admin import Steering
+        from ..operations.admin import AdminFlows
 
-        flows = Steering(self.name, self.codec, self.machine, self._writers, self.store.place)
+        flows = AdminFlows(self.name, self.codec, self.machine, self._writers, self.store.place)
         flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"
         return flows
 
 
-class Asked(Struct, frozen=True):
+class RequestContext(Struct, frozen=True):
     """One request, taken apart."""
 
     route: Route
@@ -74,7 +74,7 @@ class Asked(Struct, frozen=True):
     machine: Machine
     store: CountingStore
     until: float  # monotonic seconds: when it has to be answered
-    open: Callable[[str], Warm]
+    open: Callable[[str], CachedQueue]
     notes: dict[str, Any]  # what a log may tell of it
 
     def read(self, type: type[T]) -> T:
@@ -87,7 +87,7 @@ class Asked(Struct, frozen=True):
         return self.path["queue"]
 
     @property
-    def warm(self) -> Warm:
+    def warm(self) -> CachedQueue:
         """The queue. Raises Rejected for a name that means nothing."""
         return self.open(self.name)
 
@@ -137,7 +137,7 @@ class Asked(Struct, frozen=True):
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             go_on, left = flow.send, self.left
-            if left <= 0 and not isinstance(effect, GiveBack):
+            if left <= 0 and not isinstance(effect, DetachedSubmit):
                 go_on, reply = (
                     flow.throw,
                     Timeout("the request took too long. What it did so far may still hold."),
@@ -147,8 +147,8 @@ class Asked(Struct, frozen=True):
                 effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
             elif isinstance(effect, Sleep):
                 effect = Sleep(min(left, effect.seconds))
-            elif isinstance(effect, Await):
-                effect = Await(effect.shard, effect.key, min(left, effect.seconds))
+            elif isinstance(effect, AwaitJob):
+                effect = AwaitJob(effect.shard, effect.key, min(left, effect.seconds))
             try:
                 reply = yield effect
             except OsqueueError as error:

@@ -84,7 +84,7 @@ class DeleteIfMatch(Struct, frozen=True):
     version: str
 
 
-Request = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch
+StoreRequest = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch
 
 
 class Found(Struct, frozen=True):
@@ -130,7 +130,7 @@ class Failed(Struct, frozen=True):
     error: OsqueueError
 
 
-Reply = Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed
+StoreReply = Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed
 
 
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
@@ -183,7 +183,7 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027 - most stores hold nothing to release
         """Release connections. The store may be used again; it then opens new ones."""
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         """Carry out one request. Never raises a store error: it answers ``Failed`` instead."""
         try:
             match request:
@@ -204,7 +204,7 @@ class Store(ABC):
         except OsqueueError as error:
             return Failed(error)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         """The same for a coroutine. A store whose client is natively asynchronous overrides this."""
         import asyncio  # here, because blocking callers never need it
 

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from .. import forks
-from .base import Delete, DeleteIfMatch, Found, Get, List, Put, PutIfAbsent, PutIfMatch, Reply, Request, Store
+from .base import (
+    Delete,
+    DeleteIfMatch,
+    Found,
+    Get,
+    List,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Store,
+    StoreReply,
+    StoreRequest,
+)
 from .wrapped import WrappedStore
 
 _KINDS: dict[type, str] = {
@@ -42,22 +54,22 @@ class CountingStore(WrappedStore):
         """Bytes of objects that were sent to be written so far."""
         return self._written
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self._count(request)
         return self._heard(self.inner.perform(request))
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         self._count(request)
         return self._heard(await self.inner.perform_async(request))
 
-    def _count(self, request: Request) -> None:
+    def _count(self, request: StoreRequest) -> None:
         kind = _KINDS[type(request)]
         with self._lock:
             self._counts[kind] += 1
             if isinstance(request, Put | PutIfAbsent | PutIfMatch):
                 self._written += len(request.body)
 
-    def _heard(self, reply: Reply) -> Reply:
+    def _heard(self, reply: StoreReply) -> StoreReply:
         if isinstance(reply, Found):
             with self._lock:
                 self._read += len(reply.body)

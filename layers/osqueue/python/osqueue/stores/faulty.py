@@ -10,7 +10,7 @@ from collections.abc import Callable
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import Timeout, Unavailable
-from .base import Failed, Reply, Request, Store
+from .base import Failed, Store, StoreReply, StoreRequest
 from .wrapped import WrappedStore
 
 
@@ -26,13 +26,13 @@ class SlowStore(WrappedStore):
         self._half_s = latency_ms / 2000
         self._machine = machine
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         self._machine.sleep(self._half_s)
         reply = self.inner.perform(request)
         self._machine.sleep(self._half_s)
         return reply
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         import asyncio  # here, because blocking callers never need it
 
         await asyncio.sleep(self._half_s)
@@ -41,7 +41,7 @@ class SlowStore(WrappedStore):
         return reply
 
 
-class Luck:
+class FaultInjector:
     """Draws the fate of requests: whether each fails, and whether its reply is lost."""
 
     def __init__(
@@ -74,17 +74,17 @@ class FaultyStore(WrappedStore):
         machine: Machine = MACHINE,
     ) -> None:
         super().__init__(inner)
-        self._luck = Luck(error_rate, lost_reply_rate, seed, machine)
+        self._luck = FaultInjector(error_rate, lost_reply_rate, seed, machine)
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         fails, loses = self._luck.draw()
         return _error() if fails else self._deliver(self.inner.perform(request), loses)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         fails, loses = self._luck.draw()
         return _error() if fails else self._deliver(await self.inner.perform_async(request), loses)
 
-    def _deliver(self, reply: Reply, loses: bool) -> Reply:
+    def _deliver(self, reply: StoreReply, loses: bool) -> StoreReply:
         return _loss() if loses else reply
 
 

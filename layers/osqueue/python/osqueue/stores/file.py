@@ -42,14 +42,14 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
     Store,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
 from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
-from .file_locks import Held, Patience, Stripes, time_after, version_of
+from .file_locks import LockDeadline, LockTimeout, Stripes, time_after, version_of
 from .file_swap import drop, replace_unflushed
 from .file_system import network_type
 
@@ -143,9 +143,9 @@ class FileStore(Store):
             os.close(descriptor)
 
     def put(self, request: Put) -> Written:
-        return self._put(request, Patience(None, self._machine))
+        return self._put(request, LockDeadline(None, self._machine))
 
-    def _put(self, request: Put, patience: Patience) -> Written:
+    def _put(self, request: Put, patience: LockDeadline) -> Written:
         path = self._path(request.key)
         durable = self._fsync and request.durable
         try:
@@ -176,9 +176,9 @@ class FileStore(Store):
             self._fail("write", request.key, error)
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
-        return self._put_if_match(request, Patience(request.wait_seconds, self._machine))
+        return self._put_if_match(request, LockDeadline(request.wait_seconds, self._machine))
 
-    def _put_if_match(self, request: PutIfMatch, patience: Patience) -> Written | Refused:
+    def _put_if_match(self, request: PutIfMatch, patience: LockDeadline) -> Written | Refused:
         path = self._path(request.key)
         try:
             if self._fsync and not _matches(request.version, _stat(path)):
@@ -207,8 +207,8 @@ class FileStore(Store):
         stripe_of = self._stripes.stripe_of
         paths.sort(key=stripe_of)  # one lock for all keys of a stripe: a combiner deletes hundreds at once
         path = self.root
-        patience = Patience(request.wait_seconds, self._machine)
-        held: Held | None = None
+        patience = LockDeadline(request.wait_seconds, self._machine)
+        held: LockTimeout | None = None
         try:
             for _, group in itertools.groupby(paths, key=stripe_of):
                 members = list(group)
@@ -216,7 +216,7 @@ class FileStore(Store):
                     with self._locked(members[0], patience) as lock:
                         for path in members:
                             self._remove(path, lock)
-                except Held as error:
+                except LockTimeout as error:
                     held = error  # the other stripes are somebody else's, if anybody's
         except OSError as error:
             self._fail("delete", os.path.relpath(path, self.root), error)
@@ -235,7 +235,7 @@ class FileStore(Store):
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         path = self._path(request.key)
         try:
-            with self._locked(path, Patience(None, self._machine)) as lock:
+            with self._locked(path, LockDeadline(None, self._machine)) as lock:
                 current = _stat(path)
                 if current is None or not _matches(request.version, current):
                     return Refused()
@@ -250,24 +250,26 @@ class FileStore(Store):
     def clock_ms(self) -> int:
         return self._machine.now_ms()
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         """Without flushes, what most commits ask for is done sooner than a thread would have taken it over."""
         if self._ready and not self._fsync:
             if isinstance(request, Get):
                 return self.perform(request)
             if isinstance(request, Put | PutIfMatch) and len(request.body) <= QUICK_BYTES_MAX:
-                with contextlib.suppress(Held):  # a stopped process must not stop an event loop as well
+                with contextlib.suppress(
+                    LockTimeout
+                ):  # a stopped process must not stop an event loop as well
                     return self._perform_at_once(request)
         return await super().perform_async(request)
 
-    def _perform_at_once(self, request: Put | PutIfMatch) -> Reply:
+    def _perform_at_once(self, request: Put | PutIfMatch) -> StoreReply:
         """Carry out a write without waiting for anybody. Raises Held when that cannot be."""
-        at_once = Patience(0.0, self._machine)
+        at_once = LockDeadline(0.0, self._machine)
         try:
             if isinstance(request, Put):
                 return self._put(request, at_once)
             return self._put_if_match(request, at_once)
-        except Held:
+        except LockTimeout:
             raise
         except OsqueueError as error:
             return Failed(error)
@@ -295,7 +297,7 @@ class FileStore(Store):
             drop(temporary)
         return Written(version)
 
-    def _overwrite(self, path: str, body: bytes, durable: bool, patience: Patience) -> Written | None:
+    def _overwrite(self, path: str, body: bytes, durable: bool, patience: LockDeadline) -> Written | None:
         """Replace what is there, whatever its version; None when there is nothing."""
         with self._locked(path, patience) as lock:
             current = _stat(path)
@@ -399,7 +401,7 @@ class FileStore(Store):
         except OSError as error:
             raise explained(FLUSH, folder, error) from error
 
-    def _locked(self, path: str, patience: Patience) -> AbstractContextManager[int]:
+    def _locked(self, path: str, patience: LockDeadline) -> AbstractContextManager[int]:
         self._prepare()
         return self._stripes.locked(path, patience)
 

@@ -31,7 +31,7 @@ LOCK_POLL_S_MIN = 0.000_2
 LOCK_POLL_S_MAX = 0.005
 
 
-class Held(Timeout):
+class LockTimeout(Timeout):
     """Somebody else held the lock for as long as there was patience."""
 
 
@@ -48,7 +48,7 @@ def time_after(clock_ns: int, now_ms: int) -> int:
     return max(now_ms * 1_000_000, clock_ns + 1) | 1
 
 
-class Patience:
+class LockDeadline:
     """How long one request waits for locks, all in all. Its time runs from the first lock that others hold."""
 
     def __init__(self, seconds: float | None, machine: Machine) -> None:
@@ -77,7 +77,7 @@ class Stripes:
         return zlib.crc32(os.fsencode(path[self._key_starts :])) % STRIPES
 
     @contextlib.contextmanager
-    def locked(self, path: str, patience: Patience) -> Iterator[int]:
+    def locked(self, path: str, patience: LockDeadline) -> Iterator[int]:
         """Hold the lock of the path's stripe; gives its descriptor. Raises Held when patience is at its end.
 
         Opened anew each time: a kept descriptor would be shared by threads and by forked children,
@@ -110,7 +110,7 @@ class Stripes:
             os.utime(lock, ns=(clock_ns, clock_ns))
         return clock_ns
 
-    def _wait_for(self, lock: int, path: str, patience: Patience) -> None:
+    def _wait_for(self, lock: int, path: str, patience: LockDeadline) -> None:
         pause = LOCK_POLL_S_MIN
         while True:  # polling, because a blocking flock knows no time-out
             try:
@@ -118,7 +118,7 @@ class Stripes:
             except BlockingIOError:
                 left = patience.left()
             if left <= 0:
-                raise Held(
+                raise LockTimeout(
                     f"{self._lock_path(path)!r} stayed locked for {patience.seconds:.1f} s. "
                     "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
                 )

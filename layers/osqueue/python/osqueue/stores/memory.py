@@ -25,9 +25,9 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
     Store,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -50,7 +50,7 @@ class MemoryStore(Store):
         self._keys: list[str] = []  # sorted; code point order of str is the byte order of its UTF-8
         self._writes = 0
         # One look-up by type instead of the port's chain of comparisons: benchmarks run through here.
-        self._methods: dict[type, Callable[[Any], Reply]] = {
+        self._methods: dict[type, Callable[[Any], StoreReply]] = {
             Get: self.get,
             Put: self.put,
             PutIfAbsent: self.put_if_absent,
@@ -115,10 +115,10 @@ class MemoryStore(Store):
     def clock_ms(self) -> int:
         return self._machine.now_ms()
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         return self._methods[type(request)](request)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         return self._methods[type(request)](request)  # nothing here waits: a thread would only cost
 
     def _write(self, key: str, body: bytes) -> Written:

@@ -36,8 +36,8 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -45,7 +45,7 @@ from .s3_faults import (
     CONNECT_TIMEOUT_S,
     PAGE_KEYS_MAX,
     REQUEST_TIMEOUT_S,
-    Fault,
+    S3Fault,
     explained,
     presentable,
 )
@@ -87,7 +87,7 @@ class _Call(NamedTuple):
     awaiting: Callable[[], Awaitable[Any]]
 
 
-_Steps = Generator[_Call, Any, Reply]
+_Steps = Generator[_Call, Any, StoreReply]
 
 
 class S3Store(PerformingStore):
@@ -132,7 +132,7 @@ class S3Store(PerformingStore):
 
     # ── The port ─────────────────────────────────────────────────────────────
 
-    def perform(self, request: Request) -> Reply:
+    def perform(self, request: StoreRequest) -> StoreReply:
         if _runtime.lost or isinstance(request, DeleteIfMatch):
             return self._through_boto(request)
         steps = self._steps(request)
@@ -150,7 +150,7 @@ class S3Store(PerformingStore):
         except OsqueueError as error:
             return Failed(error)
 
-    async def perform_async(self, request: Request) -> Reply:
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
         if _runtime.lost or isinstance(request, DeleteIfMatch):
             import asyncio
 
@@ -177,7 +177,7 @@ class S3Store(PerformingStore):
 
     # ── What to ask, what the answer means ───────────────────────────────────
 
-    def _steps(self, request: Request) -> _Steps:
+    def _steps(self, request: StoreRequest) -> _Steps:
         match request:
             case Get():
                 return self._get(request)
@@ -323,7 +323,7 @@ class S3Store(PerformingStore):
             )
         return self._client
 
-    def _through_boto(self, request: Request) -> Reply:
+    def _through_boto(self, request: StoreRequest) -> StoreReply:
         """For what obstore cannot: conditional deletion, and anything at all in a forked child."""
         if self._boto_store is None:
             if find_spec("boto3") is None:
@@ -363,18 +363,18 @@ class _Runtime:
 _runtime = _Runtime()
 
 
-def _fault(error: Exception) -> Fault:
+def _fault(error: Exception) -> S3Fault:
     """What obstore's exception says. Where its type tells nothing, the status stands in its text."""
     if isinstance(error, OsqueueError):
         raise error
     text = str(error)
     if _UNIDENTIFIED.search(text):
-        return Fault(unidentified=True)
+        return S3Fault(unidentified=True)
     if "incorrectly configured region" in text:  # a redirect without an aim
-        return Fault(301, "PermanentRedirect")
+        return S3Fault(301, "PermanentRedirect")
     status = re.search(r"status code: (\d{3})", text)
     code = re.search(r"<Code>(\w+)</Code>", text)
-    return Fault(
+    return S3Fault(
         status=_STATUS_OF.get(type(error).__name__) or (int(status[1]) if status else None),
         code=code[1] if code else "",
         timed_out="kind: Timeout" in text or "TimedOut" in text,

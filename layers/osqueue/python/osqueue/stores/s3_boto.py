@@ -35,7 +35,7 @@ from .s3_faults import (
     CONNECT_TIMEOUT_S,
     PAGE_KEYS_MAX,
     REQUEST_TIMEOUT_S,
-    Fault,
+    S3Fault,
     explained,
     presentable,
 )
@@ -176,7 +176,7 @@ class BotoStore(Store):
             for refusal in answer.get("Errors", ()):
                 if refusal.get("Code") != "NoSuchKey":
                     status = 403 if refusal.get("Code") == "AccessDenied" else 500
-                    raise explained(Fault(status, refusal.get("Code", "")), self.bucket)
+                    raise explained(S3Fault(status, refusal.get("Code", "")), self.bucket)
         return Deleted()
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
@@ -196,19 +196,19 @@ class BotoStore(Store):
 
     # ── The client ───────────────────────────────────────────────────────────
 
-    def _put(self, key: str, body: bytes, **condition: str) -> Written | Fault:
+    def _put(self, key: str, body: bytes, **condition: str) -> Written | S3Fault:
         try:
             return Written(self._ask("put_object", Key=self.prefix + key, Body=body, **condition)["ETag"])
         except _Faulty as faulty:
             return faulty.fault
 
-    def _definite(self, result: Written | Fault) -> Written:
-        if isinstance(result, Fault):
+    def _definite(self, result: Written | S3Fault) -> Written:
+        if isinstance(result, S3Fault):
             raise explained(result, self.bucket)
         return result
 
-    def _definite_or_refused(self, result: Written | Fault, absent_too: bool = False) -> Written | Refused:
-        if isinstance(result, Fault) and (result.refused or (absent_too and result.absent)):
+    def _definite_or_refused(self, result: Written | S3Fault, absent_too: bool = False) -> Written | Refused:
+        if isinstance(result, S3Fault) and (result.refused or (absent_too and result.absent)):
             return Refused()
         return self._definite(result)
 
@@ -241,11 +241,11 @@ class BotoStore(Store):
 class _Faulty(Exception):
     """A fault on its way to the method that knows what it means there."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: S3Fault) -> None:
         self.fault = fault
 
 
-def _fault(error: Exception) -> Fault:
+def _fault(error: Exception) -> S3Fault:
     from botocore.exceptions import (
         ClientError,
         ConnectTimeoutError,
@@ -257,8 +257,8 @@ def _fault(error: Exception) -> Fault:
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         code = str(error.response.get("Error", {}).get("Code", ""))
-        return Fault(status, "" if code.isdigit() else code)
+        return S3Fault(status, "" if code.isdigit() else code)
     if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
-        return Fault(unidentified=True)
+        return S3Fault(unidentified=True)
     timed_out = isinstance(error, (ConnectTimeoutError, ReadTimeoutError))
-    return Fault(timed_out=timed_out, detail=presentable(f"{type(error).__name__}: {error}"))
+    return S3Fault(timed_out=timed_out, detail=presentable(f"{type(error).__name__}: {error}"))

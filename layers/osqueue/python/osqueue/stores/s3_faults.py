@@ -1,6 +1,6 @@
 """What S3's refusals and errors mean, whichever client reports them.
 
-A client's exception becomes a ``Fault``; from here on nobody knows the client. The text of an exception
+A client's exception becomes a ``S3Fault``; from here on nobody knows the client. The text of an exception
 never reaches a caller as it is: it may quote the request, and with it credentials.
 """
 
@@ -20,7 +20,7 @@ PAGE_KEYS_MAX = 1000
 _DETAIL_CHARS_MAX = 160
 
 
-class Fault(Struct, frozen=True):
+class S3Fault(Struct, frozen=True):
     """A request that did not end well."""
 
     status: int | None = None  # of the HTTP answer; None when none arrived
@@ -83,7 +83,7 @@ _BY_STATUS = {
 }
 
 
-def explained(fault: Fault, bucket: str) -> OsqueueError:
+def explained(fault: S3Fault, bucket: str) -> OsqueueError:
     """The error for a fault that is no answer of the port: what happened and what to do."""
     where = f"S3 bucket {bucket!r}"
     if fault.unidentified:

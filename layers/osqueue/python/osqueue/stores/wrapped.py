@@ -19,9 +19,9 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Reply,
-    Request,
     Store,
+    StoreReply,
+    StoreRequest,
     Unchanged,
     Written,
 )
@@ -31,10 +31,10 @@ class PerformingStore(Store):
     """A store whose subclasses say what ``perform`` does; the seven methods follow from it."""
 
     @abstractmethod
-    def perform(self, request: Request) -> Reply: ...
+    def perform(self, request: StoreRequest) -> StoreReply: ...
 
     @abstractmethod
-    async def perform_async(self, request: Request) -> Reply: ...
+    async def perform_async(self, request: StoreRequest) -> StoreReply: ...
 
     def get(self, request: Get) -> Found | Missing | Unchanged:
         return cast("Found | Missing | Unchanged", self._definite(request))
@@ -57,7 +57,7 @@ class PerformingStore(Store):
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         return cast("Deleted | Refused", self._definite(request))
 
-    def _definite(self, request: Request) -> Reply:
+    def _definite(self, request: StoreRequest) -> StoreReply:
         reply = self.perform(request)
         if isinstance(reply, Failed):
             raise reply.error

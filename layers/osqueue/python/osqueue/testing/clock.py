@@ -25,7 +25,7 @@ class Clock(Machine):
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._start_ms = MACHINE.now_ms() if start is None else fields.when(None, start)[1]
+        self._start_ms = MACHINE.now_ms() if start is None else fields.due_time(None, start)[1]
         self._passed = 0.0  # seconds
         self._draws = 0
         self._lock = threading.Lock()

@@ -14,12 +14,12 @@ from .. import limits
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
-from ..operations.claims import Granted
+from ..operations.claims import GrantedLease
 from ..queue.asynchronous import AsyncQueue
 from ..worker.handlers import is_coroutine, perform, perform_async
 from ..worker.job import AsyncWorkerJob, WorkerJob
-from ..worker.outcomes import Completed, Ending, Failed, describe
-from ..worker.reporter import Desk, became
+from ..worker.outcomes import RunCompleted, RunFailed, RunOutcome, describe
+from ..worker.reporter import WorkerReporter, resulting_state
 from .clock import Clock
 from .waiting import waiting_jobs
 
@@ -59,7 +59,7 @@ class Kit:
     def _next(self) -> Steps[Ran | None]:
         """Claim one job, run its handler, say what became of it."""
         handlers = self.queue.handlers
-        desk = Desk(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
+        desk = WorkerReporter(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
         _, claimed = yield desk.turn([], 1)
         if isinstance(claimed, Exception):
             raise claimed
@@ -78,33 +78,35 @@ class Kit:
         (done,), _ = yield desk.turn([(job, ending)], 0)
         if isinstance(done, Exception):
             raise done
-        outcome = became(ending, done)
-        result = ending.result if isinstance(ending, Completed) and outcome == "completed" else None
+        outcome = resulting_state(ending, done)
+        result = ending.result if isinstance(ending, RunCompleted) and outcome == "completed" else None
         ran = Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error)
         self.ran.append(ran)
         if job.error is not None and not isinstance(job.error, Exception):
             raise job.error  # Ctrl-C, pytest.fail() and their like are not for the queue
         return ran
 
-    def _perform(self, desk: Desk, handler: Any, job: WorkerJob[Any], granted: Granted) -> Steps[Ending]:
+    def _perform(
+        self, desk: WorkerReporter, handler: Any, job: WorkerJob[Any], granted: GrantedLease
+    ) -> Steps[RunOutcome]:
         codec, run = self.queue.codec, self._plain_run
         try:
             job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
         except Rejected as error:
             job.error = error
-            return Failed(describe(error))
+            return RunFailed(describe(error))
         if is_coroutine(handler):
 
             async def beat() -> None:
                 await run(desk.beat_one(job)) if self._awaits else run(desk.beat_one(job))
 
             job._beat = beat
-            ending: Ending = yield perform_async(handler, job)
+            ending: RunOutcome = yield perform_async(handler, job)
             return ending
         if self._awaits:
             loop = asyncio.get_running_loop()
             job._beat = lambda: asyncio.run_coroutine_threadsafe(run(desk.beat_one(job)), loop).result()
-            ended: Ending = yield asyncio.to_thread(perform, handler, job)
+            ended: RunOutcome = yield asyncio.to_thread(perform, handler, job)
             return ended
         job._beat = lambda: run(desk.beat_one(job))
         return perform(handler, job)
@@ -146,7 +148,7 @@ class Kit:
         """Let every call that made a job claimable run it before it returns."""
         self._inline, self._raise_errors = True, raise_errors
 
-        def on_events(events: Sequence[stored.Event]) -> None:
+        def on_events(events: Sequence[stored.Transition]) -> None:
             if any(event.target == stored.QUEUED for event in events):
                 self._dirty = True
 

@@ -14,7 +14,7 @@ from ..errors import Rejected
 from ..model.job import moment
 from ..model.keys import job_id, shard_of
 from ..objects.layout import read_state, root_of
-from ..objects.segments import read_bodies, segments_of, whole
+from ..objects.segments import read_bodies, segment_jobs, segments_of
 from ..queue.asynchronous import AsyncQueue
 from ..queue.blocking import Queue
 
@@ -118,10 +118,10 @@ def _matcher(queue: Any, payload: Any) -> Callable[[Any], bool]:
     return lambda value: bool(value == wanted)
 
 
-def waiting_jobs(queue: Any) -> QueueFlow[list[tuple[str, stored.Job]]]:
+def waiting_jobs(queue: Any) -> QueueFlow[list[tuple[str, stored.JobRecord]]]:
     """Every job that waits, with its state: in the order of the queue, then by due time."""
     assert queue.store is not None  # over an API it raises NotSupported
-    found: list[tuple[str, stored.Job]] = []
+    found: list[tuple[str, stored.JobRecord]] = []
     count = yield from queue._flows.shards()
     for shard in range(count):
         state = yield from read_state(queue.name, shard)
@@ -136,9 +136,9 @@ def waiting_jobs(queue: Any) -> QueueFlow[list[tuple[str, stored.Job]]]:
     return found
 
 
-def _whole(root: str, state: stored.State, spans: Sequence[stored.Span]) -> QueueFlow[list[stored.Job]]:
+def _whole(root: str, state: stored.State, spans: Sequence[stored.Span]) -> QueueFlow[list[stored.JobRecord]]:
     """The jobs of segments that still wait there."""
-    jobs: list[stored.Job] = []
+    jobs: list[stored.JobRecord] = []
     for span in (yield from segments_of(root, spans)):
-        jobs += [job for job in (yield from whole(root, span)) if job.key not in state.tombstones]
+        jobs += [job for job in (yield from segment_jobs(root, span)) if job.key not in state.tombstones]
     return jobs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import Rejected, shown
 from ..model import fields
 from .job import WorkerJob
-from .outcomes import Ending, Released, place, raised, returned
+from .outcomes import RunOutcome, RunReleased, outcome_of_error, outcome_of_return, raised_at
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,22 +70,22 @@ def is_coroutine(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
-def perform(handler: Handler, job: WorkerJob[Any]) -> Ending:
+def perform(handler: Handler, job: WorkerJob[Any]) -> RunOutcome:
     """Run a blocking handler. Whatever it does, there is an ending."""
     try:
-        return returned(handler(job))
+        return outcome_of_return(handler(job))
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails the job, not the worker
         return _failed(job, error)
 
 
 async def perform_async(
     handler: Handler, job: WorkerJob[Any], program: asyncio.Task[Any] | None = None
-) -> Ending:
+) -> RunOutcome:
     """Run a coroutine handler. ``program`` is the task it works for; None: this very one."""
     try:
-        return returned(await handler(job))
+        return outcome_of_return(await handler(job))
     except BaseException as error:  # noqa: BLE001
-        return Released() if _was_cancelled(error, job, program) else _failed(job, error)
+        return RunReleased() if _was_cancelled(error, job, program) else _failed(job, error)
 
 
 def _was_cancelled(error: BaseException, job: WorkerJob[Any], program: asyncio.Task[Any] | None) -> bool:
@@ -101,9 +101,9 @@ def _was_cancelled(error: BaseException, job: WorkerJob[Any], program: asyncio.T
     return bool(job.lease_lost) or (task is not None and task.cancelling() > 0)
 
 
-def _failed(job: WorkerJob[Any], error: BaseException) -> Ending:
+def _failed(job: WorkerJob[Any], error: BaseException) -> RunOutcome:
     job.error = error
-    where = place(error)
+    where = raised_at(error)
     log.info(
         "job %s: attempt %d/%d raised %s at %s",
         job.job_id,
@@ -112,4 +112,4 @@ def _failed(job: WorkerJob[Any], error: BaseException) -> Ending:
         type(error).__name__,
         where,
     )
-    return raised(error)
+    return outcome_of_error(error)

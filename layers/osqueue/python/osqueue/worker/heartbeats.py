@@ -9,23 +9,23 @@ from typing import Any
 
 from ..commit.effects import QueueFlow
 from .job import WorkerJob
-from .outcomes import short
-from .reporter import Desk, Place
+from .outcomes import log_text
+from .reporter import ShardChoice, WorkerReporter
 
 BEATS_PER_LEASE = 3
 LEASE_MARGIN = 0.1  # of a lease: that long before its end the worker stops trusting it
 
 log = logging.getLogger("osqueue.worker")
 Running = Collection[WorkerJob[Any]]
-Call = Callable[[QueueFlow[Any]], Awaitable[Any]]
+FlowRunner = Callable[[QueueFlow[Any]], Awaitable[Any]]
 
 
-async def keep_leases(running: Running, desk: Desk, call: Call) -> None:
+async def keep_leases(running: Running, desk: WorkerReporter, call: FlowRunner) -> None:
     """Beat for every job in hand at a third of its lease; give up those whose lease ends unheard. Never returns."""
     interval = desk.lease / BEATS_PER_LEASE
     margin = desk.lease * LEASE_MARGIN
-    beating: dict[Place, asyncio.Task[None]] = {}
-    again_at: dict[Place, float] = {}  # monotonic: no heartbeat before, as the last one may have failed
+    beating: dict[ShardChoice, asyncio.Task[None]] = {}
+    again_at: dict[ShardChoice, float] = {}  # monotonic: no heartbeat before, as the last one may have failed
     while True:
         held = [job for job in running if not job.lease_lost]
         for job in held:
@@ -48,11 +48,11 @@ async def keep_leases(running: Running, desk: Desk, call: Call) -> None:
         await asyncio.sleep(max(min(waits), interval / 20))
 
 
-async def _beat(jobs: list[WorkerJob[Any]], desk: Desk, call: Call) -> None:
+async def _beat(jobs: list[WorkerJob[Any]], desk: WorkerReporter, call: FlowRunner) -> None:
     try:
         lost = await call(desk.beat(jobs))
     except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
-        log.warning("a heartbeat of %d jobs failed (%s)", len(jobs), short(error))
+        log.warning("a heartbeat of %d jobs failed (%s)", len(jobs), log_text(error))
         return
     for job in lost:
         job.lease_lost.set()  # to no effect on one that ended meanwhile, which is why it lost

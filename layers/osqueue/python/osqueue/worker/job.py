@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from ..clock import Machine
-from ..core.state import Lease
+from ..core.state import LeaseRecord
 from ..model.job import moment
 from ..model.keys import job_id
-from ..operations.claims import Granted
+from ..operations.claims import GrantedLease
 
 T = TypeVar("T")
 
@@ -73,9 +73,9 @@ class WorkerJob(Generic[T]):
     """One attempt at a job, as its handler sees it."""
 
     def __init__(
-        self, queue: str, granted: Granted, machine: Machine, stopping: Signal | None = None
+        self, queue: str, granted: GrantedLease, machine: Machine, stopping: Signal | None = None
     ) -> None:
-        lease: Lease = granted.lease
+        lease: LeaseRecord = granted.lease
         self.key: bytes = lease.job.key
         self.job_id: str = job_id(self.key)
         self.payload: T = None  # type: ignore[assignment]  # set once it is decoded

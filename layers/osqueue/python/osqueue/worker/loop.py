@@ -22,14 +22,14 @@ from .. import limits
 from ..commit.effects import QueueFlow
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import fields
-from ..operations.claims import Claimed, Granted
+from ..operations.claims import ClaimResult, GrantedLease
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .heartbeats import keep_leases
 from .job import AsyncWorkerJob, Signal, WorkerJob
-from .outcomes import Ending, Failed, Released, Tally, short
-from .reporter import Answered, Desk, Ended, Place, became
+from .outcomes import RunFailed, RunOutcome, RunReleased, Tally, log_text
+from .reporter import Answered, Ended, ShardChoice, WorkerReporter, resulting_state
 from .signals import listening
-from .threads import Threads
+from .threads import DaemonThreads
 
 CONCURRENCY_DEFAULT = 8
 CONCURRENCY_MAX = limits.CLAIM_LIMIT_MAX
@@ -73,7 +73,7 @@ class Worker:
         signals: bool = True,
     ) -> None:
         self.queue = queue
-        self.concurrency = fields.whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+        self.concurrency = fields.whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
         if name is not None:
             fields.text(name, "name", limits.WORKER_CHARS_MAX, 1)
         self.lease = fields.lease_ms(lease) / 1000
@@ -83,12 +83,12 @@ class Worker:
         self.signals = signals
         self.tally = Tally()
         self._handlers: Handlers = queue.handlers
-        self._desk = Desk(queue, name, self.lease, self._handlers.kinds)
+        self._desk = WorkerReporter(queue, name, self.lease, self._handlers.kinds)
         self._machine = queue.machine
         self._serving: asyncio.Task[Any] | None = None  # the task of serve()
         self._awaits = inspect.iscoroutinefunction(queue._run)
-        self._store_threads = Threads("osqueue-store", STORE_THREADS_MAX)
-        self._handler_threads = Threads("osqueue-handler", self.concurrency)
+        self._store_threads = DaemonThreads("osqueue-store", STORE_THREADS_MAX)
+        self._handler_threads = DaemonThreads("osqueue-handler", self.concurrency)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()  # stop() may come from a signal handler
         self._wake: asyncio.Event
@@ -98,9 +98,9 @@ class Worker:
         self._ended: list[Ended] = []  # to be said to the queue
         self._pause = POLL_SECONDS_FIRST
         self._claim_at = 0.0  # monotonic: no claim before
-        self._turns: dict[Place, asyncio.Task[None]] = {}  # under way
-        self._error_pauses: dict[Place, float] = {}
-        self._turn_at: dict[Place, float] = {}  # monotonic: no turn before, after an error
+        self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
+        self._error_pauses: dict[ShardChoice, float] = {}
+        self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
 
     # ── From outside ─────────────────────────────────────────────────────────
     def run(self) -> Tally:
@@ -135,7 +135,7 @@ class Worker:
             self._begin_to_stop()
         log.info("worker starts: queue %s, %d at once", self.queue.name, self.concurrency)
         leases = asyncio.create_task(keep_leases(self._running, self._desk, self._call))
-        desk = asyncio.create_task(self._keep_desk())
+        desk = asyncio.create_task(self._report_loop())
         try:
             with listening(self._on_signal) if self.signals else contextlib.nullcontext():
                 await self._until_done(desk)
@@ -205,14 +205,14 @@ class Worker:
         """Take every job from its handler: it goes back without using its attempt."""
         for job, task in list(self._running.items()):
             if not job.lease_lost:
-                self._ended.append((job, Released()))
+                self._ended.append((job, RunReleased()))
                 job.lease_lost.set()
             if task is not None:
                 task.cancel()
         self._running.clear()
 
     # ── Desk ─────────────────────────────────────────────────────────────────
-    async def _keep_desk(self) -> None:
+    async def _report_loop(self) -> None:
         while True:
             self._wake.clear()
             for place in [place for place, turn in self._turns.items() if turn.done()]:
@@ -230,7 +230,7 @@ class Worker:
 
     def _begin_turns(self, now: float) -> None:
         """One at each place that has something to hear, and one that claims: alone, or together with endings."""
-        places: dict[Place, list[Ended]] = {}
+        places: dict[ShardChoice, list[Ended]] = {}
         for each in self._ended:
             places.setdefault(self._desk.place(each[0]), []).append(each)
         turns = {place: ended for place, ended in places.items() if self._is_free(place, now)}
@@ -245,7 +245,7 @@ class Worker:
             self._turns[place] = task = asyncio.create_task(turn)
             task.add_done_callback(lambda _: self._wake.set())
 
-    def _is_free(self, place: Place, now: float) -> bool:
+    def _is_free(self, place: ShardChoice, now: float) -> bool:
         return place not in self._turns and now >= self._turn_at.get(place, 0.0)
 
     def _wanted(self, ending: bool, now: float) -> int:
@@ -265,7 +265,7 @@ class Worker:
         moments.extend(self._turn_at.get(place, 0.0) for place in places)
         return max(0.0, min(moments) - now) if moments else None
 
-    async def _turn(self, place: Place, ended: list[Ended], limit: int, alone: bool) -> None:
+    async def _turn(self, place: ShardChoice, ended: list[Ended], limit: int, alone: bool) -> None:
         """Say how jobs ended, claim new ones. ``alone``: nothing is in hand."""
         try:
             answers, claimed = await self._call(self._desk.turn(ended, limit))
@@ -294,7 +294,9 @@ class Worker:
             elif isinstance(done, Exception):
                 problem = done
                 self._ended.append((job, ending))
-            elif (name := became(ending, done)) == "stale":  # it was staged too long ago, or nobody can tell
+            elif (
+                name := resulting_state(ending, done)
+            ) == "stale":  # it was staged too long ago, or nobody can tell
                 self._ended.append((job, ending))
             elif name == "lost":
                 self._count_lost(job)
@@ -308,15 +310,15 @@ class Worker:
             "job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt
         )
 
-    def _back_off(self, place: Place, error: Exception) -> None:
+    def _back_off(self, place: ShardChoice, error: Exception) -> None:
         longer = max(self._error_pauses.get(place, 0.0) * 2, ERROR_PAUSE_SECONDS_FIRST)
         self._error_pauses[place] = min(longer, ERROR_PAUSE_SECONDS_MAX)
         pause = self._error_pauses[place] * (0.5 + self._machine.uniform() / 2)
         self._turn_at[place] = self._machine.monotonic() + pause
-        log.warning("the queue cannot be reached (%s); again in %.1f s", short(error), pause)
+        log.warning("the queue cannot be reached (%s); again in %.1f s", log_text(error), pause)
 
     # ── Claims ───────────────────────────────────────────────────────────────
-    def _take(self, claimed: Claimed, alone: bool, rode: bool) -> None:
+    def _take(self, claimed: ClaimResult, alone: bool, rode: bool) -> None:
         """Start what was claimed; pause when there was nothing, the longer the more often in a row.
 
         ``alone``: nothing was in hand. ``rode``: the claim came along with endings, so it says little about tomorrow.
@@ -336,22 +338,22 @@ class Worker:
         for granted in claimed.leases:
             self._start(granted)
 
-    def _start(self, granted: Granted) -> None:
+    def _start(self, granted: GrantedLease) -> None:
         handler = self._handlers.of(granted.lease.job.kind)
         awaits = is_coroutine(handler)
         kind = AsyncWorkerJob if awaits else WorkerJob
         job: WorkerJob[Any] = kind(self.queue.name, granted, self._machine, self._stopping)
         if self._stop_at is not None:  # it stopped while the claim was under way
-            self._ended.append((job, Released()))
+            self._ended.append((job, RunReleased()))
             return
         codec = self.queue.codec
         try:
             job.payload = codec.decode_payload(granted.payload, granted.lease.job.codec)
         except (Unavailable, Timeout):  # the store's trouble, not the job's: no attempt is used
-            self._ended.append((job, Released(GIVE_BACK_DELAY_SECONDS)))
+            self._ended.append((job, RunReleased(GIVE_BACK_DELAY_SECONDS)))
             return
         except OsqueueError as error:
-            self._ended.append((job, Failed(fields.error_details(error))))
+            self._ended.append((job, RunFailed(fields.error_details(error))))
             return
         loop = asyncio.get_running_loop()
         if awaits:
@@ -374,7 +376,7 @@ class Worker:
     async def _await(self, handler: Any, job: WorkerJob[Any]) -> None:
         self._end(job, await perform_async(handler, job, self._serving))
 
-    def _end(self, job: WorkerJob[Any], ending: Ending) -> None:
+    def _end(self, job: WorkerJob[Any], ending: RunOutcome) -> None:
         """A handler is through."""
         if job not in self._running:
             return  # it was given back meanwhile

@@ -13,47 +13,47 @@ from msgspec import Struct
 from .. import limits
 from ..errors import OsqueueError
 from ..model import fields
-from ..model.fields import ErrorDetails
+from ..model.fields import StoredError
 
 
-class Completed(Struct, frozen=True):
+class RunCompleted(Struct, frozen=True):
     """The job is done."""
 
     result: Any = None
 
 
-class Failed(Struct, frozen=True):
+class RunFailed(Struct, frozen=True):
     """The attempt failed."""
 
-    error: str | ErrorDetails
+    error: str | StoredError
     retry_in: float | None = None  # seconds; None: the queue's back-off
     retry: bool = True  # False: no further attempt
 
 
-class Released(Struct, frozen=True):
+class RunReleased(Struct, frozen=True):
     """The job goes back; the attempt does not count."""
 
     delay: float = 0  # seconds
 
 
-class Aborted(Struct, frozen=True):
+class RunAborted(Struct, frozen=True):
     """The job ends as cancelled."""
 
     why: str = ""
 
 
-Ending = Completed | Failed | Released | Aborted
+RunOutcome = RunCompleted | RunFailed | RunReleased | RunAborted
 
 
-class Verdict(Exception):
+class Directive(Exception):
     """Base of what a handler may return or raise instead of a result."""
 
-    def __init__(self, ending: Ending, text: str) -> None:
+    def __init__(self, ending: RunOutcome, text: str) -> None:
         super().__init__(text)
         self.ending = ending
 
 
-class Snooze(Verdict):
+class Snooze(Directive):
     """Not now: the job is offered again after ``seconds``, and this attempt does not count.
 
     >>> def send(job):
@@ -62,30 +62,30 @@ class Snooze(Verdict):
 
     def __init__(self, seconds: float) -> None:
         fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
-        super().__init__(Released(seconds), f"not before {seconds} s from now")
+        super().__init__(RunReleased(seconds), f"not before {seconds} s from now")
 
 
-class Retry(Verdict):
+class Retry(Directive):
     """The attempt failed; try again in ``seconds`` (None: after the queue's back-off), if attempts are left."""
 
     def __init__(self, seconds: float | None = None, why: str = "the handler asked for a retry") -> None:
         if seconds is not None:
             fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
-        super().__init__(Failed(storable(why), seconds), why)
+        super().__init__(RunFailed(storable(why), seconds), why)
 
 
-class Fail(Verdict):
+class Fail(Directive):
     """The job failed and trying again is useless: it becomes a dead letter now."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(Failed(storable(why), retry=False), why)
+        super().__init__(RunFailed(storable(why), retry=False), why)
 
 
-class Cancel(Verdict):
+class Cancel(Directive):
     """The job ends as cancelled: the answer to ``job.cancelled``, or the handler's own decision."""
 
     def __init__(self, why: str = "") -> None:
-        super().__init__(Aborted(storable(why)), why)
+        super().__init__(RunAborted(storable(why)), why)
 
 
 class Tally(Struct):
@@ -100,14 +100,14 @@ class Tally(Struct):
     lost: int = 0  # the lease ended first: the result was discarded
 
 
-def returned(value: Any) -> Ending:
+def outcome_of_return(value: Any) -> RunOutcome:
     """What a handler's return value wishes."""
-    return value.ending if isinstance(value, Verdict) else Completed(value)
+    return value.ending if isinstance(value, Directive) else RunCompleted(value)
 
 
-def raised(error: BaseException) -> Ending:
+def outcome_of_error(error: BaseException) -> RunOutcome:
     """What the exception of a handler that the caller called wishes."""
-    return error.ending if isinstance(error, Verdict) else Failed(fields.raised_below(error))
+    return error.ending if isinstance(error, Directive) else RunFailed(fields.raised_below(error))
 
 
 def describe(error: BaseException) -> str:
@@ -115,7 +115,7 @@ def describe(error: BaseException) -> str:
     return fields.error_details(error).text
 
 
-def place(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """Where an exception was raised. For logs: says nothing of payloads, as a message might."""
     import traceback
 
@@ -128,6 +128,6 @@ def storable(text: Any) -> str:
     return str(text)[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
 
 
-def short(error: BaseException) -> str:
+def log_text(error: BaseException) -> str:
     """An error for the log: ours in full, of others the type alone, as their text may hold anything."""
     return f"{error.code}: {error.message}" if isinstance(error, OsqueueError) else type(error).__name__

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..commit.effects import QueueFlow, Submit
-from ..commit.protocol import Answer
+from ..commit.protocol import CommitResult
 from ..errors import Rejected
 from ..model.fields import error_details
 from ..model.job import Done
-from ..operations.claims import Claimed, lease_lost
+from ..operations.claims import ClaimResult, lease_lost
 from .job import WorkerJob
-from .outcomes import Aborted, Completed, Ending, Failed, Released
+from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased
 
-Place = int | None  # a shard, or None for those who speak to all of them
-Ended = tuple[WorkerJob[Any], Ending]
+ShardChoice = int | None  # a shard, or None for those who speak to all of them
+Ended = tuple[WorkerJob[Any], RunOutcome]
 Answered = Done | Exception
 
 
-class Desk:
+class WorkerReporter:
     """One worker's counter at one queue."""
 
     def __init__(self, queue: Any, name: str | None, lease: float, kinds: Sequence[str] | None) -> None:
@@ -33,17 +33,17 @@ class Desk:
         self.lease = lease  # seconds
         self.kinds = kinds
 
-    def place(self, job: WorkerJob[Any]) -> Place:
+    def place(self, job: WorkerJob[Any]) -> ShardChoice:
         """Where endings and heartbeats of a job are said; whoever does not answer there holds up no other place."""
         return job.key[15] if self._apart else 0
 
-    def claims_at(self) -> Place:
+    def claims_at(self) -> ShardChoice:
         """Where claims are made: a queue of one shard hears them together with the endings."""
         return None if self._apart and self._flows.shards_seen() > 1 else 0
 
     def turn(
         self, ended: Sequence[Ended], limit: int
-    ) -> QueueFlow[tuple[list[Answered], Claimed | Exception | None]]:
+    ) -> QueueFlow[tuple[list[Answered], ClaimResult | Exception | None]]:
         """Say how jobs ended and claim up to ``limit`` new ones; answers each item, and the claim (None: none made).
 
         An exception in place of an answer means that nobody knows yet: say it again later.
@@ -54,7 +54,7 @@ class Desk:
         flows = [self._say([ended[at] for at in places]) for places in groups.values()]
         if limit:
             flows.append(self._flows.claim(limit, self.name, 0, self.lease, self.kinds))
-        answers = yield from together(flows)
+        answers = yield from submit_together(flows)
         claimed = answers.pop() if limit else None
         done: dict[int, Answered] = {}
         for places, answer in zip(groups.values(), answers, strict=True):
@@ -73,9 +73,9 @@ class Desk:
                     found.extend((yield from self._say([each])))
                 return found
             job, ending = ended[0]
-            if isinstance(ending, Failed):
+            if isinstance(ending, RunFailed):
                 raise  # it is told in plain text already: nothing to put in its place
-            return (yield from self._write([(job, Failed(error_details(error)))]))
+            return (yield from self._write([(job, RunFailed(error_details(error)))]))
 
     def _write(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
         held = [(job.key, job.token) for job, _ in ended]
@@ -83,15 +83,15 @@ class Desk:
         flows = self._flows
         done: list[Done]
         match ended[0][1]:
-            case Completed():
+            case RunCompleted():
                 results = [(*who, each.result) for who, each in zip(held, endings, strict=True)]
                 done = yield from flows.complete_many(results)
-            case Failed(retry_in=retry_in, retry=retry):
+            case RunFailed(retry_in=retry_in, retry=retry):
                 errors = [(*who, each.error) for who, each in zip(held, endings, strict=True)]
                 done = yield from flows.fail_many(errors, retry_in, retry)
-            case Released(delay=delay):
+            case RunReleased(delay=delay):
                 done = yield from flows.release_many(held, delay)
-            case Aborted(why=why):
+            case RunAborted(why=why):
                 done = yield from flows.abort_many(held, why)
         return done
 
@@ -116,27 +116,27 @@ class Desk:
             raise lease_lost(job.job_id)
 
 
-def became(ending: Ending, done: Done) -> str:
+def resulting_state(ending: RunOutcome, done: Done) -> str:
     """What an ending made of its job: completed, failing, failed, cancelled, released, lost; stale: say it again."""
     if not done.ok:
         return "stale" if done.code == "stale" else "lost"
     if done.code in ("failing", "failed", "cancelled"):
         return done.code
-    return "completed" if isinstance(ending, Completed) else "released"
+    return "completed" if isinstance(ending, RunCompleted) else "released"
 
 
-def _group(ending: Ending) -> Any:
+def _group(ending: RunOutcome) -> Any:
     match ending:
-        case Completed():
-            return Completed
-        case Failed(retry_in=retry_in, retry=retry):
-            return Failed, retry_in, retry
+        case RunCompleted():
+            return RunCompleted
+        case RunFailed(retry_in=retry_in, retry=retry):
+            return RunFailed, retry_in, retry
         case _:
             return ending
 
 
 # ── Several flows, one commit ────────────────────────────────────────────────
-def together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
+def submit_together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
     """Run flows side by side, what they submit to one shard in one commit; answers each one's value or its error."""
     found: list[Any] = [None] * len(flows)
     waiting: dict[int, Any] = {}
@@ -166,7 +166,7 @@ def together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
         shard = next(iter(waiting.values())).shard
         joined = [(at, effect) for at, effect in waiting.items() if effect.shard == shard]
         try:
-            answer: Answer = yield Submit(shard, tuple(op for _, effect in joined for op in effect.ops))
+            answer: CommitResult = yield Submit(shard, tuple(op for _, effect in joined for op in effect.ops))
         except Exception as failure:  # noqa: BLE001 - it belongs to the flows that asked
             for at, _ in joined:
                 go_on(at, None, failure)
@@ -174,7 +174,7 @@ def together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
         start = 0
         for at, effect in joined:
             end = start + len(effect.ops)
-            go_on(at, Answer(answer.outcomes[start:end], answer.now_ms))
+            go_on(at, CommitResult(answer.outcomes[start:end], answer.now_ms))
             start = end
     return found
 

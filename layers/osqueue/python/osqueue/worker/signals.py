@@ -20,7 +20,7 @@ OnSignal = Callable[[signal.Signals], None]
 
 log = logging.getLogger("osqueue.worker")
 
-_ears: dict[tuple[asyncio.AbstractEventLoop, signal.Signals], _Ear] = {}
+_listeners: dict[tuple[asyncio.AbstractEventLoop, signal.Signals], _SignalListener] = {}
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def listening(on_signal: OnSignal) -> Iterator[None]:
             ear.leave(on_signal)
 
 
-class _Ear:
+class _SignalListener:
     """One signal of one loop, from the first worker to the last."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
@@ -58,18 +58,18 @@ class _Ear:
         self.listeners.remove(on_signal)
         if self.listeners:
             return
-        del _ears[self.loop, self.number]
+        del _listeners[self.loop, self.number]
         self.loop.remove_signal_handler(self.number)
         left_over = getattr(self._before, "__module__", "") == "asyncio.unix_events"  # of a loop that is gone
         if self._before is not None and not left_over:  # None: it was not set from Python
             signal.signal(self.number, self._before)
 
 
-def _ear(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> _Ear | None:
-    ear = _ears.get((loop, number))
+def _ear(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> _SignalListener | None:
+    ear = _listeners.get((loop, number))
     if ear is None:
         if number in getattr(loop, "_signal_handlers", ()):  # there is no public way to ask
             log.info("%s: the program's own handler stays; it has to stop the worker", number.name)
             return None
-        ear = _ears[loop, number] = _Ear(loop, number)
+        ear = _listeners[loop, number] = _SignalListener(loop, number)
     return ear

@@ -8,16 +8,16 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-Call = tuple["Future[Any]", Callable[[], Any]]
+PendingCall = tuple["Future[Any]", Callable[[], Any]]
 
 
-class Threads:
+class DaemonThreads:
     """Up to ``most`` threads, started as they are needed."""
 
     def __init__(self, name: str, most: int) -> None:
         self.name = name
         self.most = most
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[PendingCall | None] = SimpleQueue()
         self._started = 0
         self._busy = 0  # calls given and not finished
         self._lock = threading.Lock()

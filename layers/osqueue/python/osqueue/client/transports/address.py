@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from ...clock import MACHINE, Machine
 from ...errors import Rejected
 from ...stores.address import fault_options, read_options
-from ...stores.faulty import Luck
+from ...stores.faulty import FaultInjector
 from .base import Transport, is_loopback
 from .faulty import FaultyTransport, SlowTransport
 
@@ -54,14 +54,16 @@ def open_transport(address: str, machine: Machine = MACHINE) -> Transport:
         transport = _http(scheme, place, region, options.get("auth"), machine)
     error_rate, lost_reply_rate, latency_ms, seed = fault_options(options)
     if error_rate or lost_reply_rate:
-        transport = FaultyTransport(transport, Luck(error_rate, lost_reply_rate, seed, machine), machine)
+        transport = FaultyTransport(
+            transport, FaultInjector(error_rate, lost_reply_rate, seed, machine), machine
+        )
     if latency_ms:  # around the faults: an error takes its time as well
         transport = SlowTransport(transport, latency_ms, machine)
     return transport
 
 
 def _http(scheme: str, place: str, region: str | None, auth: str | None, machine: Machine) -> Transport:
-    from .credentials import Bearer, Open, Signed
+    from .credentials import AnonymousCredentials, BearerCredentials, SigV4Credentials
     from .http import HttpTransport
 
     if "@" in place or "#" in place:
@@ -85,8 +87,12 @@ def _http(scheme: str, place: str, region: str | None, auth: str | None, machine
             raise Rejected(
                 "auth=bearer would send its token in clear: use https:// with this host", field="auth"
             )
-        return HttpTransport(url, Bearer(), machine)
-    return HttpTransport(url, Signed("execute-api", host, region) if wished == "iam" else Open(), machine)
+        return HttpTransport(url, BearerCredentials(), machine)
+    return HttpTransport(
+        url,
+        SigV4Credentials("execute-api", host, region) if wished == "iam" else AnonymousCredentials(),
+        machine,
+    )
 
 
 def _is_host(host: str) -> bool:

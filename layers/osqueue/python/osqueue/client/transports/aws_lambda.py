@@ -17,16 +17,16 @@ from .base import (
     CALLS_AT_ONCE_MAX,
     CONNECT_SECONDS_MAX,
     UNREADABLE,
-    Answer,
-    Call,
-    Lost,
-    Reply,
+    ApiAnswer,
+    ApiCall,
+    CallOutcome,
+    LostCall,
     Transport,
     host_of,
     path_of,
     unreached,
 )
-from .credentials import NO_CREDENTIALS, frozen_of, not_installed, not_to_be_had
+from .credentials import NO_CREDENTIALS, credentials_unavailable, frozen_of, not_installed
 
 # A client's time-out is fixed when it is made, so a call takes the client of the next step.
 TIMEOUT_STEPS_S = (2, 5, 10, 20, 30, max(each.timeout_s for each in BY_NAME.values()) + 5)
@@ -45,7 +45,7 @@ _FORBIDDEN = (
 )
 
 
-class Event(Struct, frozen=True):
+class InvokeEvent(Struct, frozen=True):
     """What a function is invoked with."""
 
     method: str
@@ -54,7 +54,7 @@ class Event(Struct, frozen=True):
     body: Raw | UnsetType = UNSET
 
 
-class _Given(Struct, frozen=True):
+class _InvokeAnswer(Struct, frozen=True):
     """What it answers."""
 
     status: int
@@ -83,10 +83,12 @@ class LambdaTransport(Transport):
     def place(self) -> object:
         return ("lambda", self.endpoint, self.region, self.prefix)
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         """One invocation and its answer."""
         name = deployed_name(self.prefix, call.route.function)
-        event = Event(call.route.method, path_of(call), _query(call), Raw(call.body) if call.body else UNSET)
+        event = InvokeEvent(
+            call.route.method, path_of(call), _query(call), Raw(call.body) if call.body else UNSET
+        )
         session, client = self._client(call.timeout or CALL_SECONDS_DEFAULT)
         if frozen_of(session) is None:
             raise Unavailable(NO_CREDENTIALS, permanent=True)
@@ -104,19 +106,19 @@ class LambdaTransport(Transport):
         except BotoCoreError as error:
             return _lost(client.meta.endpoint_url, error)
         if given.get("FunctionError"):
-            return Lost(
+            return LostCall(
                 Unavailable(f"function {name} failed{_why(data)} before it answered. Its log tells more.")
             )
         try:
-            answer = msgspec.json.decode(data, type=_Given)
+            answer = msgspec.json.decode(data, type=_InvokeAnswer)
         except UNREADABLE:
-            return Lost(
+            return LostCall(
                 Unavailable(
                     f"function {name} answered something that is not osqueue's. Check the prefix in the address.",
                     permanent=True,
                 )
             )
-        return Answer(answer.status, b"" if answer.body is UNSET else bytes(answer.body))
+        return ApiAnswer(answer.status, b"" if answer.body is UNSET else bytes(answer.body))
 
     def close(self) -> None:
         super().close()
@@ -168,7 +170,7 @@ class LambdaTransport(Transport):
                 field="region",
             ) from None
         except BotoCoreError as error:  # a profile that is not there
-            raise not_to_be_had(error) from None
+            raise credentials_unavailable(error) from None
 
 
 @functools.cache
@@ -187,7 +189,7 @@ def _session() -> Any:
     return session
 
 
-def _query(call: Call) -> dict[str, str | list[str]] | UnsetType:
+def _query(call: ApiCall) -> dict[str, str | list[str]] | UnsetType:
     found: dict[str, str | list[str]] = {}
     for name, value in call.query:
         before = found.get(name)
@@ -209,31 +211,33 @@ def _forbids(response: dict[str, Any]) -> bool:
     return code in _FORBIDDEN or status in (401, 403)
 
 
-def _refused(response: dict[str, Any], name: str) -> Lost:
+def _refused(response: dict[str, Any], name: str) -> LostCall:
     """AWS answered in the function's place."""
     code, status = _told(response)
     error: OsqueueError
     if code in _BUSY or status == 429:
         error = Throttled(f"function {name} is busy: its concurrency limit is reached, or it is not ready")
-        return Lost(error, sent=False)
+        return LostCall(error, sent=False)
     if code == "ResourceNotFoundException":
         error = Unavailable(
             f"there is no function {name}. Check prefix and region in the address.", permanent=True
         )
-        return Lost(error, sent=False)
+        return LostCall(error, sent=False)
     if _forbids(response):
         error = Unavailable(
             f"AWS refuses to invoke {name} ({code or status}): check the credentials, their lambda:InvokeFunction, and"
             " the region in the address.",
             permanent=True,
         )
-        return Lost(error, sent=False)
+        return LostCall(error, sent=False)
     if code == "RequestTooLargeException" or status == 413:
-        return Lost(TooLarge("the request is larger than Lambda takes (6 MB). Send fewer items."), sent=False)
-    return Lost(Unavailable(f"AWS did not run {name} ({code or status})", permanent=400 <= status < 500))
+        return LostCall(
+            TooLarge("the request is larger than Lambda takes (6 MB). Send fewer items."), sent=False
+        )
+    return LostCall(Unavailable(f"AWS did not run {name} ({code or status})", permanent=400 <= status < 500))
 
 
-def _lost(url: str, error: Exception) -> Lost:
+def _lost(url: str, error: Exception) -> LostCall:
     """What a failure on the way to an endpoint or back tells."""
     from botocore import exceptions as of
 
@@ -241,12 +245,14 @@ def _lost(url: str, error: Exception) -> Lost:
         case of.EndpointConnectionError():
             return unreached(url, error.kwargs.get("error") or error)
         case of.ConnectTimeoutError() | of.SSLError():
-            return Lost(Unavailable(f"Lambda's endpoint {host_of(url)} cannot be reached"), sent=False)
+            return LostCall(Unavailable(f"Lambda's endpoint {host_of(url)} cannot be reached"), sent=False)
         case of.ReadTimeoutError():
-            return Lost(Timeout("the function did not answer in time. The operation may still be applied."))
+            return LostCall(
+                Timeout("the function did not answer in time. The operation may still be applied.")
+            )
         case _:
             name = type(error).__name__
-            return Lost(Unavailable(f"the connection to Lambda broke ({name}) before the answer came"))
+            return LostCall(Unavailable(f"the connection to Lambda broke ({name}) before the answer came"))
 
 
 def _why(data: bytes) -> str:

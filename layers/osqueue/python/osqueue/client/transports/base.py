@@ -1,7 +1,7 @@
 """The port of transports: one call in, one reply out.
 
-Like a store, a transport raises nothing for a call that brings no answer: it replies ``Lost``. What is repeated, and
-for how long, is decided in one place, ``osqueue.client.call``; no transport repeats anything by itself.
+Like a store, a transport raises nothing for a call that brings no answer: it replies ``LostCall``. What is repeated,
+and for how long, is decided in one place, ``osqueue.client.call``; no transport repeats anything by itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
-class Call(RemoteRequest, frozen=True):
+class ApiCall(RemoteRequest, frozen=True):
     """One request of the API, as an effect."""
 
     route: Route
@@ -48,14 +48,14 @@ class Call(RemoteRequest, frozen=True):
     timeout: float | None = None  # seconds; None: the transport's own
 
 
-class Answer(Struct, frozen=True):
+class ApiAnswer(Struct, frozen=True):
     """What came back: a status of HTTP and a JSON body."""
 
     status: int
     body: bytes = b""
 
 
-class Lost(Struct, frozen=True):
+class LostCall(Struct, frozen=True):
     """No answer came back."""
 
     error: OsqueueError
@@ -63,7 +63,7 @@ class Lost(Struct, frozen=True):
     seconds: float | None = None  # for how long it is worth trying again; None: as long as the caller likes
 
 
-Reply = Answer | Lost
+CallOutcome = ApiAnswer | LostCall
 
 
 class Transport(ABC):
@@ -83,7 +83,7 @@ class Transport(ABC):
         """Tells this API from others."""
 
     @abstractmethod
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         """Make one call, once, and wait for its answer. May raise Rejected for what can never be sent."""
 
     @property
@@ -92,23 +92,23 @@ class Transport(ABC):
         with self._lock:
             return dict(self._requests)
 
-    def perform(self, call: Call) -> Reply:
+    def perform(self, call: ApiCall) -> CallOutcome:
         """Make one call and wait for its answer."""
         self._count(call)
         try:
             return self.send(call)
         except OsqueueError as error:
-            return Lost(error, sent=False)
+            return LostCall(error, sent=False)
 
-    async def perform_async(self, call: Call) -> Reply:
+    async def perform_async(self, call: ApiCall) -> CallOutcome:
         """The same for a coroutine."""
         self._count(call)
         try:
             return await self.send_async(call)
         except OsqueueError as error:
-            return Lost(error, sent=False)
+            return LostCall(error, sent=False)
 
-    async def send_async(self, call: Call) -> Reply:
+    async def send_async(self, call: ApiCall) -> CallOutcome:
         """``send`` for a coroutine: on a thread, because the clients for HTTP and Lambda block."""
         import asyncio  # here, because blocking callers never need it
 
@@ -121,7 +121,7 @@ class Transport(ABC):
         if threads is not None and threads[0] == self._machine.process():
             threads[1].shutdown(wait=False)
 
-    def _count(self, call: Call) -> None:
+    def _count(self, call: ApiCall) -> None:
         method = call.route.method.lower()
         with self._lock:
             self._requests[method] = self._requests.get(method, 0) + 1
@@ -138,14 +138,14 @@ class Transport(ABC):
             return self._threads[1]
 
 
-def call(name: str, **more: Any) -> Call:
+def call(name: str, **more: Any) -> ApiCall:
     """A call of the route of this name."""
     from ...contract.operations import BY_NAME  # here, because an embedded queue needs no routes
 
-    return Call(BY_NAME[name], **more)
+    return ApiCall(BY_NAME[name], **more)
 
 
-def path_of(call: Call) -> str:
+def path_of(call: ApiCall) -> str:
     """The path of a call. All that stands in it can stand in a URL as it is, however often it is quoted on the way."""
     return call.route.path.format_map({name: _segment(text) for name, text in call.path.items()})
 
@@ -165,7 +165,7 @@ def host_of(url: str) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def unreached(url: str, error: BaseException) -> Lost:
+def unreached(url: str, error: BaseException) -> LostCall:
     """No connection to the API at ``url`` came about. What refuses on this very machine will hardly listen soon."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ConnectionRefusedError):
@@ -173,7 +173,7 @@ def unreached(url: str, error: BaseException) -> Lost:
     local = is_loopback(urlsplit(url).hostname or "")
     remedy = "'osqueue dev' starts one." if local else "Check the address."
     told = f"{host_of(url)} cannot be reached: no connection. Does an API run there? {remedy}"
-    return Lost(
+    return LostCall(
         Unavailable(told), sent=False, seconds=REFUSED_SECONDS_MAX if cause is not None and local else None
     )
 

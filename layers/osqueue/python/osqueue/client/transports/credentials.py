@@ -36,7 +36,7 @@ class Credentials(Protocol):
         return
 
 
-class Open(Credentials):
+class AnonymousCredentials(Credentials):
     """Calls that anybody may make."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -44,7 +44,7 @@ class Open(Credentials):
         return headers
 
 
-class Bearer(Credentials):
+class BearerCredentials(Credentials):
     """A token for an API with a JWT authorizer."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Bearer(Credentials):
         return {**headers, "authorization": f"Bearer {token}"}
 
 
-class Signed(Credentials):
+class SigV4Credentials(Credentials):
     """AWS Signature Version 4, with the credentials that boto3 would use."""
 
     def __init__(self, service: str, host: str, region: str | None) -> None:
@@ -101,10 +101,10 @@ def frozen_of(session: Any) -> Any:
         credentials = session.get_credentials()
         return None if credentials is None else credentials.get_frozen_credentials()
     except Exception as error:  # noqa: BLE001 - a provider may run any command, or call any service
-        raise not_to_be_had(error) from None
+        raise credentials_unavailable(error) from None
 
 
-def not_to_be_had(error: Exception) -> Unavailable:
+def credentials_unavailable(error: Exception) -> Unavailable:
     """The error for credentials that a provider failed to bring."""
     from botocore import exceptions as of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...clock import MACHINE, Machine
 from ...errors import Timeout, Unavailable
-from ...stores.faulty import Luck
-from .base import Call, Lost, Reply, Transport
+from ...stores.faulty import FaultInjector
+from .base import ApiCall, CallOutcome, LostCall, Transport
 
 
 class WrappedTransport(Transport):
@@ -31,13 +31,13 @@ class SlowTransport(WrappedTransport):
         super().__init__(inner, machine)
         self._half_s = latency_ms / 2000
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         self._machine.sleep(self._half_s)
         reply = self.inner.perform(call)
         self._machine.sleep(self._half_s)
         return reply
 
-    async def send_async(self, call: Call) -> Reply:
+    async def send_async(self, call: ApiCall) -> CallOutcome:
         import asyncio  # here, because blocking callers never need it
 
         await asyncio.sleep(self._half_s)
@@ -49,18 +49,18 @@ class SlowTransport(WrappedTransport):
 class FaultyTransport(WrappedTransport):
     """Some calls fail before they have an effect, some lose their answer after it. Callers cannot tell which."""
 
-    def __init__(self, inner: Transport, luck: Luck, machine: Machine = MACHINE) -> None:
+    def __init__(self, inner: Transport, luck: FaultInjector, machine: Machine = MACHINE) -> None:
         super().__init__(inner, machine)
         self._luck = luck
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         fails, loses = self._luck.draw()
         if fails:
             return _injected_error()
         reply = self.inner.perform(call)
         return _lost_answer() if loses else reply
 
-    async def send_async(self, call: Call) -> Reply:
+    async def send_async(self, call: ApiCall) -> CallOutcome:
         fails, loses = self._luck.draw()
         if fails:
             return _injected_error()
@@ -69,11 +69,11 @@ class FaultyTransport(WrappedTransport):
 
 
 # Each is made anew: whoever raises an error adds its traceback to it, and perhaps words.
-def _injected_error() -> Lost:
-    return Lost(
+def _injected_error() -> LostCall:
+    return LostCall(
         Unavailable("injected error: the call had no effect (error_rate in the address)", retry_after=0.1)
     )
 
 
-def _lost_answer() -> Lost:
-    return Lost(Timeout("injected loss: the call arrived, its answer did not (lost_reply_rate)"))
+def _lost_answer() -> LostCall:
+    return LostCall(Timeout("injected loss: the call arrived, its answer did not (lost_reply_rate)"))

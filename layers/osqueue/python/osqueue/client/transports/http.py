@@ -11,10 +11,10 @@ from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,
     CONNECT_SECONDS_MAX,
-    Answer,
-    Call,
-    Lost,
-    Reply,
+    ApiAnswer,
+    ApiCall,
+    CallOutcome,
+    LostCall,
     Transport,
     host_of,
     path_of,
@@ -38,7 +38,7 @@ class HttpTransport(Transport):
     def place(self) -> object:
         return self.url
 
-    def send(self, call: Call) -> Reply:
+    def send(self, call: ApiCall) -> CallOutcome:
         """One request and its response."""
         try:
             from urllib3 import Timeout as Limits
@@ -72,10 +72,10 @@ class HttpTransport(Transport):
         if response.status in (401, 403):
             self._credentials.refused()
         if len(data) > ANSWER_BYTES_MAX:
-            return Lost(
+            return LostCall(
                 Unavailable(f"the API's answer is longer than {ANSWER_BYTES_MAX:,} bytes", permanent=True)
             )
-        return Answer(response.status, data)
+        return ApiAnswer(response.status, data)
 
     def close(self) -> None:
         super().close()
@@ -94,13 +94,13 @@ class HttpTransport(Transport):
             return self._pools[1]
 
 
-def _lost(url: str, error: Exception) -> Lost:
+def _lost(url: str, error: Exception) -> LostCall:
     """What a failure of the connection tells. Of the address it names the host and no more."""
     from urllib3 import exceptions as of
 
     match error:
         case of.SSLError():
-            return Lost(
+            return LostCall(
                 Unavailable(
                     "the API's certificate, or its way of encrypting, is not accepted. Check the host in the address.",
                     permanent=True,
@@ -109,16 +109,16 @@ def _lost(url: str, error: Exception) -> Lost:
             )
         case of.NameResolutionError():
             told = f"{host_of(url)} cannot be reached: the name of the host cannot be resolved. Check the address."
-            return Lost(Unavailable(told), sent=False)
+            return LostCall(Unavailable(told), sent=False)
         case of.NewConnectionError():
             return unreached(url, error)
         case of.ConnectTimeoutError():
             told = f"{host_of(url)} cannot be reached: the connection timed out. Check the address."
-            return Lost(Unavailable(told), sent=False)
+            return LostCall(Unavailable(told), sent=False)
         case of.TimeoutError():
-            return Lost(Timeout("the API did not answer in time. The operation may still be applied."))
+            return LostCall(Timeout("the API did not answer in time. The operation may still be applied."))
         case _:
-            return Lost(
+            return LostCall(
                 Unavailable(
                     f"the connection to the API broke ({type(error).__name__}) before its answer came"
                 )
