@@ -44,8 +44,8 @@ from osqueue.errors import (
     Unknown,
 )
 from osqueue.maintenance.reaper import Reaper
-from osqueue.maintenance.reaper import ReapReport as Reaped
 from osqueue.model.codecs import JSON, Codec
+from osqueue.model.reports import ReapReport as Reaped
 from osqueue.objects import segment_rewrite, segments
 from osqueue.objects.staging import SegmentBuilder, StagingArea
 from osqueue.operations.admin import AdminFlows

@@ -64,12 +64,12 @@ class Stage:
 
     def call(self, flow: Flow[Any]) -> Any:
         """A whole call."""
-        step = Step(self, flow)
+        step = Candidacy(self, flow)
         step.go_on()
         return step.answer
 
 
-class Step:
+class Candidacy:
     """A call under way."""
 
     def __init__(self, stage: Stage, flow: Flow[Any]) -> None:
@@ -79,7 +79,7 @@ class Step:
         self.heard: Any = None  # the answer to the pending request, where it took effect already
         self.answer: Any = None
 
-    def stop_at(self, wish: Wish) -> Step:
+    def stop_at(self, wish: Wish) -> Candidacy:
         """Go on until the next request is one the scene waits for."""
         reply = None
         if self.pending is not None:
@@ -129,7 +129,7 @@ def clock_written(effect: Effect) -> bool:
 def elected_at_once(stage: Stage) -> Any:
     """Two see that nobody leads, and both write the record."""
     ada, bob = stage.candidate("ada"), stage.candidate("bob")
-    slow = Step(stage, bob.election._campaign()).stop_at(record_written)
+    slow = Candidacy(stage, bob.election._campaign()).stop_at(record_written)
     stage.call(ada.election._campaign())
     return slow.go_on()
 
@@ -137,7 +137,7 @@ def elected_at_once(stage: Stage) -> Any:
 def perhaps_elected(stage: Stage) -> Any:
     """A candidate writes the record, which fails; another one is elected."""
     ada, bob = stage.candidate("ada"), stage.candidate("bob")
-    lost = Step(stage, bob.election._campaign()).stop_at(record_written)
+    lost = Candidacy(stage, bob.election._campaign()).stop_at(record_written)
     lost.heard = NO_ANSWER
     lost.go_on()
     return stage.call(ada.election._campaign())
@@ -161,7 +161,7 @@ def beaten_too_late(stage: Stage) -> Any:
     """A beat stands still before it looks, until its leadership is over."""
     ada = stage.candidate("ada")
     stage.call(ada.election._campaign())
-    beats = Step(stage, ada.election._keep_leading(1)).stop_at(record_read)
+    beats = Candidacy(stage, ada.election._keep_leading(1)).stop_at(record_read)
     stage.later(STALE_SECONDS)
     beats.go_on()
     if ada.election.fence is not None:
@@ -174,7 +174,7 @@ def answered_in_the_next_term(stage: Stage) -> Any:
     ada = stage.candidate("ada")
     stage.call(ada.election._campaign())
     stage.later(0.85 * STALE_SECONDS)
-    beat = Step(stage, ada.election._campaign()).stop_at(record_written)
+    beat = Candidacy(stage, ada.election._campaign()).stop_at(record_written)
     beat.take_effect()
     stage.later(0.1 * STALE_SECONDS)
     stage.call(ada.election._campaign())
@@ -195,7 +195,7 @@ def no_time_told(stage: Stage) -> Any:
     """A candidate comes, sees a leader, and the store does not tell what time it is."""
     ada, bob = stage.candidate("ada"), stage.candidate("bob")
     stage.call(ada.election._campaign())
-    asked = Step(stage, bob.election._campaign()).stop_at(clock_written)
+    asked = Candidacy(stage, bob.election._campaign()).stop_at(clock_written)
     asked.heard = NO_ANSWER
     return asked.go_on()
 

@@ -14,7 +14,7 @@ from osqueue.core.ops import Code, JobSpec, MergeTables, Outcome, RunTimers, out
 from osqueue.core.state import FinishedJob, State
 from osqueue.maintenance import orphan_ids
 from osqueue.maintenance.reaper import Reaper
-from osqueue.maintenance.reaper import ReapReport as Reaped
+from osqueue.model.reports import ReapReport as Reaped
 from osqueue.objects import archive, id_index
 from osqueue.objects.staging import StagingArea
 from osqueue.stores.base import Delete, Put, Written

@@ -16,9 +16,10 @@ from osqueue.core.ops import Code, JobSpec
 from osqueue.core.state import State, TableRef
 from osqueue.errors import Damaged, NewerFormat, NotFound
 from osqueue.maintenance import orphan_ids
-from osqueue.maintenance.compaction import ReapReport, TakenTables
+from osqueue.maintenance.compaction import TakenTables
 from osqueue.maintenance.orphan_ids import FoundEntry
 from osqueue.maintenance.reaper import Reaper
+from osqueue.model.reports import ReapReport
 from osqueue.objects import id_index, lookup
 from osqueue.objects.layout import read_state
 from osqueue.stores.base import (

@@ -32,7 +32,7 @@ from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 if TYPE_CHECKING:
     from .model.dead_letters import DeadGroup, DeadLetter
     from .model.explain import Story
-    from .model.purged import Purged
+    from .model.reports import Purged
     from .queue.asynchronous import AsyncQueue
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _LATER = {
     "AsyncQueue": "queue.asynchronous",
     "DeadGroup": "model.dead_letters",
     "DeadLetter": "model.dead_letters",
-    "Purged": "model.purged",
+    "Purged": "model.reports",
     "Story": "model.explain",
 }
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..events import Sink
 from ..model.dead_letters import DeadLetter
-from ..model.purged import Purged
+from ..model.reports import Purged
 from ..objects.listing import PAGE_MAX
 from ..queue.blocking import Queue
 from .options import StoreCommand, existing_queue, open_queue, store_arguments

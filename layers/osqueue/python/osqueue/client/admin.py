@@ -23,13 +23,12 @@ from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..contract.schemas import Cancelled, Jobs
 from ..core.state import STATES
 from ..errors import NotFound, OsqueueError, Rejected, shown
-from ..maintenance.reaper import ReapReport
 from ..model import fields
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
 from ..model.job import Job
-from ..model.purged import Purged
+from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of

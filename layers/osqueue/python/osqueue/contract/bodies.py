@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..maintenance.reaper import ReapReport
 from ..model.explain import Story
 from ..model.job import Job
-from ..model.purged import Purged
+from ..model.reports import Purged, ReapReport
 from . import admin_schemas, schemas
 
 BodyTypes = tuple[Any, Any]  # request, answer; None: no body

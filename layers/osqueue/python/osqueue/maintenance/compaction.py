@@ -20,6 +20,7 @@ from ..core.encoding import born_of
 from ..core.ops import Code, MergeTables
 from ..core.state import FinishedJob, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
+from ..model.reports import ReapReport
 from ..objects import archive, finished_tables, id_index
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.segments import lost_object
@@ -32,23 +33,6 @@ PUT_TRIES = 3
 
 ClockFlow = Callable[[int, State], QueueFlow[int]]  # shard, its state → the store's time in ms
 StageFactory = Callable[[int], QueueFlow[StagingArea]]
-
-
-class ReapReport(Struct, frozen=True):
-    """What a pass did, over all shards."""
-
-    expired: int = 0  # leases that had ended
-    promoted: int = 0  # delayed jobs that had become due
-    combined: int = 0  # announced requests whose writers were gone
-    archived: int = 0  # records written to the archive
-    merged: int = 0  # tables of finished jobs that became part of another
-    forgotten: int = 0  # finished jobs that are not remembered any more
-    freed: int = 0  # clients' ids that stand for nothing any more
-    saved: int = 0  # heads copied to the backup
-    collected: int = 0  # objects nobody referred to
-
-    def __add__(self, other: ReapReport) -> ReapReport:
-        return ReapReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 PassStep = QueueFlow[tuple[ReapReport, State]]  # what it did, and the state after it

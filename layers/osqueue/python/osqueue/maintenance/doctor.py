@@ -44,7 +44,10 @@ SHOWN_MAX = 5  # broken objects that are named one by one
 LOOKS_MAX = 3  # at a head that moves on while its objects are looked at
 SWAPS_MAX = 20
 RESTORE = "osqueue doctor ADDRESS {queue} --restore --shard {shard}"
-CONTINUE_WITHOUT = "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it and tells what is lost."
+CONTINUE_WITHOUT = (
+    "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it"
+    " and tells what is lost."
+)
 REAP = "Run 'osqueue reap' by a schedule, every minute."
 
 

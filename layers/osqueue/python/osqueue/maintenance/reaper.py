@@ -35,13 +35,14 @@ from ..core.intents import intents_prefix
 from ..core.ops import Code, RunTimers
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
+from ..model.reports import ReapReport
 from ..objects import backups, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..stores.base import Found, Get, List, Listed, Put
 from . import garbage_collection, orphan_ids
-from .compaction import STEPS_MAX, ClockFlow, ReapReport, StageFactory, TableCompaction
+from .compaction import STEPS_MAX, ClockFlow, StageFactory, TableCompaction
 
-__all__ = ["STEPS_MAX", "ReapReport", "Reaper"]
+__all__ = ["STEPS_MAX", "Reaper"]
 
 SWEEPS_MAX = 25  # commits of one pass that let go of dead letters, some seconds; the next pass goes on
 NOTE_SECONDS = 10.0  # of a pass, between its notes of where the next one begins

@@ -10,7 +10,7 @@ from .explain import ExplainFlows
 from .purge import PurgeFlows
 
 if TYPE_CHECKING:  # loaded where they are used
-    from ..maintenance.reaper import ReapReport
+    from ..model.reports import ReapReport
     from ..objects.archive import JobPager
 
 

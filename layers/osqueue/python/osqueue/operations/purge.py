@@ -27,7 +27,7 @@ from ..core.state import (
 from ..errors import Conflict, NotFound, Rejected
 from ..model import fields
 from ..model.keys import is_key, job_id, key_of, shard_of
-from ..model.purged import Purged
+from ..model.reports import Purged
 from ..objects import id_index, segments
 from ..objects.layout import read_state, root_of
 from .dead_letters import DeadLetterFlows

@@ -28,7 +28,7 @@ from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, encode_table_index
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.keys import drawn_ms, job_id
-from ..model.purged import Purged
+from ..model.reports import Purged
 from ..objects import archive, backups, finished_tables, id_index, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.segment_rewrite import Leaf, span_without

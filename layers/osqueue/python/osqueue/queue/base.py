@@ -39,10 +39,9 @@ if TYPE_CHECKING:  # loaded where they are used
     from ..client.flows import RemoteFlows
     from ..client.transports.base import Transport
     from ..events import Delivery, EventOutlet, Sink
-    from ..maintenance.reaper import ReapReport
     from ..model.dead_letters import DeadGroup, DeadLetter
     from ..model.explain import Story
-    from ..model.purged import Purged
+    from ..model.reports import Purged, ReapReport
     from ..operations.admin import AdminFlows
 
 R = TypeVar("R")

@@ -26,9 +26,8 @@ from ..contract.operations import HISTORY_MAX, QUEUES_MAX
 from ..contract.schemas import Failure, Health
 from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
-from ..maintenance.reaper import ReapReport
 from ..model import fields
-from ..model.purged import Purged
+from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
