@@ -6,7 +6,7 @@ is noted: the commit goes on without it, and only a claim that needs it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ..core.backlog import VECTOR, Loaded, NeededRange
@@ -18,55 +18,46 @@ from ..stores.base import Failed, Found, Get, Missing, StoreReply, Unchanged
 from .effects import All, Flow
 from .writer import HEAD, Head, ShardWriter
 
-
-class BlockReader:
-    """Reads for one commit of one writer."""
-
-    def __init__(self, writer: ShardWriter) -> None:
-        self.writer = writer
-        self.unreadable: set[tuple[str, int]] = set()
-
-    def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
-        """Those that have neither been read nor found unreadable."""
-        return [
-            need
-            for need in needs
-            if need.place not in self.writer.blocks and need.place not in self.unreadable
-        ]
-
-    def read(self, head: Head, needs: Sequence[NeededRange]) -> Flow[StoreReply | None]:
-        """Read parts of segments. None: done. Missing: the head has moved on. Failed: the store did not answer."""
-        root = self.writer.root
-        replies = yield All(
-            tuple(Get(root + need.name, start=need.start, length=need.length) for need in needs)
-        )
-        missing = []
-        for need, reply in zip(needs, replies, strict=True):
-            if isinstance(reply, Missing):
-                missing.append(need.place)
-            elif not isinstance(reply, Found):
-                return reply  # type: ignore[no-any-return]
-            else:
-                self._keep(need, reply.body)
-        if missing:
-            current = yield Get(root + HEAD, unless=head.version)
-            if isinstance(current, Failed):
-                return current
-            if not isinstance(current, Unchanged):
-                return Missing()
-            self.unreadable.update(missing)
-        return None
-
-    def _keep(self, need: NeededRange, data: bytes) -> None:
-        # Damage further back says nothing of the blocks in front of it. It is met again should its own turn come.
-        with suppress(Damaged, NewerFormat):
-            for place, loaded in decode_need(need, data):
-                self.writer.blocks[place] = loaded
-        if need.place not in self.writer.blocks:  # damaged, or shorter than the head says
-            self.unreadable.add(need.place)
+Place = tuple[str, int]  # an object's name, and where in it a block begins
 
 
-def decode_need(need: NeededRange, data: bytes) -> Iterator[tuple[tuple[str, int], Loaded]]:
+def read_blocks(
+    writer: ShardWriter, head: Head, needs: Sequence[NeededRange], unreadable: set[Place]
+) -> Flow[StoreReply | None]:
+    """Read parts of segments into the writer's blocks; what cannot be read is added to ``unreadable``.
+
+    None: done. Missing: the head has moved on. Failed: the store did not answer.
+    """
+    root = writer.root
+    replies = yield All(tuple(Get(root + need.name, start=need.start, length=need.length) for need in needs))
+    missing = []
+    for need, reply in zip(needs, replies, strict=True):
+        if isinstance(reply, Missing):
+            missing.append(need.place)
+        elif not isinstance(reply, Found):
+            return reply  # type: ignore[no-any-return]
+        elif not _keep(writer, need, reply.body):
+            unreadable.add(need.place)
+    if missing:
+        current = yield Get(root + HEAD, unless=head.version)
+        if isinstance(current, Failed):
+            return current
+        if not isinstance(current, Unchanged):
+            return Missing()
+        unreadable.update(missing)
+    return None
+
+
+def _keep(writer: ShardWriter, need: NeededRange, data: bytes) -> bool:
+    """Keep what was read; False when it is damaged, or shorter than the head says."""
+    # Damage further back says nothing of the blocks in front of it. It is met again should its own turn come.
+    with suppress(Damaged, NewerFormat):
+        for place, loaded in decode_need(need, data):
+            writer.blocks[place] = loaded
+    return need.place in writer.blocks
+
+
+def decode_need(need: NeededRange, data: bytes) -> Iterator[tuple[Place, Loaded]]:
     """What the bytes of a need hold, each with its place. Raises Damaged or NewerFormat where that ends."""
     if need.whole:
         yield need.place, decode_keys(data, need.name)

@@ -34,12 +34,13 @@ What makes it safe, each found to be needed by exploring every interleaving:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from .. import limits
 from ..core import intents
+from ..core.backlog import NeededRange
 from ..core.draft import ReductionContext, StagedObject
 from ..core.ops import Op, Outcome, Request
 from ..core.reduce import Reduction, needs_of_claims, reduce
@@ -60,10 +61,9 @@ from ..stores.base import (
     StoreRequest,
     Written,
 )
-from . import backoff
 from .announcements import Announcements
-from .block_reader import BlockReader
-from .deadline import Deadline
+from .block_reader import Place, read_blocks
+from .deadline import Deadline, may_combine, poll_delay
 from .effects import All, Flow
 from .request_status import RequestStatus, outcomes_of, status_of_request
 from .writer import HEAD, Head, ShardWriter
@@ -118,8 +118,8 @@ class _Commit:
         self.ops = ops
         self.deadline = Deadline(writer, deadline)
         self.cached = writer.head  # as it was known before; a look brings another object, whatever it finds
-        self.announcements = Announcements(writer, self.deadline)
-        self.reader = BlockReader(writer)
+        self.announcements: Announcements | None = None  # of others, once this commit has to take them along
+        self.unreadable: set[Place] = set()  # what the head refers to and nobody can read
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.refused: Head | None = None  # on which the last swap was refused
         self.left_out = 0  # commits in a row that had no room for this request
@@ -275,12 +275,12 @@ class _Commit:
         rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or backoff.may_combine(writer)
+            mine = rounds > PATIENT_ROUNDS or may_combine(writer)
             troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
                 yield from self.deadline.back_off(troubles)
             elif not self.lost:
-                yield from self.deadline.pause(backoff.poll_delay(writer, rounds, mine))
+                yield from self.deadline.pause(poll_delay(writer, rounds, mine))
             self.deadline.in_time()
             self.lost = self.deadline.troubled = False
             began = self.deadline.now()
@@ -369,6 +369,8 @@ class _Commit:
     ) -> Flow[CommitResult | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
         yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
+        if self.announcements is None:
+            self.announcements = Announcements(self.writer, self.deadline)
         looked = yield from self.announcements.gather(head, request, listed)
         if looked is None:
             return None
@@ -458,11 +460,11 @@ class _Commit:
         drawn = machine.bits(128 + 64)
         commit_id, chance = (drawn >> 64).to_bytes(16, "big"), drawn & CHANCE_MASK
         now = writer.now_ms(head.state)
-        wanted = self.reader.unread(needs_of_claims(head.state, requests)) if load else []
+        wanted = self.unread(needs_of_claims(head.state, requests)) if load else []
         rounds = 0
         while True:
             if wanted:
-                failed = yield from self.reader.read(head, wanted)
+                failed = yield from read_blocks(writer, head, wanted, self.unreadable)
                 if failed is not None:
                     self.deadline.complain(failed)
                     self.stumbles = self.stumbles + 1 if isinstance(failed, Failed) else 0
@@ -470,15 +472,20 @@ class _Commit:
                         yield from self.deadline.back_off(self.stumbles)
                     return None
                 self.stumbles = 0
-            unreadable = frozenset(self.reader.unreadable)
+            unreadable = frozenset(self.unreadable)
             context = ReductionContext(
                 now, commit_id, chance, writer.blocks, unreadable, writer.observed, writer.latest_ms(now)
             )
             reduction = reduce(head.state, requests, context, listed=listed)
-            wanted = self.reader.unread(reduction.missing)
+            wanted = self.unread(reduction.missing)
             rounds += 1
             if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
                 return reduction
+
+    def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
+        """Those that have neither been read nor found unreadable."""
+        read, failed = self.writer.blocks, self.unreadable
+        return [need for need in needs if need.place not in read and need.place not in failed]
 
     # ── The head ─────────────────────────────────────────────────────────────
     def reread(self) -> Flow[Head]:

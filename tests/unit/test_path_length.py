@@ -1,0 +1,51 @@
+"""How many files a reader has to open who follows a call: measured, with a ceiling that only goes down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.path import FileTracer, paths
+from osqueue import Queue
+
+CEILING = {
+    "enqueue, embedded": 27,
+    "complete, embedded": 26,
+    "enqueue over HTTP, its caller": 15,
+    "enqueue over HTTP, its function": 43,
+    "complete over HTTP, its caller": 13,
+    "complete over HTTP, its function": 37,
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    return paths()
+
+
+@pytest.mark.parametrize("call", CEILING)
+def test_a_call_runs_through_no_more_files_than_it_used_to(found: dict[str, list[str]], call: str) -> None:
+    files = found[call]
+    assert len(files) <= CEILING[call], "\n".join(files)
+
+
+def test_the_paths_that_are_measured_lead_from_the_caller_to_the_reducer(found: dict[str, list[str]]) -> None:
+    assert found.keys() == CEILING.keys()
+    for name, files in found.items():
+        assert files[0].startswith("aws_lambda/" if name.endswith("function") else "queue/"), name
+        assert ("core/reduce.py" in files) is not name.endswith("caller"), name
+        assert ("client/transports/http.py" in files) is name.endswith("caller"), name
+
+
+def test_a_file_is_noted_once_and_only_while_a_call_is_traced() -> None:
+    tracer = FileTracer()
+    q: Queue[Any] = Queue.connect("memory://", "noted")
+    with tracer.installed():
+        q.enqueue(1)
+        assert tracer.files == []
+        files = tracer.of(lambda: (q.enqueue(2), q.enqueue(3)))
+        q.stats()
+    assert tracer.files == []
+    assert len(files) == len({*files}) > 0
+    assert "objects/listing.py" not in files
