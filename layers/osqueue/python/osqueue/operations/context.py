@@ -41,9 +41,9 @@ class FlowContext:
 
     def shards(self) -> QueueFlow[int]:
         """How many shards the queue has, by the head of the first as this process last saw it."""
-        return self.shards_seen() or (yield from self._seen(0)).settings.shards
+        return self.shards_seen() or (yield from self.state_seen(0)).settings.shards
 
-    def _seen(self, shard: int) -> QueueFlow[State]:
+    def state_seen(self, shard: int) -> QueueFlow[State]:
         """The shard's state as this process last saw it; an empty submit sees to it that it has."""
         writer = self.writers[shard]
         while writer.head is None:
@@ -54,7 +54,7 @@ class FlowContext:
         """Register the queue by name before its first head is written."""
         if self.known:
             return
-        if (yield from self._seen(0)).seq == 0:
+        if (yield from self.state_seen(0)).seq == 0:
             reply = yield register(self.queue)
             if not isinstance(reply, Written | Refused):
                 reply = yield register(self.queue)
@@ -74,5 +74,5 @@ class FlowContext:
 
     def stage(self, shard: int) -> QueueFlow[StagingArea]:
         """A place for staged objects, born with the head this process knows."""
-        seen = yield from self._seen(shard)
+        seen = yield from self.state_seen(shard)
         return StagingArea(self.writers[shard].root, seen.seq, self.machine)

@@ -25,6 +25,9 @@ from ..objects.lookup import JobLocation, find_in_state
 from ..objects.segments import find_many, lost_object
 from .results import OVER, ResultFlows
 
+PlaceJobs = Callable[[list[JobSpec], int], QueueFlow[list[Enqueued | Code]]]
+"""Commits jobs to a shard: what became of each, or DUPLICATE or RETRY where it has an id."""
+
 ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 
 
@@ -76,31 +79,49 @@ class Takeover:
         self.key = draw  # a key that nobody has used
         self.state = state  # of its shard, from before any of those keys stands in an entry
 
+    def unused(self) -> tuple[bytes, int]:
+        """A new key, and the seq of a head in which it was nowhere."""
+        return self.key(), self.state.seq
 
-class DedupFlows(ResultFlows):
-    """The flows of jobs with ids. Its heir offers ``submit``, which commits jobs to one shard."""
 
-    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
-        """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY."""
-        raise NotImplementedError
+class Deduplication:
+    """Enqueues the jobs of one call, some of them under ids.
 
-    def draw(self, shard: int) -> bytes:
-        """A new key."""
-        raise NotImplementedError
+    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. A heir says what differs
+    where callers draw the keys and repeat their calls.
+    """
+
+    def __init__(self, flows: ResultFlows, place_jobs: PlaceJobs, draw: Callable[[int], bytes]) -> None:
+        self.flows = flows
+        self.queue = flows.queue
+        self.place_jobs = place_jobs
+        self.draw = draw
 
     def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
         """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
         return False
 
     def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
-        """The key under which a job begins anew, and the seq of a head in which it was nowhere.
+        """The key under which a job begins again, and the seq of a head in which it was nowhere.
 
         May answer the wish instead.
         """
         yield from ()
-        return anew.key(), anew.state.seq
+        return anew.unused()
 
-    def enqueue_deduplicated(self, news: Sequence[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
+    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
+        """The answer where the id's job is completed: its result."""
+        try:
+            result = yield from self.flows.result_of(key, sighting)
+        except OsqueueError as error:
+            return Enqueued("completed", job_id(key), COMPLETED, error=error)
+        return Enqueued("completed", job_id(key), COMPLETED, result)
+
+    def failed(self, wish: DedupAttempt, error: OsqueueError) -> None:
+        """The commit of a wish failed, perhaps after it was applied. May raise the error, for all of the call."""
+        wish.fail(error)
+
+    def enqueue(self, news: Sequence[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
 
         What keeps one of them out is its answer. Raises what the store keeps all of them out with.
@@ -129,7 +150,8 @@ class DedupFlows(ResultFlows):
         for wish in wishes:
             if wish.new.client_id is not None:
                 named.setdefault(wish.new.client_id, wish)
-        state = yield from self._seen(shard)  # before the entries exist that let others act on our behalf
+        # Before the entries exist that let others act on our behalf.
+        state = yield from self.flows.state_seen(shard)
         entries = yield from id_index.create(
             self.queue, [(each, wish.new.key) for each, wish in named.items()]
         )
@@ -176,10 +198,10 @@ class DedupFlows(ResultFlows):
             shards.setdefault(shard_of(wish.new.key), []).append(wish)
         for shard, group in shards.items():
             try:
-                answers = yield from self.submit([wish.new for wish in group], shard)
+                answers = yield from self.place_jobs([wish.new for wish in group], shard)
             except OsqueueError as error:
                 for wish in group:
-                    wish.fail(error)
+                    self.failed(wish, error)
                 continue
             for wish, answer in zip(group, answers, strict=True):
                 if isinstance(answer, Enqueued):
@@ -195,8 +217,8 @@ class DedupFlows(ResultFlows):
         for where, group in shards.items():
             try:
                 state = yield from read_state(self.queue, where)
-                now = 0 if state is None else (yield from self.moment(where, state))
-                anew = Takeover(partial(self.draw, shard), (yield from self._seen(shard)))
+                now = 0 if state is None else (yield from self.flows.moment(where, state))
+                anew = Takeover(partial(self.draw, shard), (yield from self.flows.state_seen(shard)))
                 # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
                 yield from together([self._settle_alone(wish, where, state, now, anew) for wish in group])
                 if any(wish.closing for wish in group):
@@ -239,17 +261,9 @@ class DedupFlows(ResultFlows):
         elif sighting.state not in OVER:
             wish.answer = Enqueued("duplicate", job_id(entry.key), sighting.state)
         elif sighting.state == COMPLETED and not sighting.expired(now):
-            wish.answer = yield from self._completed(entry.key, sighting)
+            wish.answer = yield from self.completed(entry.key, sighting)
         else:
             yield from self._take_over(wish, anew)
-
-    def _completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
-        result: Any = None
-        try:
-            result = yield from self.result_of(key, sighting)
-        except OsqueueError as error:
-            return Enqueued("completed", job_id(key), COMPLETED, error=error)
-        return Enqueued("completed", job_id(key), COMPLETED, result)
 
     def _help(self, wish: DedupAttempt, seen: int, anew: Takeover) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.

@@ -17,7 +17,8 @@ from ..model import fields as validation
 from ..model.job import Enqueued
 from ..model.keys import KeySource, job_id
 from ..objects.staging import SegmentBuilder, wipe_refused
-from .deduplication import DedupFlows
+from .deduplication import Deduplication
+from .results import ResultFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
@@ -25,7 +26,7 @@ DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
 _TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other item the commit refers to nothing
 
 
-class EnqueueFlows(DedupFlows):
+class EnqueueFlows(ResultFlows):
     """The flows that bring jobs in."""
 
     def __init__(self, *context: Any) -> None:
@@ -39,7 +40,7 @@ class EnqueueFlows(DedupFlows):
         if options:
             new = self._new({"payload": payload, **options}, key)
             if new.client_id is not None:
-                (done,) = yield from self.enqueue_deduplicated([new], shard)
+                (done,) = yield from Deduplication(self, self.place_jobs, self.draw).enqueue([new], shard)
                 return _accepted(done)
         else:
             new = JobSpec(key, self._payload(payload), self.codec.name)
@@ -49,7 +50,7 @@ class EnqueueFlows(DedupFlows):
             )  # the common case: nothing to stage or to repeat
             code = answer.outcomes[0].code
         else:
-            (code,) = yield from self._enqueue([new], shard)
+            (code,) = yield from self.commit_jobs([new], shard)
         return _accepted(_enqueued(key, code))
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
@@ -70,7 +71,7 @@ class EnqueueFlows(DedupFlows):
                 news.append(self._new(item, key))
             except Rejected as error:
                 refused[key] = Enqueued("rejected", None, error=error)
-        codes = (yield from self._enqueue(news, shard)) if news else []
+        codes = (yield from self.commit_jobs(news, shard)) if news else []
         if not refused:
             return list(map(_enqueued, keys, codes))
         accepted = iter(codes)
@@ -120,7 +121,7 @@ class EnqueueFlows(DedupFlows):
                 except Rejected as error:
                     results[at] = Enqueued("rejected", None, error=error)
             try:
-                answers = yield from self.enqueue_deduplicated(news, shard)
+                answers = yield from Deduplication(self, self.place_jobs, self.draw).enqueue(news, shard)
             except OsqueueError as error:
                 if not any(each is not None and each.error is None for each in results):
                     raise
@@ -131,21 +132,17 @@ class EnqueueFlows(DedupFlows):
                 results[at] = done
         return [each for each in results if each is not None]
 
-    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+    def place_jobs(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
         """Commit jobs to a shard: what became of each, or DUPLICATE or RETRY where it has an id."""
-        codes = yield from self._enqueue(news, shard)
-        again = (Code.DUPLICATE, Code.RETRY)
-        return [
-            code if new.client_id is not None and code in again else _enqueued(new.key, code)
-            for new, code in zip(news, codes, strict=True)
-        ]
+        return placed(news, (yield from self.commit_jobs(news, shard)))
 
     def draw(self, shard: int) -> bytes:
         """A new key."""
         return self.keys.draw(shard)[0]
 
     # ── In one commit ────────────────────────────────────────────────────────
-    def _enqueue(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
+    def commit_jobs(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
+        """Commit jobs to a shard, large payloads beside its head; what became of each."""
         if not self.known:
             yield from self.known_queue()
         large = max(len(new.payload) for new in news) > limits.INLINE_BYTES_MAX  # type: ignore[arg-type]
@@ -164,7 +161,7 @@ class EnqueueFlows(DedupFlows):
                 return list(codes)
             news = [new for new, code in zip(news, codes, strict=True) if code == Code.STALE]
             if len(news) < len(codes):  # some went in: only the others again
-                again = yield from self._enqueue(news, shard)
+                again = yield from self.commit_jobs(news, shard)
                 rest = iter(again)
                 return [next(rest) if code == Code.STALE else code for code in codes]
         raise Throttled("the call was overtaken by the collector again and again. Repeat it later.")
@@ -176,7 +173,7 @@ class EnqueueFlows(DedupFlows):
             lanes: list[Any] = []  # where each item went
             staged: list[tuple[Any, StoredContent]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
-            seen = yield from self._seen(shard)
+            seen = yield from self.state_seen(shard)
             writer = self.writers[shard]
             yield from writer.tell_time()  # the segments tell when their jobs are due
             now = writer.now_ms(seen)
@@ -235,6 +232,15 @@ def _refusal(code: Code) -> OsqueueError | None:
             "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
         )
     return None
+
+
+def placed(news: Sequence[JobSpec], codes: Sequence[Code]) -> list[Enqueued | Code]:
+    """What became of committed jobs; the code itself where another job of the same id has to be looked at."""
+    again = (Code.DUPLICATE, Code.RETRY)
+    return [
+        code if new.client_id is not None and code in again else _enqueued(new.key, code)
+        for new, code in zip(news, codes, strict=True)
+    ]
 
 
 def _enqueued(key: bytes, code: Code) -> Enqueued:

@@ -33,7 +33,7 @@ from ..core.ops import (
     ReleaseJobs,
 )
 from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
-from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
+from ..errors import NotFound, OsqueueError, Rejected, Unavailable
 from ..model import fields
 from ..model.job import Done, Enqueued
 from ..model.keys import is_key, job_id, key_of
@@ -42,7 +42,8 @@ from ..objects.layout import read_state, root_of
 from ..objects.lookup import JobLocation, find_in_state, seek, seek_many
 from ..objects.segments import read_bodies
 from ..operations.claims import STALE_TRIES, GrantedLease, done_of
-from ..operations.deduplication import DedupAttempt, Takeover
+from ..operations.deduplication import DedupAttempt, Deduplication, Takeover
+from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
 
 LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
@@ -134,55 +135,18 @@ class ServerFlows(EmbeddedFlows):
                 results.append(None)
             except OsqueueError as error:
                 results.append(Enqueued("rejected", None, error=error))
-        done = iter((yield from self.enqueue_deduplicated(news, shard)) if news else ())
+        done = iter((yield from self._accepted(news, shard)) if news else ())
         return [refused or next(done) for refused in results]
 
-    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
-        """Unless another caller enqueued its own job on behalf of this one, or under the same key: the payload tells.
+    def _accepted(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
+        if any(new.client_id is not None for new in news):
+            return (yield from KeyedDeduplication(self).enqueue(news, shard))
+        answers = yield from self.place_keyed(news, shard)
+        return [each for each in answers if isinstance(each, Enqueued)]  # all: a code is of a job with an id
 
-        Of a job that is over its length is known, and its checksum where it lay beside the head: another short payload
-        of the same length is taken for a repeat.
-        """
-        job, row, mine = sighting.job, sighting.row, new.payload
-        assert isinstance(mine, bytes)
-        kept = job.payload if row is None else row.spent
-        if isinstance(kept, BodyRef):
-            same = (kept.length, kept.crc) == (len(mine), crc32(mine))
-        else:
-            same = mine == kept if row is None else len(mine) == row.payload_bytes
-        return same and (row is not None or job.client_id == new.client_id)  # a purge blanks a row's
-
-    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
-        """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
-        key, entry = wish.asked.key, wish.entry
-        used = wish.retired_key == key or (entry is not None and entry.key == key)
-        if wish.asked.seen < KEYED or used:
-            return (yield from super().takeover_key(wish, anew))
-        state: State | None = anew.state
-        try:
-            sighting = yield from find_in_state(root_of(self.queue, key[15]), anew.state, key)
-        except NotFound:  # merged away since that state
-            state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
-        if sighting is not None:
-            wish.answer = self._again(wish.asked, sighting)
-        return key, 0 if state is None else state.seq
-
-    def _submit(self, wishes: Sequence[DedupAttempt]) -> QueueFlow[None]:
-        """As the library does it; but what cannot be told of a job under a drawn key fails the whole request.
-
-        The job is perhaps in the queue. A request that fails is repeated; a caller who hears that this one job was
-        rejected enqueues it under another key, and has it twice.
-        """
-        yield from super()._submit(wishes)
-        for wish in wishes:
-            error = None if wish.answer is None else wish.answer.error
-            untold = wish.failure is not None or isinstance(error, Damaged | NewerFormat)
-            if error is not None and untold and _keyed(wish.asked):
-                raise error
-
-    def submit(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
-        """As the library does it; but a job that was there already is looked at: it may be another one."""
-        answers = yield from super().submit(news, shard)
+    def place_keyed(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
+        """Commit jobs to a shard. One whose key is there already is looked at: it may be another one."""
+        answers = placed(news, (yield from self._commit_once(news, shard)))
         there = [
             at
             for at, answer in enumerate(answers)
@@ -191,24 +155,18 @@ class ServerFlows(EmbeddedFlows):
         if there:
             sightings = yield from seek_many(self.queue, shard, [news[at].key for at in there])
             for at in there:
-                answers[at] = self._again(news[at], sightings.get(news[at].key))
+                answers[at] = answer_again(news[at], sightings.get(news[at].key))
         return answers
 
-    def _again(self, new: JobSpec, sighting: JobLocation | None) -> Enqueued:
-        """The answer of a job whose key is there already."""
-        if sighting is None or self.repeated(new, sighting):  # None: over and forgotten meanwhile
-            return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
-        return Enqueued("rejected", None, error=_taken(new.key))
-
-    def _enqueue(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
-        """As the library does it; but a key that its client drew is accepted once, wherever its job is by now.
+    def _commit_once(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
+        """Commit jobs; a key that its client drew is accepted once, wherever its job is by now.
 
         The reducer sees what is in the head, and what has left it since ``seen``. What lay outside it then is
         looked for here: by the ranges of keys alone where the key is newer than all there is, as new ones are.
         """
         left = list(range(len(news)))
         codes = [Code.RETRY] * len(news)
-        state = yield from self._seen(shard)
+        state = yield from self.state_seen(shard)
         for _ in range(LOOKS_MAX):
             try:
                 there = yield from _outside(
@@ -225,7 +183,7 @@ class ServerFlows(EmbeddedFlows):
                     replace(new, seen=state.seq) if _keyed(new) else new
                     for new in map(news.__getitem__, left)
                 ]
-                answers = (yield from super()._enqueue(sent, shard)) if sent else []
+                answers = (yield from self.commit_jobs(sent, shard)) if sent else []
                 for at, code in zip(left, answers, strict=True):
                     codes[at] = code
                 left = [at for at in left if codes[at] == Code.RETRY and _keyed(news[at])]
@@ -239,29 +197,14 @@ class ServerFlows(EmbeddedFlows):
     # ── Results ──────────────────────────────────────────────────────────────
     def result_of(self, key: bytes, sighting: JobLocation) -> Flow[EncodedContent | None]:
         """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
-        if sighting.row is not None and self._holds_none(sighting.row):
+        if sighting.row is not None and self.holds_none(sighting.row):
             raise _result_too_large(sighting.row)
         content: EncodedContent | None = yield from super().result_of(key, sighting)
         return content
 
-    def _holds_none(self, row: FinishedJob) -> bool:
+    def holds_none(self, row: FinishedJob) -> bool:
+        """Is a result too large for any answer?"""
         return RESULT_BYTES + _result_weight(row) > self.answer_bytes
-
-    def _completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
-        """Under an id: its result is read when it is known that the answer has room for it."""
-        yield from ()
-        row, text = sighting.row, job_id(key)
-        assert row is not None
-        if self._holds_none(row):
-            return Enqueued("completed", text, COMPLETED, error=_result_too_large(row))
-        crowded = TooLarge(
-            "result: this answer has no room for it. Read it with"
-            f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
-            field="result",
-        )
-        return Enqueued(
-            "completed", text, COMPLETED, UnreadResult(key, sighting, _result_weight(row)), crowded
-        )
 
     def results(self, kept: Sequence[UnreadResult]) -> QueueFlow[list[EncodedContent | OsqueueError | None]]:
         """Read results; those that cannot be read are their error."""
@@ -363,6 +306,81 @@ class ServerFlows(EmbeddedFlows):
             if isinstance(first, ReleasedJob)
             else AbortJobs(held, first.why)
         )
+
+
+class KeyedDeduplication(Deduplication):
+    """Jobs under ids whose clients draw their keys, and may repeat a call whose answer was lost."""
+
+    flows: ServerFlows
+
+    def __init__(self, flows: ServerFlows) -> None:
+        super().__init__(flows, flows.place_keyed, flows.draw)
+
+    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
+        return same_job(new, sighting)
+
+    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
+        """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
+        key, entry = wish.asked.key, wish.entry
+        used = wish.retired_key == key or (entry is not None and entry.key == key)
+        if wish.asked.seen < KEYED or used:
+            return anew.unused()
+        state: State | None = anew.state
+        try:
+            sighting = yield from find_in_state(root_of(self.queue, key[15]), anew.state, key)
+        except NotFound:  # merged away since that state
+            state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
+        if sighting is not None:
+            wish.answer = answer_again(wish.asked, sighting)
+        return key, 0 if state is None else state.seq
+
+    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
+        """Its result is read when it is known that the answer has room for it."""
+        yield from ()
+        row, text = sighting.row, job_id(key)
+        assert row is not None
+        if self.flows.holds_none(row):
+            return Enqueued("completed", text, COMPLETED, error=_result_too_large(row))
+        crowded = TooLarge(
+            "result: this answer has no room for it. Read it with"
+            f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
+            field="result",
+        )
+        unread = UnreadResult(key, sighting, _result_weight(row))
+        return Enqueued("completed", text, COMPLETED, unread, crowded)
+
+    def failed(self, wish: DedupAttempt, error: OsqueueError) -> None:
+        """What cannot be told of a job under a drawn key fails the whole request.
+
+        The job is perhaps in the queue. A request that fails is repeated; a caller who hears that this one job was
+        rejected enqueues it under another key, and has it twice.
+        """
+        if _keyed(wish.asked):
+            raise error
+        wish.fail(error)
+
+
+def same_job(new: JobSpec, sighting: JobLocation) -> bool:
+    """Is the job under a key the one that is enqueued now? Or another caller's own? The payload tells.
+
+    Of a job that is over its length is known, and its checksum where it lay beside the head: another short payload
+    of the same length is taken for a repeat.
+    """
+    job, row, mine = sighting.job, sighting.row, new.payload
+    assert isinstance(mine, bytes)
+    kept = job.payload if row is None else row.spent
+    if isinstance(kept, BodyRef):
+        same = (kept.length, kept.crc) == (len(mine), crc32(mine))
+    else:
+        same = mine == kept if row is None else len(mine) == row.payload_bytes
+    return same and (row is not None or job.client_id == new.client_id)  # a purge blanks a row's
+
+
+def answer_again(new: JobSpec, sighting: JobLocation | None) -> Enqueued:
+    """The answer of a job whose key is there already."""
+    if sighting is None or same_job(new, sighting):  # None: over and forgotten meanwhile
+        return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
+    return Enqueued("rejected", None, error=_taken(new.key))
 
 
 def _drawn(job: NewJob | None) -> bytes | Rejected | None:
