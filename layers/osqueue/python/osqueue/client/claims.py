@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from ..commit.effects import Sleep
 from ..contract.error_codes import error_of
 from ..contract.schemas import (
     CompletionResults,
@@ -30,7 +29,7 @@ from ..errors import Damaged, OsqueueError
 from ..model import fields as validation
 from ..model.job import Done
 from ..model.keys import job_id, key_of
-from ..operations.claims import ClaimResult, GrantedLease
+from ..operations.claims import ClaimResult, GrantedLease, poll
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
 
@@ -62,17 +61,15 @@ class RemoteClaims(ApiClient):
             lease=validation.lease_ms(lease) / 1000,
             kinds=None if wanted is None else list(wanted),
         )
-        until = self.machine.monotonic() + validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
-        pause = POLL_SECONDS_FIRST
-        while True:
+        wait_s = validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+
+        def look() -> RemoteFlow[ClaimResult]:
             asked = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
             answer: Answered = yield from self.ask("claim", Answered, body=body)
-            left = until - self.machine.monotonic()
-            if answer.jobs or left <= 0:
-                granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
-                return ClaimResult(granted, None if granted else answer.reason)
-            yield Sleep(min(pause, left))
-            pause = min(2 * pause, POLL_SECONDS_MAX)
+            granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
+            return ClaimResult(granted, None if granted else answer.reason)
+
+        return (yield from poll(look, self.machine, wait_s, POLL_SECONDS_FIRST, POLL_SECONDS_MAX))
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> RemoteFlow[bool]:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 
 from ..commit.effects import All, Flow, together
-from ..core.encoding import BlockInfo, Footer, decode_footer
+from ..core.encoding import BlockInfo
 from ..core.state import ARCHIVE_ONLY, FinishedJob, TableRef
 from ..core.tables import decode_rows, decode_table_index
 from ..errors import Damaged
 from ..stores.base import Found, Get, StoreReply
-from .segments import FOOTER_BYTES_GUESS, read_failure, read_range
+from .segments import FOOTER_BYTES_GUESS, footer_of, read_failure, read_range
 
 READS_AT_ONCE = 16
 
@@ -85,7 +85,7 @@ def _find(
     if table.level:
         kept = yield from find_many(root, decode_table_index(end.body, table.name), keys, known)
         return {key: each.row for key, each in kept.items()}
-    footer = yield from _footer(root, table, end.body)
+    footer = yield from footer_of(root, table.name, table.size, end.body)
     found: dict[bytes, FinishedJob] = {}
     for block in footer.blocks:
         wanted = [key for key in _between(block, keys) if key not in found]
@@ -99,18 +99,6 @@ def _find(
         for row in decode_rows(data, block.length, table.name):
             if row.key in wanted and row.mark != ARCHIVE_ONLY:
                 found.setdefault(row.key, row)
-    return found
-
-
-def _footer(root: str, table: TableRef, data: bytes) -> Flow[Footer]:
-    found = decode_footer(data, table.name)
-    if isinstance(found, Footer):
-        return found
-    if not len(data) < found <= table.size:
-        raise Damaged(f"{table.name} is shorter than the head says. See docs/operations.md.")
-    found = decode_footer((yield from read_range(root, table.name, table.size - found, found)), table.name)
-    if not isinstance(found, Footer):
-        raise Damaged(f"{table.name} has no footer where it should. See docs/operations.md.")
     return found
 
 
@@ -139,9 +127,7 @@ def leaves(root: str, tables: Sequence[TableRef]) -> Flow[list[TableRef]]:
 def rows(root: str, table: TableRef) -> Flow[list[FinishedJob]]:
     """All rows of one table, sorted by key."""
     data = yield from read_range(root, table.name, 0, table.size)
-    footer = decode_footer(data, table.name)
-    if not isinstance(footer, Footer):
-        raise Damaged(f"{table.name} has no footer where it should. See docs/operations.md.")
+    footer = yield from footer_of(root, table.name, table.size, data)
     found = list(decode_rows(data, footer.blocks[0].length, table.name))
     if len(found) != table.count:
         raise Damaged(f"{table.name} is shorter than the head says. See docs/operations.md.")
@@ -152,4 +138,4 @@ def bodies_of(root: str, table: TableRef) -> Flow[tuple[str, ...]]:
     """The names of the bodies that a table's results lie in."""
     length = min(FOOTER_BYTES_GUESS, table.size)
     end = yield from read_range(root, table.name, table.size - length, length)
-    return (yield from _footer(root, table, end)).bodies
+    return (yield from footer_of(root, table.name, table.size, end)).bodies

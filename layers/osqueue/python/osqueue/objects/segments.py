@@ -117,14 +117,19 @@ def children(root: str, span: Span) -> Flow[tuple[Span, ...]]:
 def footer(root: str, span: Span) -> Flow[Footer]:
     """A segment's footer."""
     guess = min(FOOTER_DELAYED_BYTES_GUESS if span.due_ms else FOOTER_BYTES_GUESS, span.size)
+    end = yield from read_range(root, span.name, span.size - guess, guess)
+    return (yield from footer_of(root, span.name, span.size, end))
+
+
+def footer_of(root: str, name: str, size: int, end: bytes) -> Flow[Footer]:
+    """The footer of a segment or a table whose last bytes have been read; the rest is read, should it be longer."""
     while True:
-        data = yield from read_range(root, span.name, span.size - guess, guess)
-        found = decode_footer(data, span.name)
+        found = decode_footer(end, name)
         if isinstance(found, Footer):
             return found
-        if not guess < found <= span.size:
-            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
-        guess = found
+        if not len(end) < found <= size:
+            raise Damaged(f"{name} is shorter than the head says. See docs/operations.md.")
+        end = yield from read_range(root, name, size - found, found)
 
 
 def block(root: str, span: Span, info: BlockInfo) -> Flow[Block]:
@@ -280,7 +285,7 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
             if room is not None and sum(each.count for each in wanted) - skip >= room:
                 break
     for group in _by_bytes(wanted):
-        for found in (yield from _whole(root, group)):
+        for found in (yield from together([segment_jobs(root, each) for each in group])):
             jobs.extend(found[skip:])
             skip = 0
     if most is None or len(jobs) < most:
@@ -299,17 +304,3 @@ def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
         size += span.size
     if group:
         yield group
-
-
-def _whole(root: str, spans: list[Span]) -> Flow[list[list[JobRecord]]]:
-    """Every job still to come in each of some segments."""
-    gets = tuple(Get(root + each.name, start=each.offset, length=each.size - each.offset) for each in spans)
-    found: list[list[JobRecord]] = []
-    for span, reply in zip(spans, (yield All(gets)), strict=True):
-        if not isinstance(reply, Found):
-            raise read_failure(reply, span.name)
-        jobs = [job for _, each in decode_blocks(reply.body, span.length, span.name) for job in each.jobs]
-        if len(jobs) - span.skip != span.count:
-            raise Damaged(f"{span.name} is shorter than the head says. See docs/operations.md.")
-        found.append(jobs[span.skip :])
-    return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from .. import limits
+from ..clock import Machine
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import (
     AbortJobs,
@@ -41,6 +42,7 @@ POLL_SECONDS_MAX = 1.0
 
 _LOST = (Code.LEASE_LOST, Code.STALE)
 
+E = TypeVar("E")
 OpFactory = Callable[[int, Sequence[Any]], QueueFlow[Op]]
 
 
@@ -75,15 +77,11 @@ class ClaimFlows(FlowContext):
         op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else fields.kinds(kinds))
         if not wait_s:
             return (yield from self._claim(op))
-        until = self.machine.monotonic() + wait_s
-        pause = POLL_SECONDS_FIRST
-        while True:
-            claimed = yield from self._claim(op)
-            left = until - self.machine.monotonic()
-            if claimed.leases or left <= 0:
-                return claimed
-            yield Sleep(min(pause, left))
-            pause = min(pause * 2, POLL_SECONDS_MAX)
+        return (
+            yield from poll(
+                lambda: self._claim(op), self.machine, wait_s, POLL_SECONDS_FIRST, POLL_SECONDS_MAX
+            )
+        )
 
     def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
         count = self.shards_seen() or (yield from self.shards())
@@ -266,6 +264,28 @@ class ClaimFlows(FlowContext):
             taken = [code == Code.OK for code in codes]
             staged = zip([item.result for item in op.items], taken, strict=True)
             yield from wipe_refused(self.writers[shard].root, staged)
+
+
+def poll(
+    look: Callable[[], Generator[E, Any, ClaimResult]],
+    machine: Machine,
+    seconds: float,
+    first_s: float,
+    most_s: float,
+) -> Generator[E | Sleep, Any, ClaimResult]:
+    """Look for jobs until there are some, so many seconds at most.
+
+    The pauses between two looks double, from the first to the most.
+    """
+    until = machine.monotonic() + seconds
+    pause = first_s
+    while True:
+        claimed = yield from look()
+        left = until - machine.monotonic()
+        if claimed.leases or left <= 0:
+            return claimed
+        yield Sleep(min(pause, left))
+        pause = min(2 * pause, most_s)
 
 
 def _asked(
