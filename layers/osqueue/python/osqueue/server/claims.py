@@ -32,9 +32,8 @@ from ..model import fields
 from ..model.job import Done, moment
 from ..model.keys import job_id, key_of
 from ..operations.claims import GrantedLease
-from .enqueue import check_items
 from .flows import AbortedJob, ReleasedJob, ServerFlows
-from .reading import item_of
+from .reading import check_items, item_of
 from .request import RequestContext
 
 T = TypeVar("T")

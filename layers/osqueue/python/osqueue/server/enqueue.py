@@ -8,17 +8,15 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from .. import limits
-from ..contract.content import CODEC, CODEC_CHARS_MAX, result_fields
+from ..contract.content import result_fields
 from ..contract.error_codes import TooLarge, fault_of
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
-from ..model import fields
 from ..model.job import Enqueued
 from ..model.keys import key_of
 from .flows import EnqueueItem, UnreadResult
-from .reading import body_of, item_of
+from .reading import body_of, check_items, item_of
 from .request import RequestContext
 
 FAULT_BYTES = 500  # room for why a result could not be read after all
@@ -42,17 +40,6 @@ def enqueue(asked: RequestContext) -> Any:
     )
     asked.note(each.job_id for each in done)
     return AcceptedJobs(jobs=_answers(asked, done))
-
-
-def check_items(items: list[Raw], field: str, codec: str = CODEC) -> None:
-    """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
-    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
-    if len(items) > limits.ITEMS_PER_REQUEST_MAX:
-        raise Rejected(
-            f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"
-            " several.",
-            field=field,
-        )
 
 
 def _wished(item: Raw, codec: str) -> EnqueueItem:

@@ -166,12 +166,11 @@ class ServerFlows(EmbeddedFlows):
         """
         left = list(range(len(news)))
         codes = [Code.RETRY] * len(news)
+        root = self.writers[shard].root
         state = yield from self.state_seen(shard)
         for _ in range(LOOKS_MAX):
             try:
-                there = yield from _outside(
-                    root_of(self.queue, shard), state, {news[at].key for at in left if _keyed(news[at])}
-                )
+                there = yield from _outside(root, state, {news[at].key for at in left if _keyed(news[at])})
             except NotFound:  # merged away since that state
                 there = None
             if there is not None:
@@ -440,7 +439,8 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
     for span in (*spans, *state.delayed.spans, *state.dead.spans):
         if span.first <= newest:
             found.update((yield from segments.find_many(root, span, keys)))
-    found.update((yield from finished_tables.find_many(root, state.tables, keys)))
+    if state.tables:
+        found.update((yield from finished_tables.find_many(root, state.tables, keys)))
     return found
 
 

@@ -12,10 +12,13 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from .. import limits
+from ..contract.content import CODEC, CODEC_CHARS_MAX
 from ..contract.error_codes import Malformed
 from ..contract.operations import Query, Route
 from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
+from ..model import fields
 from ..model.fields import FUTURE_FIELDS, job_name
 
 T = TypeVar("T")
@@ -55,6 +58,17 @@ def item_of(data: msgspec.Raw, type: type[T]) -> T:
         raise Rejected(f"it cannot be read: {error}.") from None
 
 
+def check_items(items: Sequence[msgspec.Raw], field: str, codec: str = CODEC) -> None:
+    """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
+    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    if len(items) > limits.ITEMS_PER_REQUEST_MAX:
+        raise Rejected(
+            f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"
+            " several.",
+            field=field,
+        )
+
+
 def _invalid(message: str, type: Any) -> Rejected:
     """What msgspec says of a field of ``type``, in our words."""
     place = _AT.search(message)
@@ -78,14 +92,14 @@ def _invalid(message: str, type: Any) -> Rejected:
 def _known(type: Any, place: str) -> str:
     """Which fields there are instead, in a body or at a place below it."""
     from msgspec.inspect import is_struct_type  # here, because few requests need it
-    from msgspec.structs import fields
+    from msgspec.structs import fields as fields_in
 
     for name in filter(None, place.split(".")):
-        types = {each.name: each.type for each in fields(type)}.get(name)
+        types = {each.name: each.type for each in fields_in(type)}.get(name)
         type = next((each for each in get_args(types) if is_struct_type(each)), types)
         if not is_struct_type(type):
             return ""
-    known = ", ".join(each.encode_name for each in fields(type))
+    known = ", ".join(each.encode_name for each in fields_in(type))
     hint = " A job's own data has no fields here: put your data under `payload`." if type is NewJob else ""
     return f" Known: {known}.{hint}"
 
