@@ -58,17 +58,6 @@ def item_of(data: msgspec.Raw, type: type[T]) -> T:
         raise Rejected(f"it cannot be read: {error}.") from None
 
 
-def check_items(items: Sequence[msgspec.Raw], field: str, codec: str = CODEC) -> None:
-    """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
-    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
-    if len(items) > limits.ITEMS_PER_REQUEST_MAX:
-        raise Rejected(
-            f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"
-            " several.",
-            field=field,
-        )
-
-
 def _invalid(message: str, type: Any) -> Rejected:
     """What msgspec says of a field of ``type``, in our words."""
     place = _AT.search(message)
@@ -102,6 +91,17 @@ def _known(type: Any, place: str) -> str:
     known = ", ".join(each.encode_name for each in fields_in(type))
     hint = " A job's own data has no fields here: put your data under `payload`." if type is NewJob else ""
     return f" Known: {known}.{hint}"
+
+
+def check_items(items: Sequence[msgspec.Raw], field: str, codec: str = CODEC) -> None:
+    """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
+    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    if len(items) > limits.ITEMS_PER_REQUEST_MAX:
+        raise Rejected(
+            f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"
+            " several.",
+            field=field,
+        )
 
 
 # ── Paths ────────────────────────────────────────────────────────────────────
