@@ -1,8 +1,11 @@
 # One command for each thing one does here; `make` alone lists them.
 #
 # Set-up needs a Python of 3.11 or later with its venv module, and the network once. Everything is
-# installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. The tests need
+# installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. All tests need
 # Java 17 and Node.js as well, the pipeline Java, and what deploys Node.js.
+#
+# Three loops, each of which holds the one before: `make unit` while one writes, `make check` before a commit, `make test`
+# for everything.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -14,6 +17,7 @@ SEED ?=
 ENV ?= dev
 JOBS ?= 2
 ARGS ?=
+TESTS := tests/unit
 
 # The first Python that is new enough. `make PYTHON=/path/to/python …` overrides the choice.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -31,7 +35,7 @@ CDK := node_modules/.bin/cdk
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: help setup check-tools check-node check-java demo test lint types unit format soak bench lock layers synth deploy clean
+.PHONY: help setup check-tools check-node check-java demo unit check test lint types format soak bench lock layers synth deploy clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -50,8 +54,8 @@ check-tools: ## Say what this machine has and what is missing
 	@if ! "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null; then \
 	  echo "missing: $(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "found:   $$("$(PYTHON)" -c 'import sys; print(sys.executable, sys.version.split()[0])') with venv"
-	@$(MAKE) --no-print-directory check-node || echo "         (everything but test, unit, synth and deploy works without it)" >&2
-	@$(MAKE) --no-print-directory check-java || echo "         (everything but test, unit and the pipeline works without it)" >&2
+	@$(MAKE) --no-print-directory check-node || echo "         (everything but test, synth and deploy works without it)" >&2
+	@$(MAKE) --no-print-directory check-java || echo "         (everything but test and the pipeline works without it)" >&2
 
 check-node:
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
@@ -88,9 +92,16 @@ $(UV): Makefile
 demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stack; a worker is killed on the way, a report drawn at the end
 	@$(RUN) -m demo $(ARGS)
 
+# File by file in the order of their folders: the long ones are in the first, so the processes end together.
+unit: setup ## Run the unit tests: seconds, no Java, no Node.js (ARGS="-k lease -x" goes to pytest; TESTS=tests/contract)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+
 # To check the types keeps one core busy for a minute where nothing is cached: the tests begin meanwhile.
-test: check-node check-java lint ## Run every check: lint, types, tests
-	@$(MAKE) --no-print-directory -j 2 types unit
+check: lint ## Run style, types, and the unit, contract and simulation tests: a few minutes, no Java, no Node.js
+	@$(MAKE) --no-print-directory -j 2 types unit TESTS="tests/contract tests/simulation tests/unit"
+
+test: check-node check-java lint ## Run everything, as continuous integration does: style, types, all tests
+	@$(MAKE) --no-print-directory -j 2 types unit TESTS=tests
 
 lint: setup ## Check style, banned names and formatting
 	@.venv/bin/ruff check $(CODE)
@@ -98,10 +109,6 @@ lint: setup ## Check style, banned names and formatting
 
 types: setup ## Check types, strictly
 	@.venv/bin/mypy
-
-# File by file in the order of their folders: the long ones are in the first, so the processes end together.
-unit: setup check-node check-java ## Run the tests alone (ARGS="-k lease -x" goes to pytest)
-	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 format: setup ## Format the code and repair what the linter can
 	@.venv/bin/ruff check --fix-only --quiet $(CODE)

@@ -24,7 +24,7 @@ import urllib3
 
 from bench.fleet import ROOT
 from bench.row import BenchOptions, Figure, exactly, ratio
-from osqueue.contract.functions import BY_NAME, FUNCTIONS, LOG_LEVEL
+from osqueue.contract.functions import BY_NAME, FUNCTIONS, HANDLER, LOG_LEVEL
 from osqueue.devstack import Stack
 from osqueue.devstack.environment import environment_of
 
@@ -161,7 +161,7 @@ TIMED = "import time; t = time.process_time(); import handler; print((time.proce
 
 def import_cpu_ms(place: Path, address: str, name: str = "jobs") -> float:
     """The CPU milliseconds of importing a handler in a process that has the runtime client already."""
-    environment = environment_of(BY_NAME[name], "osqueue-dev", address, place)
+    environment = environment_of(BY_NAME[name], "osqueue-dev", address, place, HANDLER)
     answer = subprocess.run(
         [sys.executable, "-c", "import awslambdaric.bootstrap; " + TIMED],
         cwd=place,

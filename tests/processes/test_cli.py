@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import osqueue
+from osqueue import Queue
 from tests.support.tiny_functions import stat_of, wait_until
 
 COMMAND = [sys.executable, "-m", "osqueue.cli"]
@@ -257,3 +259,22 @@ def test_a_worker_that_cannot_be_found_says_what_is_wrong(address: str, tmp_path
         strict=True,
     ):
         assert line.startswith(says)
+
+
+def test_a_lost_reader_is_no_traceback(address: str) -> None:
+    Queue.connect(address, "emails").enqueue_many([{"payload": "x" * 200} for _ in range(1000)])
+    command = [sys.executable, "-m", "osqueue.cli", "claim", address, "emails", "--limit", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert b"Traceback" not in process.stderr.read()
+    process.wait(20)
+
+
+def test_the_package_runs_as_a_command() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "osqueue", "--version"], capture_output=True, check=True, text=True, timeout=30
+    )
+    assert result.stdout == f"osqueue {osqueue.__version__}\n"

@@ -450,15 +450,17 @@ def test_a_relative_folder_means_the_same_to_every_function(
     )
 
 
-def test_a_folder_without_the_handlers_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_the_handlers_is_refused_by_name(tmp_path: Path) -> None:
     lay_out(tmp_path, names=["enqueue"])
-    with pytest.raises(Rejected, match=r"has no claim/handler\.py"):
+    with pytest.raises(Rejected, match=r"has no claim/handler\.py") as refusal:
         Stack(f"file://{tmp_path}", functions=tmp_path)
-    monkeypatch.setattr(environment, "CHECKOUT", tmp_path / "nowhere")
-    with pytest.raises(Rejected, match="--functions DIR"):
-        Stack(f"file://{tmp_path}")
+    assert refusal.value.field == "functions"
+
+
+def test_without_a_folder_a_function_that_the_library_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"no handler for hello.*hello/handler\.py") as refusal:
+        Stack(f"file://{tmp_path}", table=[function("claim"), function("hello")])
+    assert refusal.value.field == "functions"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A machine whose time stands still until a test moves it."""
+"""Machines whose time stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -45,3 +45,19 @@ class VirtualMachine(Machine):
         """Let time pass."""
         self.seconds += seconds
         self.time_ms += round(seconds * 1000)
+
+
+class StoppedClock(Machine):
+    """A machine whose wall clock stands still, and whose monotonic clock moves by sleeping only."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def now_ms(self) -> int:
+        return 1_800_000_000_000
+
+    def monotonic(self) -> float:
+        return self.slept
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.source import (
+    LIBRARY,
+    MODULES,
+    dotted,
+    imports_of,
+    modules_in,
+    names_used,
+    parse,
+    relative,
+    within,
+)
 
-LIBRARY = ROOT / "layers/osqueue/python/osqueue"
 LINES_MAX = 520
+UNIT = ROOT / "tests/unit"
 
-# Product code that shares the rules on size and docstrings with the library.
+# Code that shares the rule on size with the library. (That each module says what it is for, the linter holds.)
 FOLDERS = (
     "layers/osqueue/python/osqueue",
     *("functions", "infra", "pipeline", "simulation", "demo", "bench", "tests"),
@@ -113,83 +124,7 @@ BANNED_NAMES = {
 }
 
 
-def modules_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.py") if "node_modules" not in path.parts)
-
-
-MODULES = modules_in(LIBRARY)
 SOURCES = [path for folder in FOLDERS for path in modules_in(ROOT / folder)]
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def dotted(path: Path) -> str:
-    """The import name of a file: ``osqueue.stores.base``, ``simulation.world``."""
-    base = LIBRARY.parent if path.is_relative_to(LIBRARY) else ROOT
-    parts = path.relative_to(base).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def within(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(prefix + ".")
-
-
-def is_module(name: str) -> bool:
-    place = LIBRARY.parent.joinpath(*name.split("."))
-    return place.is_dir() or place.with_suffix(".py").is_file()
-
-
-def absolute(node: ast.ImportFrom, path: Path) -> str:
-    """The module that a ``from … import`` names, with leading dots resolved."""
-    if not node.level:
-        return node.module or ""
-    package = dotted(path).split(".")
-    if path.name != "__init__.py":
-        package.pop()
-    package = package[: len(package) - (node.level - 1)]
-    return ".".join([*package, *([node.module] if node.module else [])])
-
-
-def imports_of(tree: ast.AST, path: Path) -> Iterator[str]:
-    """Every module a file imports, those inside functions and type-checking blocks included."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = absolute(node, path)
-            for alias in node.names:
-                name = f"{origin}.{alias.name}"
-                yield name if within(origin, "osqueue") and is_module(name) else origin
-
-
-def names_used(tree: ast.AST, path: Path) -> Iterator[str]:
-    """Every imported name a file uses, in full: ``from time import sleep; sleep()`` gives ``time.sleep``."""
-    origin_of: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                bound = alias.asname or alias.name.split(".")[0]
-                origin_of[bound] = alias.name if alias.asname else bound
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                full = f"{absolute(node, path)}.{alias.name}"
-                origin_of[alias.asname or alias.name] = full
-                yield full
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            parts = []
-            inner: ast.expr = node
-            while isinstance(inner, ast.Attribute):
-                parts.append(inner.attr)
-                inner = inner.value
-            if isinstance(inner, ast.Name) and inner.id in origin_of:
-                yield ".".join([origin_of[inner.id], *reversed(parts)])
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 def room_of(module: str) -> str:
@@ -235,9 +170,8 @@ def banned(module: str, name: str) -> bool:
     return name in BANNED_NAMES or name.partition(".")[0] in BANNED_MODULES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_a_layer_knows_only_the_ones_below_it(path: Path) -> None:
-    reasons = [stranger(dotted(path), name) for name in imports_of(parse(path), path)]
+def test_a_layer_knows_only_the_ones_below_it() -> None:
+    reasons = [stranger(dotted(path), name) for path in MODULES for name in imports_of(parse(path), path)]
     assert [reason for reason in reasons if reason] == []
 
 
@@ -257,15 +191,15 @@ def test_no_module_can_be_reached_from_itself() -> None:
     assert circles(edges) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_only_the_clock_module_touches_the_clock_and_randomness(path: Path) -> None:
-    assert [name for name in names_used(parse(path), path) if banned(dotted(path), name)] == []
+def test_only_the_clock_module_touches_the_clock_and_randomness() -> None:
+    used = [(dotted(path), name) for path in MODULES for name in names_used(parse(path), path)]
+    assert [each for each in used if banned(*each)] == []
 
 
-@pytest.mark.parametrize("path", modules_in(ROOT / "simulation"), ids=relative)
-def test_the_simulator_draws_from_seeded_generators_alone(path: Path) -> None:
-    taken = {name for name in names_used(parse(path), path) if banned("simulation", name)}
-    assert taken <= {"random.Random"}
+def test_the_simulator_draws_from_seeded_generators_alone() -> None:
+    simulator = modules_in(ROOT / "simulation")
+    used = [(relative(path), name) for path in simulator for name in names_used(parse(path), path)]
+    assert [each for each in used if banned("simulation", each[1]) and each[1] != "random.Random"] == []
 
 
 @pytest.mark.parametrize("path", modules_in(LIBRARY / "core"), ids=relative)
@@ -286,15 +220,11 @@ def test_the_core_computes_and_does_nothing_else(path: Path) -> None:
     assert (foreign, calls, shared, reaching) == (set(), set(), set(), set())
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_every_module_starts_with_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(parse(path)), f"{relative(path)} says nothing about itself in its first line"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_no_module_grows_past_its_one_idea(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LINES_MAX, f"{relative(path)} has {lines} lines: it wants to be two modules"
+def test_no_module_grows_past_its_one_idea() -> None:
+    lines = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert {name: count for name, count in lines.items() if count > LINES_MAX} == {}, (
+        "it wants to be two modules"
+    )
 
 
 def test_no_class_name_means_two_things() -> None:
@@ -304,6 +234,32 @@ def test_no_class_name_means_two_things() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(relative(path))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_a_test_is_named_after_the_module_that_it_tests() -> None:
+    """Whoever looks for the tests of ``stores/file.py`` finds ``unit/stores/test_file.py`` and ``test_file_….py``."""
+    modules = {(room_of(dotted(path)), path.stem) for path in MODULES}
+    modules |= {("", path.stem) for path in LIBRARY.glob("*.py")} | {("", "architecture")}
+    modules |= {("demo", path.stem) for path in modules_in(ROOT / "demo")}
+    lost = []
+    for path in UNIT.rglob("test_*.py"):
+        words = path.stem.removeprefix("test_").split("_")
+        room = "/".join(path.relative_to(UNIT).parts[:-1])
+        names = {(room, "_".join(words[:count])) for count in range(1, len(words) + 1)}
+        if not names & modules:
+            lost.append(relative(path))
+    assert lost == []
+
+
+def test_a_unit_test_needs_this_python_alone() -> None:
+    """What starts processes, Java, Node or a server stands in another folder, so that ``make unit`` stays quick."""
+    heavy = re.compile(
+        r"^\s*(?:import|from) (?:subprocess|multiprocessing|pty|pyspark|aws_cdk|infra|pipeline)\b"
+        r"|\b(?:s3_endpoint|s3_bucket)\b",
+        re.MULTILINE,
+    )
+    texts = {path: path.read_text(encoding="utf-8") for path in modules_in(UNIT) if path != Path(__file__)}
+    assert {relative(path): found[0] for path, text in texts.items() if (found := heavy.search(text))} == {}
 
 
 SOURCE_THAT_CHEATS = """

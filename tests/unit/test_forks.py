@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import signal
@@ -17,7 +16,7 @@ from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent
 from osqueue.stores.file import FileStore
 from osqueue.stores.file_locks import LockDeadline, LockTimeout
 from tests.support.replies import version_of
-from tests.unit.test_architecture import MODULES, dotted, names_used
+from tests.support.source import MODULES, dotted, names_used, parse
 
 HANG_S = 60
 # Those that make new locks themselves where they find themselves in another process, or are of no use in one.
@@ -135,4 +134,4 @@ def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tm
 def test_a_lock_that_outlives_a_call_is_open_in_a_child(path: Path) -> None:
     module = dotted(path)
     if module != "osqueue.forks" and not any(f"{module}.".startswith(f"{own}.") for own in MAKE_THEIR_OWN):
-        assert "threading.Lock" not in names_used(ast.parse(path.read_text(encoding="utf-8")), path)
+        assert "threading.Lock" not in names_used(parse(path), path)

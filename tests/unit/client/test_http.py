@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -159,24 +157,6 @@ def test_faults_go_around_the_transport() -> None:
     assert isinstance(transport.inner, FaultyTransport)
     assert isinstance(transport.inner.inner, HttpTransport)
     assert transport.place == "http://127.0.0.1:1"
-
-
-def test_connecting_sends_nothing_and_loads_no_client() -> None:
-    script = (
-        "import sys; from osqueue import Queue; Queue.connect('https://127.0.0.1:1', 'mail');"
-        "Queue.connect('lambda://x', 'mail');"
-        "assert not {'urllib3', 'boto3', 'botocore', 'asyncio'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
-    script = (
-        "import sys; from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim();"
-        "assert not [each for each in sys.modules if each.startswith(('osqueue.client', 'osqueue.server'))];"
-        "assert 'osqueue.client.transports.http' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 # ── Paths and queries ────────────────────────────────────────────────────────

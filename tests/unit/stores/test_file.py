@@ -1,12 +1,9 @@
-"""What only files can get wrong: kills, flush order, leftovers, locks, paths, full disks."""
+"""What only files can get wrong: leftovers of kills, flush order, locks, paths, full disks."""
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +12,6 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.clock import Machine
 from osqueue.errors import OsqueueError, Rejected, Unavailable
 from osqueue.stores import file, file_swap
 from osqueue.stores.base import (
@@ -35,30 +31,8 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.file import LEFTOVER_MS_MAX, FileStore
+from tests.support.machines import StoppedClock
 from tests.support.replies import error_of, version_of
-
-KILLS = 12
-
-# Runs in a process of its own until it is killed. Each body says its number throughout, and its length.
-WRITER = """
-import sys
-from osqueue.stores.base import *
-from osqueue.stores.file import FileStore
-store = FileStore(sys.argv[1], fsync=sys.argv[3] == "fsync")
-number = int(sys.argv[2])
-print("started", flush=True)
-while True:
-    number += 1
-    body = (b"%08d" % number) * (1 + number % 5000)
-    head = store.get(Get("q/head"))
-    if isinstance(head, Found):
-        store.put_if_match(PutIfMatch("q/head", body, head.version))
-    else:
-        store.put_if_absent(PutIfAbsent("q/head", body))
-    store.put(Put("q/last", body))
-    store.put_if_absent(PutIfAbsent(f"q/segments/{number:08d}", body))
-    print(number, flush=True)
-"""
 
 
 @pytest.fixture
@@ -68,46 +42,6 @@ def store(tmp_path: Path) -> FileStore:
 
 def temporary_files(store: FileStore) -> list[str]:
     return os.listdir(f"{store.root}/.osqueue/tmp")
-
-
-# ── Kills ────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("flush", ["fsync", "no fsync"])
-def test_a_killed_writer_leaves_old_or_new_content_and_nothing_half(tmp_path: Path, flush: str) -> None:
-    root = tmp_path / "store"
-    store = FileStore(root)
-    acknowledged = 0
-    for turn in range(KILLS):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(root), str(acknowledged), flush],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "started\n"
-        if turn % 2:  # however slow the disk is, some commits are acknowledged
-            acknowledged = int(writer.stdout.readline())
-        time.sleep(0.005 + turn * 0.003)  # kills fall on different steps
-        os.kill(writer.pid, signal.SIGKILL)
-        for line in writer.stdout:
-            if line.endswith("\n"):
-                acknowledged = int(line)
-        writer.stdout.close()
-        writer.wait()
-
-        listed = store.list(List("q/"))
-        for key in listed.keys:
-            found = store.get(Get(key))
-            assert isinstance(found, Found)
-            number = int(found.body[:8])
-            assert found.body == (b"%08d" % number) * (1 + number % 5000), key
-            if key == "q/head":
-                assert number >= acknowledged, "an acknowledged commit is gone"
-        assert set(listed.keys) >= {f"q/segments/{n:08d}" for n in range(1, acknowledged + 1)} or listed.more
-        # The dead hold no lock, and the store goes on.
-        version_of(store.perform(Put("after-the-kill", b"x")))
-    assert acknowledged > 0
 
 
 def test_leftovers_of_the_dead_do_not_show_and_are_dropped_later(tmp_path: Path) -> None:
@@ -242,22 +176,6 @@ def test_a_refused_write_costs_no_flush(store: FileStore, calls: list[tuple[str,
 
 
 # ── Versions and locks ───────────────────────────────────────────────────────
-
-
-class StoppedClock(Machine):
-    """A machine whose wall clock stands still, and whose monotonic clock moves by sleeping only."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def now_ms(self) -> int:
-        return 1_800_000_000_000
-
-    def monotonic(self) -> float:
-        return self.slept
-
-    def sleep(self, seconds: float) -> None:
-        self.slept += seconds
 
 
 def test_versions_never_repeat_though_the_clock_stands_and_inodes_return(tmp_path: Path) -> None:

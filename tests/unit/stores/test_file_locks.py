@@ -15,8 +15,8 @@ from osqueue.errors import Timeout, Unavailable
 from osqueue.stores.base import Delete, Deleted, Found, Get, List, Put, PutIfAbsent, PutIfMatch
 from osqueue.stores.file import FileStore
 from osqueue.stores.file_locks import STRIPES
+from tests.support.machines import StoppedClock
 from tests.support.replies import error_of, version_of
-from tests.unit.stores.test_file import StoppedClock
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def _interval(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @click.option(
     "--functions",
     metavar="DIR",
-    help="The folder of the handlers.  [default: the checkout's]",
+    help="A folder of handlers to run.  [default: the package's own]",
 )
 @click.option(
     "--logs", is_flag=True, help="Print what the functions log, instead of writing it to the log file."

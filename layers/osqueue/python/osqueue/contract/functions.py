@@ -24,13 +24,14 @@ NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
 LOG_LEVEL = "POWERTOOLS_LOG_LEVEL"
 METRICS_NAMESPACE = "osqueue"
 
-HANDLER = "handler.handler"  # functions/<name>/handler.py
+HANDLER = "handler.handler"  # as deployed: of functions/<name>/handler.py
+HANDLERS = "osqueue.aws_lambda.handlers"  # the module that has the same handlers by their functions' names
 
 
 class FunctionSpec(Struct, frozen=True):
     """One Lambda function."""
 
-    name: str  # the folder in functions/, and the end of its deployed name
+    name: str  # its folder in functions/, its name in HANDLERS, and the end of its deployed name
     what: str
     timeout_s: int
     memory_mb: int

@@ -14,7 +14,6 @@ from ..stores.address import is_remote, open_store
 from .gateway import ACCOUNT
 
 LIBRARY = Path(__file__).resolve().parents[2]  # the folder that holds the package
-CHECKOUT = LIBRARY.parents[2]  # of the repository, when it is one
 NEEDED = ("awslambdaric", "aws_lambda_powertools")
 
 # The runtime that is deployed. The runtime client behaves by it: signals are heard while it waits for events.
@@ -36,23 +35,36 @@ def check_installed() -> None:
         )
 
 
-def functions_folder(given: str | Path | None, table: Sequence[FunctionSpec]) -> Path:
-    """The folder with a folder for each function: the one given, or the checkout's. Raises Rejected if it is none."""
-    folder = Path(given) if given is not None else CHECKOUT / "functions"
+def functions_folder(given: str | Path | None, table: Sequence[FunctionSpec]) -> Path | None:
+    """The folder with a folder for each function, or None: the library's own handlers run.
+
+    Raises Rejected where a function has no handler.
+    """
+    if given is None:
+        strange = [each.name for each in table if each.name not in functions.BY_NAME]
+        if not strange:
+            return None
+        raise Rejected(
+            f"functions: the library has no handler for {strange[0]}. Name the folder that has"
+            f" {strange[0]}/handler.py.",
+            field="functions",
+        )
+    folder = Path(given)
     missing = [each.name for each in table if not (folder / each.name / "handler.py").is_file()]
     if not missing:
         return folder.resolve()
-    if given is None and len(missing) == len(table):
-        raise Rejected(
-            "functions: the handlers are not part of the installed package. Run the command of a checkout of"
-            " the repository (make setup, then .venv/bin/osqueue dev), or name its folder: --functions DIR",
-            field="functions",
-        )
     raise Rejected(
         f"functions: {folder} has no {missing[0]}/handler.py. It takes one folder for each of"
         f" {', '.join(each.name for each in table)}.",
         field="functions",
     )
+
+
+def handler_of(function: FunctionSpec, folder: Path | None) -> tuple[Path, str]:
+    """Where the processes of a function run, and the handler's name there."""
+    if folder is None:
+        return LIBRARY, f"{functions.HANDLERS}.{function.name}"
+    return folder / function.name, functions.HANDLER
 
 
 def store_address(address: str) -> str:
@@ -72,7 +84,9 @@ def store_address(address: str) -> str:
     return address
 
 
-def environment_of(function: FunctionSpec, prefix: str, store: str, folder: Path) -> dict[str, str]:
+def environment_of(
+    function: FunctionSpec, prefix: str, store: str, folder: Path, handler: str
+) -> dict[str, str]:
     """The variables of a function's processes: ours, and those that Lambda sets."""
     name = deployed_name(prefix, function.name)
     passed = {key: value for key, value in os.environ.items() if key in PASSED or key.startswith("AWS_")}
@@ -96,7 +110,7 @@ def environment_of(function: FunctionSpec, prefix: str, store: str, folder: Path
         "PYTHONPATH": str(LIBRARY),
         "LANG": "C.UTF-8",
         "TZ": ":UTC",
-        "_HANDLER": functions.HANDLER,
+        "_HANDLER": handler,
     }
 
 

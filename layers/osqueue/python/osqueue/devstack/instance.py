@@ -36,7 +36,7 @@ class LaunchSpec(Struct, frozen=True):
     function: FunctionSpec
     arn: str
     command: Sequence[str]
-    folder: Path  # of the handler; the process's working directory
+    folder: Path  # the process's working directory
     environment: Mapping[str, str]
     group: int | None  # the process group they join
     log: ProcessLog

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..clock import MACHINE
-from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, HANDLER, FunctionSpec
+from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, FunctionSpec
 from ..errors import Rejected, Unavailable, shown
-from .environment import arn_of, check_installed, environment_of, functions_folder, store_address
+from .environment import arn_of, check_installed, environment_of, functions_folder, handler_of, store_address
 from .front import FrontServer
 from .gateway import Gateway, StackRequest, StackResponse, message
 from .instance import TERMINATE_S, LaunchSpec
@@ -48,7 +48,7 @@ class Stack:
     ``store`` is the address that the functions work on. ``port`` 0 picks a free one. Each function may have
     ``processes`` instances at a time; they start when they are needed, and a request waits ``patience_s`` for one
     before it is throttled. ``schedule_seconds`` makes the schedule's interval another than the table's; 0 is none.
-    ``functions`` is the folder of the handlers, the checkout's by default; ``variables`` are added to their
+    ``functions`` is a folder of handlers to run in place of the library's own; ``variables`` are added to their
     environment; ``table`` says which there are. Lines of the functions' processes go to ``log``, and ``on_line`` is
     called with each.
 
@@ -195,13 +195,13 @@ class Stack:
         return self._pools[function]
 
     def _launch(self, function: FunctionSpec) -> LaunchSpec:
-        folder = self.functions / function.name
-        environment = {**environment_of(function, NAME, self.store, folder), **self._variables}
+        folder, handler = handler_of(function, self.functions)
+        environment = {**environment_of(function, NAME, self.store, folder, handler), **self._variables}
         assert self._warden is not None
         return LaunchSpec(
             function=function,
             arn=arn_of(function, NAME, environment["AWS_REGION"]),
-            command=(sys.executable, "-m", "awslambdaric", HANDLER),
+            command=(sys.executable, "-m", "awslambdaric", handler),
             folder=folder,
             environment=environment,
             group=self._warden.pid,

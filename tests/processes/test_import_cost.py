@@ -77,3 +77,22 @@ def test_a_handler_that_opens_an_s3_queue_loads_its_one_client_and_no_other() ->
         "Queue.connect('s3://bucket/prefix?region=eu-west-1&endpoint=http://127.0.0.1:9', 'emails')"
     )
     assert heavy(modules_loaded_by("osqueue", then=then)) <= {"obstore"}
+
+
+def test_opening_an_s3_address_loads_no_client() -> None:
+    then = "from osqueue.stores.address import open_store; open_store('s3://jobs')"
+    assert not {"obstore", "boto3", "botocore"} & modules_loaded_by("osqueue", then=then)
+
+
+def test_connecting_to_an_api_loads_no_client() -> None:
+    then = (
+        "from osqueue import Queue; Queue.connect('https://127.0.0.1:1', 'mail');"
+        "Queue.connect('lambda://x', 'mail')"
+    )
+    assert not {"urllib3", "boto3", "botocore", "asyncio"} & modules_loaded_by("osqueue", then=then)
+
+
+def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
+    then = "from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim()"
+    loaded = modules_loaded_by("osqueue", then=then)
+    assert [name for name in loaded if name.startswith(("osqueue.client", "osqueue.server"))] == []
