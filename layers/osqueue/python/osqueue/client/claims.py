@@ -66,7 +66,7 @@ class RemoteClaims(ApiClient):
         pause = POLL_SECONDS_FIRST
         while True:
             asked = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
-            answer: Answered = yield from self.ask("claim", Answered, body=body)
+            answer: Answered = yield from self.ask("claim", body=body)
             left = until - self.machine.monotonic()
             if answer.jobs or left <= 0:
                 granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
@@ -130,7 +130,7 @@ class RemoteClaims(ApiClient):
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in endings]):
             body = Endings(completions=batch, codec=self.codec.name)
-            answer: CompletionResults = yield from self.ask("complete", CompletionResults, body=body)
+            answer: CompletionResults = yield from self.ask("complete", body=body)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
 
@@ -141,9 +141,7 @@ class RemoteClaims(ApiClient):
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in held]):
             body = HeartbeatRequest(leases=batch, lease=length)
-            answer: HeartbeatResults = yield from self.ask(
-                "heartbeat", HeartbeatResults, body=body, patience=BEAT_SECONDS_MAX
-            )
+            answer: HeartbeatResults = yield from self.ask("heartbeat", body=body, patience=BEAT_SECONDS_MAX)
             found.extend(map(_done, one_for_each(answer.leases, batch)))
         return found
 
