@@ -64,7 +64,8 @@ class RemoteAdmin(ApiClient):
 
     def stats(self) -> RemoteFlow[dict[str, Any]]:
         """Numbers over all shards."""
-        return (yield from self.ask("stats"))
+        found: dict[str, Any] = yield from self.ask("stats")
+        return found
 
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
@@ -73,7 +74,8 @@ class RemoteAdmin(ApiClient):
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
-        return (yield from self.ask("story", job=fields.job_name(text)))
+        found: Story = yield from self.ask("story", job=fields.job_name(text))
+        return found
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> RemoteFlow[Purged]:
         """Erase jobs, by either id; with ``dead_only`` dead letters alone. Raises Conflict, NotFound."""
@@ -86,7 +88,9 @@ class RemoteAdmin(ApiClient):
 
     def reap(self) -> RemoteFlow[ReapReport]:
         """One pass of upkeep. Behind a gateway one that takes longer than 30 seconds goes on, and is not heard of."""
-        return (yield from self.ask("reap", seconds=max(self.timeout, BY_NAME["reaper"].timeout_s)))
+        seconds = max(self.timeout, BY_NAME["reaper"].timeout_s)
+        report: ReapReport = yield from self.ask("reap", seconds=seconds)
+        return report
 
     def history(self, since: datetime | float | None, until: datetime | float | None) -> RemotePager:
         """Goes through the archive, page by page."""
