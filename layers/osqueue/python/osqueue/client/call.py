@@ -14,6 +14,7 @@ leased comes back when the leases end.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ from msgspec import Raw, Struct
 from .. import limits
 from ..clock import Machine
 from ..commit.effects import Sleep
+from ..commit.retry import CALL
 from ..contract.error_codes import TooLarge, error_of
 from ..contract.operations import Repeat, Route
 from ..contract.schemas import Failure
@@ -29,8 +31,7 @@ from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, Wa
 from ..model.codecs import Codec
 from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, call
 
-PAUSE_SECONDS_FIRST = 0.1  # before the second try, doubled for each further one up to …
-PAUSE_SECONDS_MAX = 5.0
+CALL_SECONDS_MIN = 0.1  # a call is given, however little time is left
 REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, as `weight` tells; Lambda takes 6 MB of an event
 UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
@@ -80,23 +81,19 @@ class ApiClient:
         request = call(operation, path=path, query=given, body=data)
         began = self.machine.monotonic()
         until = began + (self.timeout if seconds is None else seconds)
-        pause = PAUSE_SECONDS_FIRST
-        while True:
+        for tried in count(1):
             left = until - self.machine.monotonic()
-            reply = yield msgspec.structs.replace(
-                request, timeout=max(min(left, patience), PAUSE_SECONDS_FIRST)
-            )
+            reply = yield msgspec.structs.replace(request, timeout=max(min(left, patience), CALL_SECONDS_MIN))
             answer = read(reply, kind or request.route.answer)
             if not isinstance(answer, CallFailure):
                 return answer
-            wait = max(answer.pause, pause * (0.5 + self.machine.uniform() / 2))
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            tries = None if tries is None else tries - 1
+            wait = max(answer.pause, CALL.pause_after(tried, self.machine))
             stays = not answer.again or not repeatable(request.route, answer)
             last = until if answer.seconds is None else min(until, began + answer.seconds)
-            if stays or tries == 0 or self.machine.monotonic() + wait >= last:
+            if stays or tried == tries or self.machine.monotonic() + wait >= last:
                 raise answer.error
             yield Sleep(wait)
+        raise AssertionError("unreachable")
 
 
 def repeatable(route: Route, failure: CallFailure) -> bool:
