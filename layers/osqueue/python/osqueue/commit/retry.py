@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..clock import Machine
 from ..errors import Throttled, Timeout, Unavailable
 from ..stores.base import Failed, StoreReply, StoreRequest
-from .effects import Flow, Sleep, together
+from .effects import AT_ONCE, All, Flow, Sleep
 
 E = TypeVar("E")
 R = TypeVar("R")
@@ -54,17 +54,33 @@ def ask(request: StoreRequest, policy: RetryPolicy) -> Flow[StoreReply]:
     """Ask until there is a definite answer, or an error that asking again does not mend."""
     for tried in count(1):
         reply: StoreReply = yield request
-        if not isinstance(reply, Failed) or reply.error.permanent or tried == policy.tries:
-            return reply
-        if isinstance(reply.error, Timeout) and not policy.after_silence:
+        if tried == policy.tries or not _is_open(reply, policy):
             return reply
         yield Sleep(policy.pause_after(tried))
     raise AssertionError("unreachable")
 
 
 def ask_all(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[StoreReply]]:
-    """Ask until each has a definite answer, some at a time."""
-    return together([ask(each, policy) for each in requests])
+    """Ask many, some at a time, and those again that brought no definite answer."""
+    replies: dict[int, StoreReply] = {}
+    left = list(range(len(requests)))
+    for tried in count(1):
+        for start in range(0, len(left), AT_ONCE):
+            group = left[start : start + AT_ONCE]
+            found = yield All(tuple([requests[at] for at in group]))
+            replies.update(zip(group, found, strict=True))
+        left = [at for at in left if _is_open(replies[at], policy)]
+        if not left or tried == policy.tries:
+            return [replies[at] for at in range(len(requests))]
+        yield Sleep(policy.pause_after(tried))
+    raise AssertionError("unreachable")
+
+
+def _is_open(reply: StoreReply, policy: RetryPolicy) -> bool:
+    """Whether asking again may bring a definite answer."""
+    if not isinstance(reply, Failed) or reply.error.permanent:
+        return False
+    return policy.after_silence or not isinstance(reply.error, Timeout)
 
 
 def retried(attempt: Callable[[], Generator[E, Any, R]], policy: RetryPolicy) -> Generator[E | Sleep, Any, R]:
