@@ -25,7 +25,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := layers functions infra pipeline simulation bench demo tests
+CODE := layers functions infra pipeline simulation bench demo docs tests
 
 # As Spark looks for it.
 JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
@@ -35,7 +35,7 @@ CDK := node_modules/.bin/cdk
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-.PHONY: help setup check-tools check-node check-java demo unit check test lint types format soak bench lock layers synth deploy clean
+.PHONY: help setup check-tools check-node check-java docs demo unit check test lint types format soak bench lock layers synth deploy clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -113,6 +113,10 @@ types: setup ## Check types, strictly
 format: setup ## Format the code and repair what the linter can
 	@.venv/bin/ruff check --fix-only --quiet $(CODE)
 	@.venv/bin/ruff format $(CODE)
+
+docs: setup ## Write openapi.json and the parts of docs/ anew that are made from tables of the code
+	@$(RUN) -m osqueue.server.openapi > openapi.json
+	@$(RUN) -m docs.generate
 
 soak: setup ## Run the simulator for SECONDS (60), from SEED if given
 	@$(RUN) -m simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

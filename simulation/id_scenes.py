@@ -8,6 +8,7 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.effects import Effect
+from osqueue.commit.retry import ENTRY
 from osqueue.commit.writer import CLOCK, HEAD
 from osqueue.core.ops import ChangeSettings, EnqueueJobs, JobSpec, RunTimers
 from osqueue.errors import Unavailable
@@ -106,7 +107,7 @@ def not_closed(stage: Play) -> Any:
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(SWEPT_SECONDS)
     reaper.stop_at(reaper.sweep(), id_changed)
-    for _ in range(id_index.TRIES):
+    for _ in range(ENTRY.tries):
         reaper.heard = ((NO_ANSWER,),)
         reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
     if reaper.pending is not None:

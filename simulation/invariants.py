@@ -8,6 +8,7 @@ from uuid import UUID
 
 from osqueue import limits
 from osqueue.core.archive_record import decode_part
+from osqueue.core.arrows import ARROWS, EXPIRED
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
 from osqueue.core.ops import (
     AbortJobs,
@@ -29,9 +30,7 @@ from osqueue.core.state import (
     CANCELLED,
     COMPLETED,
     FAILED,
-    FAILING,
     KEYSUM_MASK,
-    PROCESSING,
     QUEUED,
     SCHEDULED,
     FinishedJob,
@@ -56,28 +55,7 @@ from .shelves import Record, Shelves, TableLeaf, record_of
 from .stories import LIVE, Stories
 from .truth import Truth
 
-# Every arrow of the diagram in core/state.py: (from, to, cause).
-ARROWS = {
-    ("", QUEUED, "enqueue"),
-    ("", SCHEDULED, "enqueue"),
-    (SCHEDULED, QUEUED, "due"),
-    (FAILING, QUEUED, "due"),
-    (QUEUED, PROCESSING, "claim"),
-    (PROCESSING, COMPLETED, "complete"),
-    (PROCESSING, FAILING, "fail"),
-    (PROCESSING, FAILED, "fail"),
-    (PROCESSING, FAILED, "stalled"),
-    (PROCESSING, QUEUED, "stalled"),
-    (PROCESSING, CANCELLED, "stalled"),
-    (PROCESSING, QUEUED, "release"),
-    (PROCESSING, SCHEDULED, "release"),
-    (PROCESSING, CANCELLED, "cancel"),
-    (SCHEDULED, CANCELLED, "cancel"),
-    (FAILING, CANCELLED, "cancel"),
-    (QUEUED, CANCELLED, "cancel"),
-    (FAILED, QUEUED, "redrive"),
-    (FAILED, FAILED, "expired"),
-}
+MOVES = {EXPIRED, *((each.origin, each.target, each.cause) for each in ARROWS)}
 TABLES_MAX = 8  # times FANOUT: the head points to no more, but for those that one pass has just archived
 SLACK_BYTES = 1_500  # one more row than the budget admits
 ALIVE = (*LIVE, FAILED)
@@ -408,7 +386,7 @@ class Invariants:
             origin = current.get(event.key, "")
             if origin.startswith(FINISHED) or event.origin != origin:
                 raise Violation(f"an event says {event.origin} → {event.target} of a job that is {origin!r}")
-            if (event.origin, event.target, event.cause) not in ARROWS:
+            if (event.origin, event.target, event.cause) not in MOVES:
                 raise Violation(f"forbidden arrow: {event.origin} → {event.target} by {event.cause}")
             ends = self._note(event)
             current[event.key] = FINISHED + event.target if ends else event.target

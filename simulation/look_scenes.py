@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.effects import Effect, Flow
+from osqueue.commit.retry import OBJECT
 from osqueue.core.ops import ClaimJobs, FailedAttempt, FailJobs, RedriveJobs, RunTimers
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
@@ -246,7 +247,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "archived hours ago, when it was read": partial(archived_hours_ago, read=True),
     "archived hours ago, when it was made": partial(archived_hours_ago, read=False),
     "parts out of reach": partial(
-        archive_out_of_reach, wish=part_read, replies=[(NO_ANSWER,)] * archive.READ_TRIES
+        archive_out_of_reach, wish=part_read, replies=[(NO_ANSWER,)] * OBJECT.tries
     ),
     "list of parts out of reach": partial(archive_out_of_reach, wish=list_read, replies=[NO_ANSWER]),
     "damaged part": archive_damaged,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, Transport, path_of
+from osqueue.contract.operations import Repeat
 from osqueue.core.state import COMPLETED
 from osqueue.errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from osqueue.events import CallbackSink, Event
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 WAY_SECONDS = 0.01  # of a call, and of its answer
 RESULT_TTL_SECONDS = 900.0  # longer than any call is late
 LATE_SECONDS_MAX = 120.0
-ONE_WAY = frozenset({"claim"})  # what comes twice leases twice, whoever sent it twice: the library does not
 
 
 class Servers:
@@ -110,7 +110,8 @@ class VirtualTransport(Transport):
             """Nobody waits for it."""
 
         arrive = partial(self.servers.deliver, request)
-        twice = call.route.name not in ONE_WAY
+        # A claim that comes twice leases twice, whoever sent it twice: the library does not.
+        twice = call.route.repeat is Repeat.ALWAYS
         if breaks("call lost"):
             return
         if twice and breaks("call late"):

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue.commit.effects import Flow, QueueFlow
+from osqueue.commit.retry import RetryPolicy, ask_all
 from osqueue.core import dedup, reduce
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Code, JobSpec
@@ -72,16 +73,15 @@ def swept_whatever_it_stands_for() -> AbstractContextManager[None]:
 
 def closed_perhaps() -> AbstractContextManager[None]:
     """An entry counts as closed, whether or not that was written."""
-    real = id_index.ask_all
 
-    def insist(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
-        replies = yield from real(requests)
+    def insist(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[StoreReply]]:
+        replies = yield from ask_all(requests, policy)
         return [
             Written(request.version) if isinstance(request, PutIfMatch) else reply
             for request, reply in zip(requests, replies, strict=True)
         ]
 
-    return patched((id_index, "ask_all", insist))
+    return patched((orphan_ids, "ask_all", insist))
 
 
 def swept_where_there_is_no_head() -> AbstractContextManager[None]:
@@ -195,16 +195,14 @@ def taken_whatever_was_answered(
 def _heard(
     op: type[StoreRequest], reply: type[StoreReply], instead: Callable[[StoreRequest], StoreReply]
 ) -> AbstractContextManager[None]:
-    real = id_index._ask
-
-    def ask(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
-        replies = yield from real(requests)
+    def ask(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[StoreReply]]:
+        replies = yield from ask_all(requests, policy)
         return [
             instead(request) if isinstance(request, op) and isinstance(each, reply) else each
             for request, each in zip(requests, replies, strict=True)
         ]
 
-    return patched((id_index, "_ask", ask))
+    return patched((id_index, "ask_all", ask))
 
 
 # ── Enqueueing ───────────────────────────────────────────────────────────────

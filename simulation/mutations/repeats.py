@@ -33,7 +33,7 @@ def keys_in_the_head_alone() -> AbstractContextManager[None]:
 
 def claims_repeated() -> AbstractContextManager[None]:
     """A claim whose answer was lost is sent again."""
-    return patched((call, "NOT_REPEATED", call.PARTS))
+    return patched((call, "repeatable", lambda route, failure: True))
 
 
 def endings_forgotten() -> AbstractContextManager[None]:

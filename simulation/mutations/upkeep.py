@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue.commit.effects import Flow, QueueFlow, Submit
+from osqueue.commit.retry import RetryPolicy, ask_all
 from osqueue.core import reduce
 from osqueue.core.draft import Draft
 from osqueue.core.ops import (
@@ -133,10 +134,9 @@ def ids_closed_whatever_they_stand_for() -> AbstractContextManager[None]:
 
 def ids_that_stay_count_as_freed(reply: type[StoreReply]) -> AbstractContextManager[None]:
     """An entry counts as removed when the store gave this answer."""
-    real = id_index.ask_all
 
-    def insist(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
-        replies = yield from real(requests)
+    def insist(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[StoreReply]]:
+        replies = yield from ask_all(requests, policy)
         return [
             Deleted() if isinstance(request, DeleteIfMatch) and isinstance(each, reply) else each
             for request, each in zip(requests, replies, strict=True)

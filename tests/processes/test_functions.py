@@ -109,7 +109,7 @@ def test_the_sample_events_are_answered(handlers: dict[str, Any], name: str) -> 
     status, part = EXPECTED[name]
     if name.endswith("-http"):
         assert answer["statusCode"] == status
-        assert answer["headers"]["Content-Type"] == "application/json"
+        assert answer["headers"]["content-type"] == "application/json"
         text = answer["body"]
     else:
         assert answer["status"] == status

@@ -17,6 +17,7 @@ from moto.events.utils import EventTemplateParser
 
 from osqueue import NotInstalled, Queue, Rejected
 from osqueue import events as events_module
+from osqueue.core import arrows
 from osqueue.core import state as stored
 from osqueue.events import (
     ENTRIES_PER_REQUEST_MAX,
@@ -69,6 +70,8 @@ ARROWS = [
     ("processing", "scheduled", "release", "scheduled"),
     ("processing", "cancelled", "cancel", "cancelled"),
     ("queued", "cancelled", "cancel", "cancelled"),
+    ("scheduled", "cancelled", "cancel", "cancelled"),
+    ("failing", "cancelled", "cancel", "cancelled"),
     ("failed", "queued", "redrive", "queued"),
 ]
 
@@ -80,7 +83,10 @@ def test_every_arrow_has_its_name(origin: str, target: str, cause: str, name: st
     assert (made.name, made.from_state, made.to_state, made.cause) == (name, origin or None, target, cause)
 
 
-def test_the_arrows_cover_every_name() -> None:
+def test_the_arrows_are_those_of_the_core_and_cover_every_name() -> None:
+    assert [row[:3] for row in sorted(ARROWS)] == sorted(
+        (each.origin, each.target, each.cause) for each in arrows.ARROWS
+    )
     assert {name for *_, name in ARROWS} == set(NAMES)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from osqueue import limits
+from osqueue.core import arrows
 from osqueue.core.archive_record import wants_record
+from osqueue.core.arrows import EXPIRED
 from osqueue.core.ops import (
     AbortJobs,
     CancelJob,
@@ -39,6 +41,7 @@ from osqueue.core.state import (
     QUEUED,
     SCHEDULED,
 )
+from tests.support.shard import Shard
 
 Hold = tuple[bytes, str]  # a job's key and the newest token it ever had
 HOUR_MS = 3_600_000
@@ -248,6 +251,24 @@ def test_a_token_of_an_earlier_attempt_is_refused(shard: Any, act: Any) -> None:
     assert shard.apply(act(key, old))[0].code == LOST
     assert not shard.last.changed
     assert shard.state.leases[key].token == lease.token
+
+
+def test_every_arrow_of_the_table_is_walked_and_no_other() -> None:
+    walked: set[tuple[str, str, str]] = set()
+    for origin, act in ARROWS:
+        walked |= moves_of(Shard(), lambda shard, way=ORIGINS[origin], act=act: shard.apply(act(*way(shard))))
+    for way in (scheduled, failing, processing, asked_to_stop, failed):
+        walked |= moves_of(Shard(), way, limits.DEAD_TTL_MS_DEFAULT)
+    walked |= moves_of(Shard(), lambda shard: processing(shard, max_attempts=1), limits.LEASE_MS_DEFAULT)
+    assert walked == {EXPIRED, *((each.origin, each.target, each.cause) for each in arrows.ARROWS)}
+
+
+def moves_of(shard: Any, way: Callable[[Any], Any], later_ms: int = 0) -> set[tuple[str, str, str]]:
+    """The moves of a commit or several, and of what time does to the job then."""
+    way(shard)
+    shard.now += later_ms
+    shard.apply(RunTimers())
+    return {(event.origin, event.target, event.cause) for event in shard.events}
 
 
 # ── Arrows drawn by time ─────────────────────────────────────────────────────

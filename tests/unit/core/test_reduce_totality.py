@@ -34,7 +34,7 @@ from osqueue.core.ops import (
 )
 from osqueue.core.reduce import reduce
 from osqueue.core.state import BodyRef, State
-from simulation.invariants import ARROWS
+from simulation.invariants import MOVES
 from simulation.tight import limited
 
 SEAL = b"sixteen bytes ..."
@@ -150,7 +150,7 @@ def test_no_sequence_of_operations_raises_or_loses_a_job(
                 assert shard.last.events == ()
                 continue
             for event in shard.last.events:
-                assert (event.origin, event.target, event.cause) in ARROWS
+                assert (event.origin, event.target, event.cause) in MOVES
                 assert at.get(event.key, "") == event.origin
                 at[event.key] = "gone" if event.cause == "expired" else event.target
             for key, place in shard.places().items():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Expired, NotFound, Queue, Rejected, Unavailable, limits
+from osqueue.commit.retry import ENTRY
 from osqueue.model.keys import key_of
 from osqueue.objects import id_index
 from osqueue.objects.layout import root_of
@@ -457,9 +458,9 @@ def test_looking_an_id_up_survives_answers_that_do_not_arrive(q: Queue[Any]) -> 
     call = Call(q, q._status("a"))
     call.step(lambda request: LOST)
     assert call.finish().state == "queued"
-    assert q.machine.slept == [id_index.PAUSE_SECONDS]  # type: ignore[attr-defined]
+    assert q.machine.slept == [ENTRY.pause_s]  # type: ignore[attr-defined]
     call = Call(q, q._status("a"))
-    for _ in range(id_index.TRIES):
+    for _ in range(ENTRY.tries):
         call.step(lambda request: LOST)
     with pytest.raises(Unavailable):
         call.finish()

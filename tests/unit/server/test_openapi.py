@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.contract.bodies import BODIES
 from osqueue.contract.error_codes import STATUS
 from osqueue.contract.examples import EXAMPLES
 from osqueue.contract.operations import BY_NAME, ROUTES
@@ -111,4 +110,4 @@ def test_the_examples_of_requests_are_accepted(name: str) -> None:
 
 
 def test_every_request_and_most_answers_have_an_example() -> None:
-    assert {name for name, (request, _) in BODIES.items() if request is not None} <= EXAMPLES.keys()
+    assert {route.name for route in ROUTES if route.request is not None} <= EXAMPLES.keys()

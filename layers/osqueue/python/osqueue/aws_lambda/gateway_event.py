@@ -3,80 +3,57 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 
-from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
-from aws_lambda_powertools.event_handler import Response as HttpResponse
-
-from ..clock import Machine
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
-from ..contract.operations import BY_NAME, Route
+from ..contract.operations import BY_NAME
 from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.reading import pairs_of
 
-Answering = Callable[[ApiRequest], ApiResponse]
-
-TEXT_BYTES_MAX = (
-    1024 * 1024
-)  # a longer body goes out as base64, which grows less than text with its quotes escaped
+# A longer body is sent as base64, which grows less than text whose quotes are escaped.
+TEXT_BYTES_MAX = 1024 * 1024
 _BY_KEY = {f"{route.method} {route.path}": route for route in BY_NAME.values()}
 
 
-class GatewayAdapter:
-    """Answers the gateway's events by the routes of one function."""
-
-    def __init__(self, routes: Iterable[Route], machine: Machine) -> None:
-        self._machine = machine
-        self._app = APIGatewayHttpResolver()
-        self._large = b""  # the body of this invocation's answer, when it is
-        for route in routes:
-            path = route.path.replace("{", "<").replace("}", ">")
-            self._app.route(path, method=route.method)(self._reply)
-        self._app.not_found(self._reply)
-
-    def answer(
-        self, event: dict[str, Any], context: Any, deadline_s: float, answering: Answering
-    ) -> dict[str, Any]:
-        """What the invocation answers."""
-        self._large = b""
-        deadline_s = min(deadline_s, seconds_left(event, self._machine.now_ms()) - DEADLINE_MARGIN_S)
-        self._app.append_context(deadline_s=deadline_s, answering=answering)  # type: ignore[no-untyped-call]
-        answer = self._app.resolve(event, context)
-        if self._large:
-            return {**answer, "body": base64.b64encode(self._large).decode(), "isBase64Encoded": True}
-        return answer
-
-    def request_id(self, event: dict[str, Any]) -> str | None:
-        """The gateway's name for the request."""
-        found = event["requestContext"].get("requestId")
-        return found if isinstance(found, str) else None
-
-    def _reply(self, *_: Any, **parameters: Any) -> HttpResponse[Any]:
-        """Whatever the path: the API itself says what there is, and in which words."""
-        app = self._app
-        try:
-            request = request_of(app.current_event.raw_event, app.context["deadline_s"])
-            response = app.context["answering"](request)
-        except Malformed as error:
-            response = failure(fault_of(error))
-        self._large = response.body if len(response.body) > TEXT_BYTES_MAX else b""
-        body = "" if self._large else response.body.decode()
-        headers = dict(response.headers)
-        return HttpResponse(response.status, headers.pop("content-type", None), body, headers=headers)
+def is_request(event: Any) -> bool:
+    """Whether an event is the gateway's. What merely looks like one is a direct invocation that makes no sense."""
+    context = event.get("requestContext") if isinstance(event, dict) else None
+    request = context.get("http") if isinstance(context, dict) else None
+    return isinstance(request, dict) and isinstance(request.get("method"), str)
 
 
-def request_of(event: dict[str, Any], deadline_s: float) -> ApiRequest:
-    """The request an event stands for. Raises Malformed."""
-    method = event["requestContext"]["http"]["method"]
+def request_id(event: dict[str, Any]) -> str | None:
+    """The gateway's name for the request."""
+    found = event["requestContext"].get("requestId")
+    return found if isinstance(found, str) else None
+
+
+def request_of(event: dict[str, Any], deadline_s: float, now_ms: int) -> ApiRequest | ApiResponse:
+    """The request an event stands for, or the answer to one that cannot be read."""
     try:
         body = _body_of(event)
     except ValueError:  # half a surrogate pair, or no base64
-        raise Malformed("the body is not UTF-8.") from None
-    query = pairs_of(event.get("rawQueryString") or "")
-    return ApiRequest(method, _path_of(event), query, body, deadline_s)
+        return failure(fault_of(Malformed("the body is not UTF-8.")))
+    try:
+        query = pairs_of(event.get("rawQueryString") or "")
+    except Malformed as error:
+        return failure(fault_of(error))
+    method = event["requestContext"]["http"]["method"]
+    left = min(deadline_s, seconds_left(event, now_ms) - DEADLINE_MARGIN_S)
+    return ApiRequest(method, _path_of(event), query, body, left)
+
+
+def answer_of(response: ApiResponse) -> dict[str, Any]:
+    """What the invocation answers."""
+    large = len(response.body) > TEXT_BYTES_MAX
+    return {
+        "statusCode": response.status,
+        "headers": response.headers,
+        "body": (base64.b64encode(response.body) if large else response.body).decode(),
+        "isBase64Encoded": large,
+    }
 
 
 def _body_of(event: dict[str, Any]) -> bytes:

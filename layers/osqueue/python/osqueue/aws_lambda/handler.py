@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..clock import MACHINE, Machine
 from ..contract import functions, metrics, operations
@@ -12,13 +12,10 @@ from ..contract.schemas import Fault
 from ..errors import Rejected
 from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
-from . import direct_event
+from . import direct_event, gateway_event
 from .logs import FAULTS_OF_OURS, RequestLog
 from .metrics import MeteredStore, emit_metrics
 from .timeout import TimedCaller
-
-if TYPE_CHECKING:
-    from .gateway_event import GatewayAdapter
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
 GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
@@ -48,48 +45,32 @@ class Function:
         self.api = Api(self.meter, routes=mine, machine=machine, sinks=_sinks(), hearing=self.meter.hearing)
         self._log = RequestLog(machine)
         self._patience: TimedCaller[ApiResponse] = TimedCaller()
-        # A cold start has more of a processor than the first request: what that will need is loaded now. Of the
-        # event handler, which is most of it, the schedule needs nothing.
+        # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
-        self._http: GatewayAdapter | None = None
-        if not self._scheduled:
-            self._open_http()
 
     def __call__(self, event: Any, context: Any) -> Any:
         """What Lambda calls."""
         left = context.get_remaining_time_in_millis() / 1000 - DEADLINE_MARGIN_S
         self.meter.begin()
         try:
-            if _is_gateways(event):
-                return self._gateway(event, context, left)
+            if gateway_event.is_request(event):
+                self._log.begin(gateway_event.request_id(event) or context.aws_request_id)
+                request = gateway_event.request_of(event, left, self.machine.now_ms())
+                return gateway_event.answer_of(self._answer(request))
+            self._log.begin(context.aws_request_id)
             if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
                 from .schedule import reap_all  # only the reaper has a schedule
 
-                self._log.begin(context.aws_request_id)
                 return reap_all(self.api, self.meter, self._log, left)
-            self._log.begin(context.aws_request_id)
-            request = direct_event.request_of(event, left)
-            return direct_event.answer_of(
-                request if isinstance(request, ApiResponse) else self._answer(request)
-            )
+            return direct_event.answer_of(self._answer(direct_event.request_of(event, left)))
         finally:
             emit_metrics(self.meter.end())
 
-    def _open_http(self) -> GatewayAdapter:
-        if self._http is None:
-            from .gateway_event import GatewayAdapter
-
-            self._http = GatewayAdapter(self.api.routes, self.machine)
-        return self._http
-
-    def _gateway(self, event: dict[str, Any], context: Any, left: float) -> dict[str, Any]:
-        http = self._open_http()
-        self._log.begin(http.request_id(event) or context.aws_request_id)
-        return http.answer(event, context, left, self._answer)
-
-    def _answer(self, request: ApiRequest) -> ApiResponse:
-        """The answer of the API, or in its place that the store does not let go of the request."""
+    def _answer(self, request: ApiRequest | ApiResponse) -> ApiResponse:
+        """The answer of the API, unless there is one already, or the store does not answer in time."""
+        if isinstance(request, ApiResponse):
+            return request
         began = self.machine.monotonic()
         deadline_s = max(DEADLINE_S_MIN, request.deadline_s)
         asked = ApiRequest(request.method, request.path, request.query, request.body, deadline_s)
@@ -106,13 +87,6 @@ _SILENT = Fault(
     message="the store gave no answer in time. What was asked for may have been done, or may still be.",
     retry_after=1.0,
 )
-
-
-def _is_gateways(event: Any) -> bool:
-    """What merely looks like a request of the gateway is a direct invocation that makes no sense."""
-    context = event.get("requestContext") if isinstance(event, dict) else None
-    request = context.get("http") if isinstance(context, dict) else None
-    return isinstance(request, dict) and isinstance(request.get("method"), str)
 
 
 def _sinks() -> list[Any]:

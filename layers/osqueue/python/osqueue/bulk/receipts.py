@@ -22,9 +22,10 @@ from msgspec import Struct
 
 from .. import limits
 from ..clock import Machine
-from ..commit.effects import PAUSE_SECONDS, TRIES, Flow, QueueFlow, Sleep, ask_until_definite, together
+from ..commit.effects import Flow, QueueFlow
 from ..commit.protocol import RequestRefused, commit
 from ..commit.request_status import RequestStatus, outcomes_of, status_of_request
+from ..commit.retry import NEEDED, ask, ask_all, retried
 from ..commit.writer import ShardWriter
 from ..core.encoding import born_of, encode, frame, unframe
 from ..core.ops import AttachBulk, Code, Op, Request
@@ -102,7 +103,7 @@ class BulkReceipts:
     def read(self, batch_id: str) -> Flow[StoredReceipt | None]:
         """What is known of a batch, also after a power cut."""
         place = receipt_key(self.queue, batch_id)
-        reply = yield from ask_until_definite(Get(place, flushed=True))
+        reply = yield from ask(Get(place, flushed=True), NEEDED)
         if isinstance(reply, Missing):
             return None
         if not isinstance(reply, Found):
@@ -112,7 +113,7 @@ class BulkReceipts:
     def decide(self, batch: BulkReceipt) -> Flow[StoredReceipt]:
         """Write a batch down, unless another run has: what it is from now on."""
         place = receipt_key(self.queue, batch.batch_id)
-        reply = yield from ask_until_definite(PutIfAbsent(place, frame(MAGIC, encode(batch))))
+        reply = yield from ask(PutIfAbsent(place, frame(MAGIC, encode(batch))), NEEDED)
         if isinstance(reply, Written):
             return StoredReceipt(batch, reply.version)
         known = yield from self.read(batch.batch_id)  # another's, or ours with its answer lost
@@ -124,9 +125,7 @@ class BulkReceipts:
         """Write down which requests are left, unless another run has. Without an answer the next run finds out."""
         batch = known.batch
         data = frame(MAGIC, encode(BulkReceipt(batch.batch_id, batch.jobs, batch.shards, tuple(left))))
-        yield from ask_until_definite(
-            PutIfMatch(receipt_key(self.queue, batch.batch_id), data, known.version)
-        )
+        yield from ask(PutIfMatch(receipt_key(self.queue, batch.batch_id), data, known.version), NEEDED)
 
     # ── Committed ────────────────────────────────────────────────────────────
     def settle(self, known: StoredReceipt) -> QueueFlow[None]:
@@ -156,9 +155,7 @@ class BulkReceipts:
         error = refusal(shard, code, request.ops[0])
         if len(refused) == batch.shards:
             if batch.batch_id:  # the next run begins anew
-                yield from ask_until_definite(
-                    DeleteIfMatch(receipt_key(self.queue, batch.batch_id), known.version)
-                )
+                yield from ask(DeleteIfMatch(receipt_key(self.queue, batch.batch_id), known.version), NEEDED)
             raise error
         remedy = "what is there cannot be taken back, and a second run would add it again"
         if batch.batch_id:
@@ -179,23 +176,24 @@ class BulkReceipts:
 
     def _commit(self, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         """Send a request until it is known what became of it."""
-        for last in range(1, TRIES + 1):
-            writer = self._writer_of(_FixedWriter, shard)
-            assert isinstance(writer, _FixedWriter)
-            writer.fix(request)
-            deadline = self.machine.monotonic() + ATTACH_SECONDS_MAX
-            try:
-                answer = yield from commit(writer, request.ops, deadline)
-                return answer.outcomes[0].code
-            except _SpokenBefore:
-                return (yield from self._look(shard, request, batch))
-            except RequestRefused:
-                return Code.CROWDED
-            except (Timeout, Unavailable, Throttled) as error:
-                if last == TRIES:
-                    raise _unsettled(error, batch) from error
-            yield Sleep(PAUSE_SECONDS * 2 ** (last - 1))
-        raise AssertionError("unreachable")
+        try:
+            code = yield from retried(lambda: self._attempt(shard, request), NEEDED)
+        except (Timeout, Unavailable, Throttled) as error:
+            raise _unsettled(error, batch) from error
+        return (yield from self._look(shard, request, batch)) if code is None else code
+
+    def _attempt(self, shard: int, request: Request) -> QueueFlow[Code | None]:
+        """Send a request once; None: it was sent before."""
+        writer = self._writer_of(_FixedWriter, shard)
+        assert isinstance(writer, _FixedWriter)
+        writer.fix(request)
+        try:
+            answer = yield from commit(writer, request.ops, self.machine.monotonic() + ATTACH_SECONDS_MAX)
+        except _SpokenBefore:
+            return None
+        except RequestRefused:
+            return Code.CROWDED
+        return answer.outcomes[0].code
 
     def _look(self, shard: int, request: Request, batch: BulkReceipt) -> QueueFlow[Code]:
         """What became of a request that was sent before, by this process or another one."""
@@ -312,7 +310,7 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
     if listed.more and listed.keys[-1] < last:
         listed = yield from _page(folder, low + (high - low) * (day * 37 % 64) // 64)
     places = [key for key in listed.keys if key <= last]
-    found = yield from together([ask_until_definite(Get(place, start=0, length=1)) for place in places])
+    found = yield from ask_all([Get(place, start=0, length=1) for place in places], NEEDED)
     old = []
     for place, reply in zip(places, found, strict=True):
         if isinstance(reply, Failed):
@@ -323,7 +321,7 @@ def forget(queue: str, now_ms: int) -> QueueFlow[int]:
     for place, version in old:
         if (yield from _may_join(queue, place)):
             continue
-        reply = yield from ask_until_definite(DeleteIfMatch(place, version))
+        reply = yield from ask(DeleteIfMatch(place, version), NEEDED)
         if not isinstance(reply, Deleted | Refused):
             raise unavailable(reply, "leave to remove a batch")
         gone += isinstance(reply, Deleted)
@@ -335,7 +333,7 @@ def _may_join(queue: str, place: str) -> QueueFlow[bool]:
 
     No shard does once the collector has passed what was staged. A queue in which nothing happens keeps the batch.
     """
-    reply = yield from ask_until_definite(Get(place))
+    reply = yield from ask(Get(place), NEEDED)
     if not isinstance(reply, Found):
         return isinstance(reply, Failed)
     try:

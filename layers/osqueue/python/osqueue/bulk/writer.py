@@ -22,8 +22,9 @@ from msgspec import Struct
 from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import Flow, QueueFlow, ask_until_definite, together
+from ..commit.effects import Flow, QueueFlow, together
 from ..commit.protocol import commit
+from ..commit.retry import NEEDED, ask
 from ..commit.writer import ShardWriter
 from ..core.draft import ReductionContext, due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
@@ -170,7 +171,7 @@ class BulkFlows:
         return BulkResult(known.batch.jobs, repeated=True)
 
     def _register(self) -> QueueFlow[None]:
-        reply = yield from ask_until_definite(register(self.queue))
+        reply = yield from ask(register(self.queue), NEEDED)
         if not isinstance(reply, Written | Refused):
             raise unavailable(reply, "room for the queue's registration")
 
@@ -232,7 +233,7 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
 
 
 def _jobs_of(root: str, span: Span) -> Flow[list[JobRecord]]:
-    reply = yield from ask_until_definite(Get(root + span.name))
+    reply = yield from ask(Get(root + span.name), NEEDED)
     if isinstance(reply, Missing):
         raise too_late()
     if not isinstance(reply, Found):

@@ -46,7 +46,7 @@ class RemoteAdmin(ApiClient):
     def cancel(self, text: str) -> RemoteFlow[str]:
         """Cancel a waiting job, ask the worker of a running one."""
         try:
-            found: Cancelled = yield from self.ask("cancel", Cancelled, job=fields.job_name(text))
+            found: Cancelled = yield from self.ask("cancel", job=fields.job_name(text))
         except NotFound:
             return "not_found"
         return found.status
@@ -59,21 +59,23 @@ class RemoteAdmin(ApiClient):
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
         most = fields.whole_number(limit, "limit", 1, PAGE_MAX)
         query = (("state", state), ("limit", most), ("cursor", cursor))
-        page: Jobs = yield from self.ask("list_jobs", Jobs, query=query)
+        page: Jobs = yield from self.ask("list_jobs", query=query)
         return page.jobs, page.cursor
 
     def stats(self) -> RemoteFlow[dict[str, Any]]:
         """Numbers over all shards."""
-        return (yield from self.ask("stats", dict[str, Any]))
+        found: dict[str, Any] = yield from self.ask("stats")
+        return found
 
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
         settings_of(wished)
-        yield from self.ask("configure", dict[str, Any], body=Settings(**wished))
+        yield from self.ask("configure", body=Settings(**wished))
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
-        return (yield from self.ask("story", Story, job=fields.job_name(text)))
+        found: Story = yield from self.ask("story", job=fields.job_name(text))
+        return found
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> RemoteFlow[Purged]:
         """Erase jobs, by either id; with ``dead_only`` dead letters alone. Raises Conflict, NotFound."""
@@ -81,14 +83,14 @@ class RemoteAdmin(ApiClient):
         total = Purged(())
         for start in range(0, len(names), PURGED_AT_ONCE):
             some = Purge(jobs=names[start : start + PURGED_AT_ONCE], dead_only=dead_only)
-            total += yield from self._once("purge", Purged, some)
+            total += yield from self._once("purge", some)
         return total
 
     def reap(self) -> RemoteFlow[ReapReport]:
         """One pass of upkeep. Behind a gateway one that takes longer than 30 seconds goes on, and is not heard of."""
-        return (
-            yield from self.ask("reap", ReapReport, seconds=max(self.timeout, BY_NAME["reaper"].timeout_s))
-        )
+        seconds = max(self.timeout, BY_NAME["reaper"].timeout_s)
+        report: ReapReport = yield from self.ask("reap", seconds=seconds)
+        return report
 
     def history(self, since: datetime | float | None, until: datetime | float | None) -> RemotePager:
         """Goes through the archive, page by page."""
@@ -111,7 +113,7 @@ class RemoteAdmin(ApiClient):
             ("fingerprint", which.fingerprint or None),
             *_matching(which.kinds, which.error),
         ]
-        page: DeadLetters = yield from self.ask("dead_letters", DeadLetters, query=query)
+        page: DeadLetters = yield from self.ask("dead_letters", query=query)
         return page.jobs, page.cursor
 
     def dead_letter_groups(
@@ -120,7 +122,7 @@ class RemoteAdmin(ApiClient):
         """All that match, by the error they died of."""
         which = filter_of(kinds, error, None)
         query = _matching(which.kinds, which.error)
-        found: DeadGroups = yield from self.ask("dead_letter_groups", DeadGroups, query=query)
+        found: DeadGroups = yield from self.ask("dead_letter_groups", query=query)
         return found.groups
 
     def redrive(
@@ -151,7 +153,7 @@ class RemoteAdmin(ApiClient):
                 dry_run=bool(dry_run),
             )
             try:
-                done: Redriven = yield from self._once("redrive", Redriven, asked)
+                done: Redriven = yield from self._once("redrive", asked)
             except OsqueueError as failure:
                 if moved:
                     failure.message = f"{moved:,} jobs were queued again; then: {failure.message}"
@@ -164,9 +166,9 @@ class RemoteAdmin(ApiClient):
             if wait > 0:
                 yield Sleep(wait)
 
-    def _once(self, route: str, kind: Any, body: Any) -> RemoteFlow[Any]:
+    def _once(self, operation: str, body: Any) -> RemoteFlow[Any]:
         """A call that may take its function's whole time, and is not repeated: so its answer is waited for."""
-        return (yield from self.ask(route, kind, body=body, seconds=max(self.timeout, GATEWAY_TIMEOUT_S)))
+        return (yield from self.ask(operation, body=body, seconds=max(self.timeout, GATEWAY_TIMEOUT_S)))
 
 
 class RemotePager:
@@ -187,7 +189,7 @@ class RemotePager:
         if self._over:
             return None
         query = [*self._window, ("cursor", self._cursor)]
-        page: Page = yield from self._calling.ask("history", Page, query=query)
+        page: Page = yield from self._calling.ask("history", query=query)
         self._cursor, self._over = page.cursor, page.cursor is None
         return list(self._seen.fresh(page.part, page.jobs))
 
@@ -203,7 +205,7 @@ class RemoteQueues(ApiClient):
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page: Queues = yield from self.ask("list_queues", Queues, query=[("cursor", cursor)])
+            page: Queues = yield from self.ask("list_queues", query=[("cursor", cursor)])
             found.extend(page.queues)
             cursor = page.cursor
             if cursor is None:

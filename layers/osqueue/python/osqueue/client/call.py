@@ -2,18 +2,19 @@
 
 This is the one layer that repeats anything. A call is tried again until the queue's ``timeout`` is over,
 
-    at any time    when it certainly had no effect: no connection, 429 from the gateway or the queue (of a queue's
-                   operation in ``PARTS`` some may be done by then, so it raises)
+    at any time    when it certainly had no effect: no connection, 429 from the gateway or the queue
     if it is safe  when nobody knows: the connection broke, no answer in time, 500 to 504. Jobs are enqueued under keys
-                   that this client drew, endings carry their lease's token, so these may be repeated; what is in
-                   ``NOT_REPEATED`` may not, and raises
+                   that this client drew, endings carry their lease's token, so these may be repeated
 
-with pauses that grow and are spread out, and last at least as long as the answer asks for.
+with pauses that grow and are spread out, and last at least as long as the answer asks for. Which operations are safe is
+in the table of operations (``Repeat``). The callers of the others are told that the answer was lost. What a lost claim
+leased comes back when the leases end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,19 +23,15 @@ from msgspec import Raw, Struct
 from .. import limits
 from ..clock import Machine
 from ..commit.effects import Sleep
+from ..commit.retry import CALL
 from ..contract.error_codes import TooLarge, error_of
+from ..contract.operations import Repeat, Route
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
 from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, call
 
-# Doing these twice does more than once: jobs leased to nobody, letters moved beyond a limit, reports of the second
-# time. Their callers hear that the answer was lost. What a lost claim leased comes back when the leases end.
-PARTS = frozenset({"redrive", "purge", "reap"})  # one commit after the other
-NOT_REPEATED = frozenset({"claim", *PARTS})
-
-PAUSE_SECONDS_FIRST = 0.1  # before the second try, doubled for each further one up to …
-PAUSE_SECONDS_MAX = 5.0
+CALL_SECONDS_MIN = 0.1  # a call is given, however little time is left
 REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, as `weight` tells; Lambda takes 6 MB of an event
 UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
@@ -64,46 +61,50 @@ class ApiClient:
 
     def ask(
         self,
-        route: str,
-        kind: type[T] | Any,
+        operation: str,
         *,
+        kind: Any = None,
         job: str | None = None,
         query: Sequence[tuple[str, object]] = (),
         body: Struct | None = None,
         seconds: float | None = None,
         tries: int | None = None,
         patience: float = float("inf"),
-    ) -> RemoteFlow[T]:
-        """The answer of a route as ``kind``, or the error that it tells.
+    ) -> RemoteFlow[Any]:
+        """The answer of an operation, or the error that it reports. ``kind`` picks one of several types of answers.
 
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
         given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
-        request = call(route, path=path, query=given, body=data)
+        request = call(operation, path=path, query=given, body=data)
         began = self.machine.monotonic()
         until = began + (self.timeout if seconds is None else seconds)
-        pause = PAUSE_SECONDS_FIRST
-        while True:
+        for tried in count(1):
             left = until - self.machine.monotonic()
-            reply = yield msgspec.structs.replace(
-                request, timeout=max(min(left, patience), PAUSE_SECONDS_FIRST)
-            )
-            answer = read(reply, kind)
+            reply = yield msgspec.structs.replace(request, timeout=max(min(left, patience), CALL_SECONDS_MIN))
+            answer = read(reply, kind or request.route.answer)
             if not isinstance(answer, CallFailure):
-                return answer  # type: ignore[no-any-return]
-            wait = max(answer.pause, pause * (0.5 + self.machine.uniform() / 2))
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            tries = None if tries is None else tries - 1
-            done = (route in NOT_REPEATED and not answer.harmless) or (
-                route in PARTS and answer.told
-            )  # perhaps
-            stays = done or not answer.again
+                return answer
+            wait = max(answer.pause, CALL.pause_after(tried, self.machine))
+            stays = not answer.again or not repeatable(request.route, answer)
             last = until if answer.seconds is None else min(until, began + answer.seconds)
-            if stays or tries == 0 or self.machine.monotonic() + wait >= last:
+            if stays or tried == tries or self.machine.monotonic() + wait >= last:
                 raise answer.error
             yield Sleep(wait)
+        raise AssertionError("unreachable")
+
+
+def repeatable(route: Route, failure: CallFailure) -> bool:
+    """Whether a repeat of a call that failed so does no harm."""
+    match route.repeat:
+        case Repeat.ALWAYS:
+            return True
+        case Repeat.UNAPPLIED:
+            return failure.harmless
+        case Repeat.UNREACHED:
+            return failure.harmless and not failure.told
 
 
 # ── What an answer tells ─────────────────────────────────────────────────────

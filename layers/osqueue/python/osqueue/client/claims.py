@@ -65,7 +65,7 @@ class RemoteClaims(ApiClient):
 
         def look() -> RemoteFlow[ClaimResult]:
             asked = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
-            answer: Answered = yield from self.ask("claim", Answered, body=body)
+            answer: Answered = yield from self.ask("claim", body=body)
             granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
             return ClaimResult(granted, None if granted else answer.reason)
 
@@ -127,7 +127,7 @@ class RemoteClaims(ApiClient):
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in endings]):
             body = Endings(completions=batch, codec=self.codec.name)
-            answer: CompletionResults = yield from self.ask("complete", CompletionResults, body=body)
+            answer: CompletionResults = yield from self.ask("complete", body=body)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
 
@@ -138,9 +138,7 @@ class RemoteClaims(ApiClient):
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in held]):
             body = HeartbeatRequest(leases=batch, lease=length)
-            answer: HeartbeatResults = yield from self.ask(
-                "heartbeat", HeartbeatResults, body=body, patience=BEAT_SECONDS_MAX
-            )
+            answer: HeartbeatResults = yield from self.ask("heartbeat", body=body, patience=BEAT_SECONDS_MAX)
             found.extend(map(_done, one_for_each(answer.leases, batch)))
         return found
 

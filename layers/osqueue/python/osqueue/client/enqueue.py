@@ -88,7 +88,7 @@ class RemoteEnqueue(ApiClient):
         for start, batch in batches(jobs):
             try:
                 answer: AcceptedJobs = yield from self.ask(
-                    "enqueue", AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
+                    "enqueue", kind=AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
                 )
                 told = one_for_each(answer.jobs, batch)
             except OsqueueError as error:

@@ -24,7 +24,7 @@ class RemoteResults(ApiClient):
     def status(self, text: str) -> RemoteFlow[Job | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
         try:
-            found: Job = yield from self.ask("status", Job, job=fields.job_name(text))
+            found: Job = yield from self.ask("status", job=fields.job_name(text))
         except NotFound:
             return None
         return found
@@ -34,13 +34,13 @@ class RemoteResults(ApiClient):
         return (yield from self._result(fields.job_name(text)))
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:
-        found: Result = yield from self.ask("result", Result, job=text, **how)
+        found: Result = yield from self.ask("result", job=text, **how)
         return decoded(self.codec, found.result, found.data, found.codec)
 
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
         change = JobChange(result_ttl=fields.result_ttl_ms(ttl) / 1000)
-        yield from self.ask("change_job", None, job=fields.job_name(text), body=change)
+        yield from self.ask("change_job", job=fields.job_name(text), body=change)
 
     def wait(self, key: bytes, timeout: float) -> RemoteFlow[Any]:
         """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.

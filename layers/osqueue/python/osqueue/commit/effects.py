@@ -13,8 +13,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from ..core.ops import Op
-from ..errors import Timeout
-from ..stores.base import Failed, StoreReply, StoreRequest
+from ..stores.base import StoreRequest
 
 
 class All(Struct, frozen=True):
@@ -67,21 +66,6 @@ Flow = Generator[Effect, Any, T]
 QueueFlow = Generator[QueueEffect, Any, T]
 
 AT_ONCE = 32  # flows that go on together
-TRIES = 5  # of a request that brought no definite answer
-PAUSE_SECONDS = 0.2  # before the second try, doubled for each further one
-
-
-def ask_until_definite(request: StoreRequest, after_silence: bool = True) -> Flow[StoreReply]:
-    """Ask until there is a definite answer, a few times; also after a time-out, unless a caller would wait too long."""
-    reply = yield request
-    for tried in range(TRIES - 1):
-        if not isinstance(reply, Failed) or reply.error.permanent:
-            break
-        if isinstance(reply.error, Timeout) and not after_silence:
-            break
-        yield Sleep(PAUSE_SECONDS * 2**tried)
-        reply = yield request
-    return reply  # type: ignore[no-any-return]
 
 
 def together(flows: Sequence[Flow[R]]) -> Flow[list[R]]:

@@ -20,7 +20,8 @@ from ..core.ops import Op, Request
 from ..core.state import State
 from ..errors import OsqueueError, Unavailable
 from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Unchanged, Written, room_below
-from .effects import TRIES, Flow, Sleep
+from .effects import Flow, Sleep
+from .retry import NEEDED
 
 HEAD = "head"
 CLOCK = "clock"
@@ -33,7 +34,6 @@ CLOCK_DRIFT_MAX = (
 )
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
-CLOCK_PAUSE_SECONDS = 0.2  # between two tries to tell the store's time
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -213,11 +213,11 @@ class ShardWriter:
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock, if it is time for that, and insist on an answer. Raises Unavailable."""
-        for tried in range(TRIES):
+        for tried in range(NEEDED.tries):
             if not self.clock_is_due():
                 return
             if tried:
-                yield Sleep(CLOCK_PAUSE_SECONDS * tried)
+                yield Sleep(NEEDED.pause_after(tried))
             yield from self.measure_clock()
         if self.clock_is_due():
             raise self.complaint or Unavailable(

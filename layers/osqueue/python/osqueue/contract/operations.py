@@ -1,10 +1,21 @@
-"""Which requests the API answers: the one table of routes. What they carry: ``contract``."""
+"""The operations of the API: one table, one row for each.
+
+The server, the client, ``openapi.json``, the local stack, the CDK app and the tables of the documentation are made
+from it. A new operation is a row here and, in the module of ``server/`` that the row names, a function of its name.
+"""
 
 from __future__ import annotations
 
 import re
+from enum import Enum
+from typing import Any
 
 from msgspec import Struct
+
+from ..model.explain import Story
+from ..model.job import Job
+from ..model.reports import Purged, ReapReport
+from . import admin_schemas, schemas
 
 QUEUES = "/v1/queues"
 QUEUE = QUEUES + "/{queue}"
@@ -13,6 +24,16 @@ JOB = JOBS + "/{id}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page
+
+
+class Repeat(Enum):
+    """When a client may send a call again that brought no answer of use. The value says it to people."""
+
+    ALWAYS = "always"  # the second time changes nothing more
+    UNAPPLIED = "when it was not applied"  # what a lost answer granted would be granted twice
+    UNREACHED = (
+        "when no function took it"  # several commits: some may be done, though the last one was refused
+    )
 
 
 class Query(Struct, frozen=True):
@@ -24,16 +45,21 @@ class Query(Struct, frozen=True):
     many: bool = False  # may be given more than once
 
 
-class Route(Struct, frozen=True):
-    """One kind of request."""
+class Route(Struct, frozen=True, kw_only=True):
+    """One operation of the API."""
 
-    name: str  # of the operation: the server's method and OpenAPI's operationId
+    name: str  # of the server's function, and OpenAPI's operationId
     method: str
     path: str  # with {parameters}
-    function: str  # which Lambda function answers it
     what: str  # one line for people
+    function: str  # which Lambda function answers it
+    module: str  # of ``server/``: where its function is; loaded when first needed
+    request: Any = None  # the type of the body; None: it has none
+    body_optional: bool = False  # no body means all defaults
+    answer: Any = None  # the type of the answer's body; None: it has none
     query: tuple[Query, ...] = ()
     faults: tuple[int, ...] = ()  # statuses beside those that every route may answer
+    repeat: Repeat = Repeat.ALWAYS
 
 
 _LIMIT = Query("limit", int, "how many at most")
@@ -44,95 +70,192 @@ _MARK = Query("fingerprint", str, "only those of this error")
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "enqueue",
-        "POST",
-        JOBS,
-        "enqueue",
-        "Queue one job, or many in one commit. With wait, answer the job's result.",
-        (Query("wait", float, "seconds to wait for the result of a single job"),),
-        (202, 409),
-    ),
-    Route("claim", "POST", QUEUE + "/claims", "claim", "Lease jobs. May answer none."),
-    Route(
-        "complete",
-        "POST",
-        QUEUE + "/completions",
-        "complete",
-        "Say how attempts ended: completed, failed, released or cancelled.",
+        name="enqueue",
+        method="POST",
+        path=JOBS,
+        what="Queue one job, or many in one commit. With wait, answer the job's result.",
+        function="enqueue",
+        module="enqueue",
+        request=schemas.NewJob | schemas.NewJobs,
+        answer=schemas.Accepted | schemas.AcceptedJobs,
+        query=(Query("wait", float, "seconds to wait for the result of a single job"),),
+        faults=(202, 409),
     ),
     Route(
-        "heartbeat",
-        "POST",
-        QUEUE + "/heartbeats",
-        "heartbeat",
-        "Extend leases, and hear whether somebody wants the jobs cancelled.",
+        name="claim",
+        method="POST",
+        path=QUEUE + "/claims",
+        what="Lease jobs. May answer none.",
+        function="claim",
+        module="claims",
+        request=schemas.NewClaim,
+        body_optional=True,
+        answer=schemas.Leases,
+        repeat=Repeat.UNAPPLIED,
     ),
     Route(
-        "list_jobs",
-        "GET",
-        JOBS,
-        "jobs",
-        "List live jobs, of one state or all.",
-        (Query("state", str, "only jobs in this state"), _LIMIT, _CURSOR),
-    ),
-    Route("status", "GET", JOB, "jobs", "A job with its timeline.", (), (404,)),
-    Route(
-        "cancel", "DELETE", JOB, "jobs", "Cancel a waiting job; ask the worker of a running one.", (), (404,)
-    ),
-    Route("change_job", "PATCH", JOB, "jobs", "Change how long a job's result is kept.", (), (404, 409, 410)),
-    Route(
-        "result",
-        "GET",
-        JOB + "/result",
-        "jobs",
-        "What a job answered.",
-        (Query("wait", float, "seconds to wait for it"),),
-        (202, 404, 409, 410),
-    ),
-    Route("story", "GET", JOB + "/story", "jobs", "What happened to a job, and why.", (), (404,)),
-    Route(
-        "list_queues",
-        "GET",
-        QUEUES,
-        "queues",
-        "The queues there are, with their statistics.",
-        (_LIMIT, _CURSOR),
-    ),
-    Route("stats", "GET", QUEUE, "queues", "Jobs by state, counters and settings."),
-    Route("configure", "PATCH", QUEUE, "queues", "Change settings; answers the statistics."),
-    Route("redrive", "POST", QUEUE + "/redrive", "queues", "Queue dead letters again."),
-    Route(
-        "dead_letters",
-        "GET",
-        QUEUE + "/dead",
-        "queues",
-        "List dead letters.",
-        (_LIMIT, _CURSOR, _KIND, _ERROR, _MARK),
+        name="complete",
+        method="POST",
+        path=QUEUE + "/completions",
+        what="Say how attempts ended: completed, failed, released or cancelled.",
+        function="complete",
+        module="claims",
+        request=schemas.Endings,
+        answer=schemas.CompletionResults,
     ),
     Route(
-        "dead_letter_groups",
-        "GET",
-        QUEUE + "/dead/groups",
-        "queues",
-        "Dead letters by the error they died of.",
-        (_KIND, _ERROR),
+        name="heartbeat",
+        method="POST",
+        path=QUEUE + "/heartbeats",
+        what="Extend leases, and hear whether somebody wants the jobs cancelled.",
+        function="heartbeat",
+        module="claims",
+        request=schemas.HeartbeatRequest,
+        answer=schemas.HeartbeatResults,
     ),
     Route(
-        "purge",
-        "POST",
-        QUEUE + "/purge",
-        "queues",
-        "Erase jobs for good: from the queue, its archive and its backups.",
-        (),
-        (404, 409),
+        name="list_jobs",
+        method="GET",
+        path=JOBS,
+        what="List live jobs, of one state or all.",
+        function="jobs",
+        module="jobs",
+        answer=schemas.Jobs,
+        query=(Query("state", str, "only jobs in this state"), _LIMIT, _CURSOR),
     ),
     Route(
-        "history",
-        "GET",
-        QUEUE + "/history",
-        "queues",
-        "Archived jobs that finished between two moments (Unix seconds).",
-        (
+        name="status",
+        method="GET",
+        path=JOB,
+        what="A job with its timeline.",
+        function="jobs",
+        module="jobs",
+        answer=Job,
+        faults=(404,),
+    ),
+    Route(
+        name="cancel",
+        method="DELETE",
+        path=JOB,
+        what="Cancel a waiting job; ask the worker of a running one.",
+        function="jobs",
+        module="jobs",
+        answer=schemas.Cancelled,
+        faults=(404,),
+    ),
+    Route(
+        name="change_job",
+        method="PATCH",
+        path=JOB,
+        what="Change how long a job's result is kept.",
+        function="jobs",
+        module="jobs",
+        request=schemas.JobChange,
+        faults=(404, 409, 410),
+    ),
+    Route(
+        name="result",
+        method="GET",
+        path=JOB + "/result",
+        what="What a job answered.",
+        function="jobs",
+        module="jobs",
+        answer=schemas.Result,
+        query=(Query("wait", float, "seconds to wait for it"),),
+        faults=(202, 404, 409, 410),
+    ),
+    Route(
+        name="story",
+        method="GET",
+        path=JOB + "/story",
+        what="What happened to a job, and why.",
+        function="jobs",
+        module="jobs",
+        answer=Story,
+        faults=(404,),
+    ),
+    Route(
+        name="list_queues",
+        method="GET",
+        path=QUEUES,
+        what="The queues there are, with their statistics.",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.Queues,
+        query=(_LIMIT, _CURSOR),
+    ),
+    Route(
+        name="stats",
+        method="GET",
+        path=QUEUE,
+        what="Jobs by state, counters and settings.",
+        function="queues",
+        module="admin",
+        answer=dict[str, Any],
+    ),
+    Route(
+        name="configure",
+        method="PATCH",
+        path=QUEUE,
+        what="Change settings; answers the statistics.",
+        function="queues",
+        module="admin",
+        request=admin_schemas.Settings,
+        answer=dict[str, Any],
+    ),
+    Route(
+        name="redrive",
+        method="POST",
+        path=QUEUE + "/redrive",
+        what="Queue dead letters again.",
+        function="queues",
+        module="admin",
+        request=admin_schemas.Redrive,
+        body_optional=True,
+        answer=admin_schemas.Redriven,
+        repeat=Repeat.UNREACHED,
+    ),
+    Route(
+        name="dead_letters",
+        method="GET",
+        path=QUEUE + "/dead",
+        what="List dead letters.",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.DeadLetters,
+        query=(_LIMIT, _CURSOR, _KIND, _ERROR, _MARK),
+    ),
+    Route(
+        name="dead_letter_groups",
+        method="GET",
+        path=QUEUE + "/dead/groups",
+        what="Dead letters by the error they died of.",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.DeadGroups,
+        query=(_KIND, _ERROR),
+    ),
+    Route(
+        name="purge",
+        method="POST",
+        path=QUEUE + "/purge",
+        what="Erase jobs for good: from the queue, its archive and its backups.",
+        function="queues",
+        module="admin",
+        request=admin_schemas.Purge,
+        answer=Purged,
+        faults=(404, 409),
+        repeat=Repeat.UNREACHED,
+    ),
+    Route(
+        name="history",
+        method="GET",
+        path=QUEUE + "/history",
+        what="Archived jobs that finished between two moments (Unix seconds).",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.Page,
+        query=(
             Query("since", float, "finished at or after"),
             Query("until", float, "finished before"),
             _LIMIT,
@@ -140,14 +263,33 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        "reap",
-        "POST",
-        QUEUE + "/reap",
-        "reaper",
-        "One pass of upkeep over a queue, as the schedule makes over all of them.",
+        name="reap",
+        method="POST",
+        path=QUEUE + "/reap",
+        what="One pass of upkeep over a queue, as the schedule makes over all of them.",
+        function="reaper",
+        module="admin",
+        answer=ReapReport,
+        repeat=Repeat.UNREACHED,
     ),
-    Route("openapi", "GET", "/openapi.json", "queues", "This contract."),
-    Route("health", "GET", "/healthz", "queues", "Whether the API answers."),
+    Route(
+        name="openapi",
+        method="GET",
+        path="/openapi.json",
+        what="This contract.",
+        function="queues",
+        module="admin",
+        answer=dict,
+    ),
+    Route(
+        name="health",
+        method="GET",
+        path="/healthz",
+        what="Whether the API answers.",
+        function="queues",
+        module="admin",
+        answer=schemas.Health,
+    ),
 )
 
 BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}

@@ -2,8 +2,8 @@
 
 Pure, total and deterministic: the same arguments give the same answer, no input raises, nothing is read or
 written. What a reduction needs from segments it finds in ``context.blocks`` or lists in ``missing``; what it
-moves out of the head it returns in ``objects``, to be written before the commit that refers to them. The life of
-a job is drawn in ``state.py``; each arrow is one line here that records an event.
+moves out of the head it returns in ``objects``, to be written before the commit that refers to them. The moves of
+a job are in ``arrows.py``; each arrow is one line here that records an event.
 
 Requests are applied in the order (born, env, n), each at most once: a session row remembers the last request of
 every writer, and ``floor`` refuses whatever is older than a forgotten row. An announced request for which there is no

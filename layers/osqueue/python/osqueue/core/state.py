@@ -1,15 +1,6 @@
 """What one shard of a queue is: every field of the head object, as frozen data.
 
-A job's life. Where a job's record lies *is* its state; no job is ever in two places:
-
-    enqueue ──────────────▶ queued ──claim──▶ processing ──complete──▶ completed ─┐
-       │ delay                ▲ ▲                │ │ │                            │ archived,
-       ▼          due         │ │ release, stall │ │ └─fail, attempts left─▶ failing│ then gone
-    scheduled ────────────────┘ └────────────────┘ │                          │   │
-       │                                           ├─no attempts left──▶ failed   │
-       └──cancel──▶ cancelled ◀──cancel accepted───┘   (redrive ─▶ queued)    │   │
-                        ▲                                due ─▶ queued ◀──────┘   │
-                        └──cancel── queued, failing                               ▼
+A job's life is the table in ``arrows.py``. Where a job's record lies *is* its state; no job is ever in two places:
 
     queued      lanes (ready window, segments, tail)        completed, cancelled   finished, tables
     processing  leases                                      failed                 dead

@@ -30,6 +30,7 @@ from msgspec import Struct
 from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import Flow, Sleep
+from ..commit.retry import OBJECT
 from ..errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
 from ..model.fields import milliseconds, queue_name, text
 from ..stores.address import open_store
@@ -58,8 +59,6 @@ MARGIN = 0.1  # of stale_after: for clocks that run at different speeds
 BEATS_PER_STALE_MIN = 2  # one beat may get lost
 CLOCK_STEP_MS = 1_000  # some stores tell the time in whole seconds
 MARKS_MAX = 64  # writes that a candidate knows again as its own
-RESIGN_TRIES = 3
-RESIGN_PAUSE_S = 0.1
 
 Standing = Literal["elected", "already_leader", "other_leader", "conflict"]
 T = TypeVar("T")
@@ -230,9 +229,9 @@ class ElectionBase:
         with self._lock:
             self._resigned += 1
             self._tenure = None
-        for turn in range(RESIGN_TRIES):
+        for turn in range(OBJECT.tries):
             if turn:
-                yield Sleep(RESIGN_PAUSE_S * turn * (0.5 + self.machine.uniform()))
+                yield Sleep(OBJECT.pause_after(turn, self.machine))
             looked = yield from self._look()
             if not looked:
                 continue

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..clock import Machine
 from ..commit.effects import Flow, Sleep
+from ..commit.retry import NEEDED
 from ..commit.writer import HEAD
 from ..core.archive_record import ArchiveRecord, wants_record
 from ..core.audit import spans_of
@@ -52,8 +53,6 @@ from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, 
 from . import salvage
 
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
-SWAP_TRIES = 4
-SWAP_PAUSE_SECONDS = 0.2
 _REPLACED = re.compile(backups.REPLACED + r".*-([0-9a-f]{12})$")
 
 
@@ -456,7 +455,7 @@ class Restorer:
         """Put the head in the place of what was read, if that is still there."""
         key, body = self.root + HEAD, encode_head(state)
         put = PutIfMatch(key, body, there.version) if isinstance(there, Found) else PutIfAbsent(key, body)
-        for tried in range(1, SWAP_TRIES + 1):
+        for tried in range(1, NEEDED.tries + 1):
             reply = yield put
             if isinstance(reply, Written):
                 return
@@ -468,11 +467,11 @@ class Restorer:
                     f"somebody else wrote the head of {self.queue}/{self.shard} meanwhile, so it was left as it is."
                     " Look at it with 'osqueue doctor' before you repeat the restore."
                 )
-            if tried == SWAP_TRIES:
+            if tried == NEEDED.tries:
                 raise Unavailable(
                     f"the store did not say whether the head was restored. Run 'osqueue doctor' to see. {_why(reply)}"
                 )
-            yield Sleep(SWAP_PAUSE_SECONDS * tried)
+            yield Sleep(NEEDED.pause_after(tried))
 
 
 def _concerned(table: TableRef, keys: Iterable[bytes]) -> bool:

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
+from ..commit.retry import ENTRY, ask_all
 from ..core.ops import LOOK_AGAIN
 from ..core.state import ARCHIVE_ONLY, FAILED, Span, State, jobs_in_memory
 from ..core.turns import SLICES, turn_of
@@ -68,9 +69,7 @@ class FoundEntry(Struct, frozen=True):
 def _read(places: Sequence[str]) -> Flow[list[FoundEntry]]:
     """The entries at some places. Those that are gone, or of a newer release, are left out. Raises Unavailable."""
     found: list[FoundEntry] = []
-    for place, reply in zip(
-        places, (yield from id_index.ask_all([Get(each) for each in places])), strict=True
-    ):
+    for place, reply in zip(places, (yield from ask_all([Get(each) for each in places], ENTRY)), strict=True):
         if isinstance(reply, Missing):
             continue
         if not isinstance(reply, Found):
@@ -149,7 +148,7 @@ def _page(folder: str, first: str, last: str) -> Flow[list[str]]:
 def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
     closed: dict[int, list[FoundEntry]] = {}
     marks = [PutIfMatch(each.place, id_index.encode(_key(each), closing=True), each.version) for each in lost]
-    for each, reply in zip(lost, (yield from id_index.ask_all(marks)), strict=True):
+    for each, reply in zip(lost, (yield from ask_all(marks, ENTRY)), strict=True):
         if isinstance(reply, Written):  # else somebody was faster, or nobody can tell: it is for another day
             marked = FoundEntry(each.place, reply.version, each.modified_ms, each.entry)
             closed.setdefault(shard_of(_key(each)), []).append(marked)
@@ -157,7 +156,7 @@ def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
     for shard, group in closed.items():
         yield Submit(shard, (LOOK_AGAIN,))
         gone = yield from _nowhere(queue, group)
-        replies = yield from id_index.ask_all([DeleteIfMatch(each.place, each.version) for each in gone])
+        replies = yield from ask_all([DeleteIfMatch(each.place, each.version) for each in gone], ENTRY)
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         for reply in replies:
             if not isinstance(reply, Deleted | Refused):
@@ -233,7 +232,7 @@ def fix(queue: str, shards: Sequence[int]) -> QueueFlow[FixReport]:
             if key
             else DeleteIfMatch(each.place, each.version)
         )
-        (reply,) = yield from id_index.ask_all([change])
+        (reply,) = yield from ask_all([change], ENTRY)
         if isinstance(reply, Refused):
             left.append(each.place)
         elif not isinstance(reply, Written | Deleted):

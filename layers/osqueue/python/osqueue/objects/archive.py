@@ -16,20 +16,19 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from .. import limits
-from ..commit.effects import All, Flow, Sleep
+from ..commit.effects import Flow
+from ..commit.retry import OBJECT, ask_all
 from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.encoding import born_of
 from ..core.state import TableRef
 from ..errors import Rejected, shown
 from ..model.job import Job, attempt_view, moment
-from ..stores.base import Failed, Found, Get, List, Listed, Missing
+from ..stores.base import Found, Get, List, Listed, Missing
 from .layout import unavailable
 
 ROOT = "archive/"
 PARTS_AT_ONCE = 8
 HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
-READ_TRIES = 3
-READ_PAUSE_SECONDS = 0.1
 
 
 class Archived(Protocol):
@@ -87,13 +86,7 @@ def read(names: Sequence[str]) -> Flow[list[list[ArchiveRecord]]]:
 
 def bodies(names: Sequence[str]) -> Flow[list[bytes | None]]:
     """Some parts as they lie there, read at once; None: it is not there any more. Raises Unavailable."""
-    asked = tuple(map(Get, names))
-    replies = yield All(asked)
-    for tried in range(1, READ_TRIES):
-        if not any(isinstance(reply, Failed) for reply in replies):
-            break
-        yield Sleep(READ_PAUSE_SECONDS * tried)
-        replies = yield All(asked)
+    replies = yield from ask_all([Get(name) for name in names], OBJECT)
     found: list[bytes | None] = []
     for name, reply in zip(names, replies, strict=True):
         if not isinstance(reply, Found | Missing):

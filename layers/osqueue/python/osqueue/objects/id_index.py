@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from ..commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
-from ..commit.effects import All, Flow, Sleep
+from ..commit.effects import Flow, Sleep
+from ..commit.retry import ENTRY, ONCE, ask_all
 from ..core.encoding import frame, unframe
 from ..errors import Damaged, NewerFormat, OsqueueError, Unavailable
 from ..stores.base import (
@@ -31,15 +32,11 @@ from ..stores.base import (
     PutIfMatch,
     Refused,
     StoreReply,
-    StoreRequest,
     Written,
 )
 from .layout import unavailable
 
 FOLDER = "ids/"
-REQUESTS_AT_ONCE = 32
-TRIES = 4  # of one request that brings no definite answer
-PAUSE_SECONDS = 0.05  # before the second try, doubled for each further one
 
 
 class IdEntry(Struct, frozen=True):
@@ -107,7 +104,7 @@ def _entry_or_error(
 def look_up(queue: str, ids: Sequence[str]) -> Flow[list[IdEntry | OsqueueError | None]]:
     """What each id stands for, also after a power cut; None for nothing, an error where nobody can tell."""
     places = [entry_key(queue, each) for each in ids]
-    replies = yield from ask_all([Get(place, flushed=True) for place in places])
+    replies = yield from ask_all([Get(place, flushed=True) for place in places], ENTRY)
     return [
         _entry_or_error(reply, place, queue, client_id)
         for reply, place, client_id in zip(replies, places, ids, strict=True)
@@ -137,7 +134,7 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
     )
     while len(done) < len(wished):
         left = [at for at in range(len(wished)) if at not in done]
-        replies = yield from _ask([PutIfAbsent(places[at], encode(wished[at][1])) for at in left])
+        replies = yield from ask_all([PutIfAbsent(places[at], encode(wished[at][1])) for at in left], ONCE)
         unsure: list[int] = []
         failed: OsqueueError | None = None
         for at, reply in zip(left, replies, strict=True):
@@ -152,21 +149,22 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
             break
         if failed is not None:
             tried += 1
-            if tried == TRIES or failed.permanent:
+            if tried == ENTRY.tries or failed.permanent:
                 done.update((at, failed) for at in unsure if at not in done)
             else:
-                yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
+                yield Sleep(ENTRY.pause_after(tried))
         elif len(unsure) == len(left) and not any(found):  # refused, and there is nothing
             refused += 1
             if refused == IDLE_REFUSALS_MAX:
                 raise refuses_everything(refused, "Nothing was enqueued.")
-            yield Sleep(PAUSE_SECONDS * 2 ** (refused - 1))
+            yield Sleep(ENTRY.pause_after(refused))
     return [done[at] for at in range(len(wished))]
 
 
 def replace(queue: str, client_id: str, entry: IdEntry, key: bytes) -> Flow[IdEntry | None]:
     """Let an id stand for another key, if it still stands for ``entry``'s; None: ``create`` tells what now."""
-    (reply,) = yield from _ask([PutIfMatch(entry_key(queue, client_id), encode(key), entry.version)])
+    put = PutIfMatch(entry_key(queue, client_id), encode(key), entry.version)
+    (reply,) = yield from ask_all([put], ONCE)
     return IdEntry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
 
 
@@ -179,9 +177,9 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
     left = list(jobs)
     freed = 0
     damaged: list[Damaged] = []
-    for tried in range(TRIES):
+    for tried in range(ENTRY.tries):
         places = [entry_key(queue, each.client_id) for each in left]
-        found = yield from ask_all([Get(place) for place in places])
+        found = yield from ask_all([Get(place) for place in places], ENTRY)
         wishes: dict[int, DeleteIfMatch] = {}
         for at, (each, place, reply) in enumerate(zip(left, places, found, strict=True)):
             entry = _entry_or_error(reply, place, queue, each.client_id)
@@ -197,8 +195,8 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
         if not wishes:
             return freed, damaged
         if tried:
-            yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        replies = yield from ask_all(list(wishes.values()))
+            yield Sleep(ENTRY.pause_after(tried))
+        replies = yield from ask_all(list(wishes.values()), ENTRY)
         for reply in replies:
             if not isinstance(reply, Deleted | Refused):
                 raise unavailable(reply, "leave to remove an id")
@@ -208,28 +206,3 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
     if left:
         raise Unavailable("the store did not let an id be removed, again and again. The next pass goes on.")
     return freed, damaged
-
-
-def _ask(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
-    """Many requests, some at a time."""
-    replies: list[StoreReply] = []
-    for at in range(0, len(requests), REQUESTS_AT_ONCE):
-        group = tuple(requests[at : at + REQUESTS_AT_ONCE])
-        replies.extend((yield All(group)))
-    return replies
-
-
-def ask_all(requests: Sequence[StoreRequest]) -> Flow[list[StoreReply]]:
-    """Ask until each has a definite answer, a few times."""
-    replies = yield from _ask(requests)
-    for tried in range(1, TRIES):
-        again = [
-            at for at, each in enumerate(replies) if isinstance(each, Failed) and not each.error.permanent
-        ]
-        if not again:
-            break
-        yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        fresh = yield from _ask([requests[at] for at in again])
-        for at, reply in zip(again, fresh, strict=True):
-            replies[at] = reply
-    return replies

@@ -13,7 +13,8 @@ import hashlib
 
 import msgspec
 
-from ..commit.effects import Flow, ask_until_definite
+from ..commit.effects import Flow
+from ..commit.retry import HEAD_READ, ask
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..core.state import State
@@ -53,9 +54,7 @@ def registered() -> Flow[list[str]]:
 def read_state(queue: str, shard: int) -> Flow[State | None]:
     """The committed state of a shard as it is now; None when it has none yet. Raises Unavailable."""
     # What is told from it must outlast a power cut, although its writer may be flushing yet.
-    reply = yield from ask_until_definite(
-        Get(root_of(queue, shard) + HEAD, flushed=True), after_silence=False
-    )
+    reply = yield from ask(Get(root_of(queue, shard) + HEAD, flushed=True), HEAD_READ)
     if isinstance(reply, Found):
         return decode_head(reply.body)
     if isinstance(reply, Failed):

@@ -11,14 +11,15 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from ..commit.effects import Flow, QueueFlow, Sleep, together
+from ..commit.effects import Flow, QueueFlow, together
+from ..commit.retry import OBJECT, retried
 from ..core import state as stored
 from ..core.state import ARCHIVE_ONLY, FAILED, PROCESSING, QUEUED, FinishedJob, LeaseRecord, Span, State
 from ..errors import NotFound, Unavailable
 from ..model.job import Job, finished_view, job_view, lease_view
 from . import finished_tables
 from .layout import read_state, root_of
-from .segments import READ_PAUSE_SECONDS, READ_TRIES, BacklogPosition, find_many
+from .segments import BacklogPosition, find_many
 
 R = TypeVar("R")
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
@@ -117,14 +118,7 @@ def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict
     root = root_of(queue, shard)
 
     def looking(state: State) -> Flow[dict[bytes, JobLocation]]:
-        for tried in range(1, READ_TRIES):
-            try:
-                return (yield from find_many_in_state(root, state, keys))
-            except Unavailable as error:
-                if error.permanent:
-                    raise
-                yield Sleep(READ_PAUSE_SECONDS * tried)
-        return (yield from find_many_in_state(root, state, keys))
+        return (yield from retried(lambda: find_many_in_state(root, state, keys), OBJECT))
 
     _, found = yield from _seek(queue, shard, looking)
     return found or {}

@@ -12,7 +12,8 @@ from zlib import crc32
 from msgspec import Struct
 
 from .. import limits
-from ..commit.effects import All, Flow, Sleep, together
+from ..commit.effects import Flow, together
+from ..commit.retry import OBJECT, ask_all
 from ..core.deletion_vectors import EMPTY_VECTOR, DeletionVector, decode_vector
 from ..core.encoding import (
     Block,
@@ -26,15 +27,13 @@ from ..core.encoding import (
 from ..core.key_directory import blocks_of, page_of
 from ..core.state import Backlog, BodyRef, JobRecord, Span, StoredContent
 from ..errors import Damaged, NotFound, OsqueueError, Unavailable
-from ..stores.base import Failed, Found, Get, Missing
+from ..stores.base import Found, Get, Missing
 from .layout import unavailable
 
 FOOTER_BYTES_GUESS = 16 * 1024
 FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where a directory tells of keys
 READS_AT_ONCE = 32
 READ_BYTES_AT_ONCE = limits.SEGMENT_BYTES_MAX
-READ_TRIES = 3  # of a payload, or of what lies behind a head, before it is told as unavailable
-READ_PAUSE_SECONDS = 0.1
 
 
 class ObjectGone(NotFound):
@@ -73,16 +72,9 @@ class BacklogPosition(Struct, frozen=True):
 def read_bodies(root: str, contents: Sequence[StoredContent]) -> Flow[list[bytes | OsqueueError]]:
     """The bytes of payloads or results, wherever they lie, in order; one that cannot be read is its error."""
     wanted = sorted({each for each in contents if isinstance(each, BodyRef)}, key=lambda b: (b.name, b.start))
-    read: dict[BodyRef, bytes | OsqueueError] = {}
-    for at in range(0, len(wanted), READS_AT_ONCE):
-        group = wanted[at : at + READS_AT_ONCE]
-        for last in range(1, READ_TRIES + 1):
-            replies = yield All(tuple(Get(root + b.name, start=b.start, length=b.length) for b in group))
-            read.update((body, _checked(body, reply)) for body, reply in zip(group, replies, strict=True))
-            group = [body for body, reply in zip(group, replies, strict=True) if isinstance(reply, Failed)]
-            if not group or last == READ_TRIES:
-                break
-            yield Sleep(READ_PAUSE_SECONDS * last)
+    asked = [Get(root + each.name, start=each.start, length=each.length) for each in wanted]
+    replies = yield from ask_all(asked, OBJECT)
+    read = {body: _checked(body, reply) for body, reply in zip(wanted, replies, strict=True)}
     return [read[each] if isinstance(each, BodyRef) else each for each in contents]
 
 

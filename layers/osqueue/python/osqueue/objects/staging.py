@@ -12,7 +12,8 @@ from zlib import crc32
 
 from .. import limits
 from ..clock import Machine
-from ..commit.effects import All, Flow
+from ..commit.effects import Flow
+from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
 from ..core.ops import AttachSpans, JobSpec
 from ..core.state import BodyRef, JobRecord, Span, StoredContent, job_weight
@@ -21,7 +22,7 @@ from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 from .layout import unavailable
 
 WRITES_AT_ONCE = 8
-PUT_TRIES = 3  # a staged object's name is its own, so writing it again is harmless
+WIPE_TRIES = 3
 
 
 class StagingArea:
@@ -41,15 +42,10 @@ class StagingArea:
     def write(self, objects: Sequence[tuple[str, bytes]]) -> Flow[None]:
         """PUT objects, a few at a time."""
         for at in range(0, len(objects), WRITES_AT_ONCE):
-            left = [Put(self.root + name, data) for name, data in objects[at : at + WRITES_AT_ONCE]]
-            for last in range(1, PUT_TRIES + 1):
-                replies = yield All(tuple(left))
-                failed = [(p, r) for p, r in zip(left, replies, strict=True) if not isinstance(r, Written)]
-                if not failed:
-                    break
-                if last == PUT_TRIES:
-                    raise unavailable(failed[0][1], "room for a staged object")
-                left = [put for put, _ in failed]
+            puts = [Put(self.root + name, data) for name, data in objects[at : at + WRITES_AT_ONCE]]
+            for reply in (yield from ask_all(puts, OBJECT)):  # their names are their own: again is harmless
+                if not isinstance(reply, Written):
+                    raise unavailable(reply, "room for a staged object")
 
     def bodies(self, contents: Sequence[bytes]) -> Flow[list[StoredContent]]:
         """Move what is over the inline limit into body objects, several to an object; the others stay as they are."""
@@ -94,7 +90,7 @@ def wipe_refused(root: str, staged: Iterable[tuple[StoredContent, bool]]) -> Flo
 
 
 def _wipe(name: str, bodies: Sequence[BodyRef]) -> Flow[None]:
-    for _ in range(PUT_TRIES):  # a purge may be at the neighbours just now
+    for _ in range(WIPE_TRIES):  # a purge may be at the neighbours just now
         found = yield Get(name)
         if isinstance(found, Failed):
             continue

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
-from ..commit.effects import Flow, QueueFlow, Sleep, Submit
+from ..commit.effects import Flow, QueueFlow, Submit
+from ..commit.retry import ENTRY, ask
 from ..core import erase
 from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.ops import Code, EraseJobs, MergeTables, Op, SpanSwap
@@ -36,7 +37,6 @@ from ..objects.staging import StagingArea
 from ..stores.base import (
     Deleted,
     DeleteIfMatch,
-    Failed,
     Found,
     Get,
     Missing,
@@ -50,8 +50,6 @@ from ..stores.base import (
 from .results import ResultFlows
 
 TRIES = 20  # of a step that others' commits or writes come in between
-ASKED_TRIES = 4  # of one request that brings no definite answer
-PAUSE_SECONDS = 0.05  # before the second of them, doubled for each further one
 CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
 
 _decode_jobs = msgspec.msgpack.Decoder(tuple[JobRecord, ...]).decode
@@ -407,12 +405,7 @@ class ShardPurge:
 
 def _ask(request: StoreRequest, name: str) -> QueueFlow[StoreReply]:
     """Ask until there is a definite answer. A write that is repeated may be told that it came second: Refused."""
-    reply: StoreReply = yield request
-    for tried in range(1, ASKED_TRIES):
-        if not isinstance(reply, Failed):
-            break
-        yield Sleep(PAUSE_SECONDS * 2 ** (tried - 1))
-        reply = yield request
+    reply = yield from ask(request, ENTRY)
     if not isinstance(reply, Found | Missing | Written | Deleted | Refused):
         raise unavailable(reply, name)
     return reply

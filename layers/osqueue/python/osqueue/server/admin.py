@@ -98,7 +98,7 @@ def stats(asked: RequestContext) -> dict[str, Any]:
 
 def configure(asked: RequestContext) -> dict[str, Any]:
     """Change settings; answers the statistics."""
-    settings = asked.read(Settings)
+    settings: Settings = asked.read()
     wished = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
     if wished:
         asked.run(asked.warm.steering.configure(**wished))
@@ -108,7 +108,7 @@ def configure(asked: RequestContext) -> dict[str, Any]:
 # ── Dead letters ─────────────────────────────────────────────────────────────
 def redrive(asked: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
-    wish = asked.read(Redrive) if asked.body else Redrive()
+    wish: Redrive = asked.read()
     if wish.limit is not None:
         fields.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
     flows = asked.warm.steering
@@ -159,7 +159,7 @@ def dead_letter_groups(asked: RequestContext) -> bytes:
 # ── Erasing ──────────────────────────────────────────────────────────────────
 def purge(asked: RequestContext) -> Purged:
     """Erase jobs for good."""
-    wish = asked.read(Purge)
+    wish: Purge = asked.read()
     for each in wish.jobs:
         fields.job_name(each)
     done = asked.run(asked.warm.steering.purge(wish.jobs, wish.dead_only))

@@ -37,21 +37,6 @@ QUEUES_MAX = 256  # kept warm
 RETRY_AFTER_S = 1.0  # where an error that passes does not say
 JSON = "application/json"
 
-# Which module answers what; loaded when first asked.
-_MODULES = {
-    "enqueue": "enqueue",
-    "claim": "claims",
-    "complete": "claims",
-    "heartbeat": "claims",
-    "list_jobs": "jobs",
-    "status": "jobs",
-    "cancel": "jobs",
-    "change_job": "jobs",
-    "result": "jobs",
-    "story": "jobs",
-}
-_STEERING = "admin"
-
 log = logging.getLogger("osqueue.server")
 
 
@@ -177,8 +162,7 @@ class _NoRoute(Exception):
 
 
 def _operation(route: Route) -> Any:
-    module = import_module(f".{_MODULES.get(route.name, _STEERING)}", __package__)
-    return getattr(module, route.name)
+    return getattr(import_module(f".{route.module}", __package__), route.name)
 
 
 def _success(done: Any, notes: dict[str, Any]) -> ApiResponse:

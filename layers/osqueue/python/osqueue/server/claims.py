@@ -42,7 +42,7 @@ T = TypeVar("T")
 # ── Claim ────────────────────────────────────────────────────────────────────
 def claim(asked: RequestContext) -> Leases:
     """Lease jobs."""
-    wish = asked.read(NewClaim) if asked.body else NewClaim()
+    wish: NewClaim = asked.read()
     flow = asked.warm.flows.claim(wish.limit, wish.worker, asked.wait_s(wish.wait), wish.lease, wish.kinds)
     claimed = asked.run(flow)
     jobs = [each.lease.job for each in claimed.leases]
@@ -83,7 +83,7 @@ def _leased(granted: GrantedLease) -> Leased:
 # ── What workers say ─────────────────────────────────────────────────────────
 def complete(asked: RequestContext) -> CompletionResults:
     """How attempts ended."""
-    endings = asked.read(Endings)
+    endings: Endings = asked.read()
     check_items(endings.completions, "completions", endings.codec)
     flows = asked.warm.flows
 
@@ -95,7 +95,7 @@ def complete(asked: RequestContext) -> CompletionResults:
 
 def heartbeat(asked: RequestContext) -> HeartbeatResults:
     """Extend leases."""
-    beats = asked.read(HeartbeatRequest)
+    beats: HeartbeatRequest = asked.read()
     check_items(beats.leases, "leases")
     length = beats.lease
     if length is not None:

@@ -26,7 +26,7 @@ def enqueue(asked: RequestContext) -> Any:
     """One job, or many in one commit; of one, the result if it is waited for."""
     wait = asked.query.get("wait")
     wait_s = asked.wait_s(wait)
-    body = asked.read(dict[str, Raw])
+    body = body_of(asked.body, dict[str, Raw])
     if "jobs" not in body:
         return _one(asked, body_of(asked.body, NewJob), None if wait is None else wait_s)
     if wait is not None:

@@ -50,8 +50,8 @@ def cancel(asked: RequestContext) -> Cancelled:
 
 def change_job(asked: RequestContext) -> StatusAnswer:
     """Change how long a result is kept."""
-    ttl = asked.read(JobChange).result_ttl
-    asked.run(asked.warm.flows.update_result_ttl(asked.id, ttl))
+    change: JobChange = asked.read()
+    asked.run(asked.warm.flows.update_result_ttl(asked.id, change.result_ttl))
     return StatusAnswer(204)
 
 

@@ -1,4 +1,4 @@
-"""The contract as an OpenAPI 3.1 document, made from the tables of this package.
+"""The contract as an OpenAPI 3.1 document, made from the tables of ``contract/``.
 
 ``python -m osqueue.server.openapi`` prints it; ``/openapi.json`` at the repository's top is that output.
 """
@@ -14,7 +14,6 @@ from typing import Any, get_args
 import msgspec
 
 from .. import __version__, limits
-from ..contract.bodies import BODIES
 from ..contract.content import CODEC_CHARS_MAX
 from ..contract.examples import EXAMPLES, FAILURE
 from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
@@ -215,20 +214,18 @@ def document_bytes() -> bytes:
 
 
 def _operation(route: Route) -> Schema:
-    request, answer = BODIES[route.name]
     example = EXAMPLES.get(route.name, (None, None))
     operation: Schema = {
         "operationId": route.name,
         "summary": route.what,
         "tags": [route.function],
         "parameters": [*_path_parameters(route), *(_query(route, each) for each in route.query)],
-        "responses": _responses(route, answer, example[1]),
+        "responses": _responses(route, example[1]),
     }
-    if request is not None:
-        optional = route.name in ("claim", "redrive")
+    if route.request is not None:
         operation["requestBody"] = {
-            "required": not optional,
-            "content": {"application/json": _media(request, example[0])},
+            "required": not route.body_optional,
+            "content": {"application/json": _media(route.request, example[0])},
         }
     return operation
 
@@ -256,14 +253,14 @@ def _query(route: Route, query: Query) -> Schema:
     return {"name": query.name, "in": "query", "required": False, "description": query.what, "schema": schema}
 
 
-def _responses(route: Route, answer: Any, example: Any) -> Schema:
+def _responses(route: Route, example: Any) -> Schema:
     found: Schema = {}
-    if answer is None:
+    if route.answer is None:
         found["204"] = {"description": "Done."}
     else:
         found["200"] = {
             "description": "Done.",
-            "content": {"application/json": _media(answer, example)},
+            "content": {"application/json": _media(route.answer, example)},
         }
     for status in sorted({*COMMON, *route.faults}):
         found[str(status)] = {"$ref": f"#/components/responses/{_named(status)}"}
@@ -311,8 +308,8 @@ def _schemas() -> dict[str, Schema]:
     from ..contract import schemas as bodies
 
     types: list[Any] = [Failure, bodies.Ending, bodies.Held]
-    for pair in BODIES.values():
-        for each in pair:
+    for route in ROUTES:
+        for each in (route.request, route.answer):
             types += get_args(each) if isinstance(each, UnionType) else [each]
     structs = [each for each in types if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     _, found = msgspec.json.schema_components(structs, ref_template=_REF + "{name}")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..operations.admin import AdminFlows
 
 R = TypeVar("R")
-T = TypeVar("T")
 HeadListener = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
 
 JOBS_NOTED_MAX = 20
@@ -77,9 +76,11 @@ class RequestContext(Struct, frozen=True):
     open: Callable[[str], CachedQueue]
     notes: dict[str, Any]  # what a log may tell of it
 
-    def read(self, type: type[T]) -> T:
-        """The body. Raises Malformed and Rejected."""
-        return body_of(self.body, type)
+    def read(self) -> Any:
+        """The body, of the type that the route asks for. Raises Malformed and Rejected."""
+        if not self.body and self.route.body_optional:
+            return self.route.request()
+        return body_of(self.body, self.route.request)
 
     @property
     def name(self) -> str:

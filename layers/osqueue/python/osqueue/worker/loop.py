@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import limits
 from ..commit.effects import QueueFlow
+from ..commit.retry import TURN
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import fields
 from ..operations.claims import ClaimResult, GrantedLease
@@ -41,8 +42,6 @@ DRAIN_SECONDS_DEFAULT = 30.0  # how long running handlers may go on after a stop
 DRAIN_SECONDS_MAX = 86_400.0
 GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is tried again
 GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
-ERROR_PAUSE_SECONDS_FIRST = 0.1  # after a call that failed, doubled up to …
-ERROR_PAUSE_SECONDS_MAX = 10.0
 STORE_THREADS_MAX = 32  # calls of a blocking queue at once
 
 log = logging.getLogger("osqueue.worker")
@@ -99,7 +98,7 @@ class Worker:
         self._pause = POLL_SECONDS_FIRST
         self._claim_at = 0.0  # monotonic: no claim before
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
-        self._error_pauses: dict[ShardChoice, float] = {}
+        self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
 
     # ── From outside ─────────────────────────────────────────────────────────
@@ -280,7 +279,7 @@ class Worker:
         elif claimed is not None:
             self._take(claimed, alone, bool(ended))
         if problem is None:
-            self._error_pauses.pop(place, None)
+            self._failures.pop(place, None)
         else:
             self._back_off(place, problem)
 
@@ -311,9 +310,8 @@ class Worker:
         )
 
     def _back_off(self, place: ShardChoice, error: Exception) -> None:
-        longer = max(self._error_pauses.get(place, 0.0) * 2, ERROR_PAUSE_SECONDS_FIRST)
-        self._error_pauses[place] = min(longer, ERROR_PAUSE_SECONDS_MAX)
-        pause = self._error_pauses[place] * (0.5 + self._machine.uniform() / 2)
+        self._failures[place] = self._failures.get(place, 0) + 1
+        pause = TURN.pause_after(self._failures[place], self._machine)
         self._turn_at[place] = self._machine.monotonic() + pause
         log.warning("the queue cannot be reached (%s); again in %.1f s", log_text(error), pause)
 

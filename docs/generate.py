@@ -1,0 +1,109 @@
+"""The parts of the pages that are made from tables of the code: ``python -m docs.generate`` writes them anew.
+
+A part stands between ``<!-- made from TABLE -->`` and ``<!-- end -->``. A test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+from osqueue.contract.functions import FUNCTIONS, FunctionSpec
+from osqueue.contract.operations import ROUTES, Route
+from osqueue.core.arrows import ARROWS, LEAVING
+
+FOLDER = Path(__file__).parent
+PART = re.compile(r"(<!-- made from (?P<table>\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def diagram() -> str:
+    """A job's life, as a drawing."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for arrow in ARROWS:
+        found = labels.setdefault((arrow.origin, arrow.target), [])
+        if arrow.what not in found:
+            found.append(arrow.what)
+    lines = [
+        f"    {origin or '[*]'} --> {target}: {', '.join(what)}" for (origin, target), what in labels.items()
+    ]
+    lines += [f"    {state} --> [*]: {when.replace('`', '')}" for state, when in LEAVING.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def arrows() -> str:
+    """The same, as a table."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for arrow in ARROWS:
+        when = f"{arrow.what}: {arrow.when}" if arrow.when else arrow.what
+        rows.setdefault((arrow.target, when), []).append(f"`{arrow.origin}`" if arrow.origin else "(new)")
+    cells = [(", ".join(origins), f"`{target}`", when) for (target, when), origins in rows.items()]
+    cells += [
+        (f"`{state}`", "gone", f"{when}; the archive keeps the record") for state, when in LEAVING.items()
+    ]
+    return table(("from", "to", "when"), cells)
+
+
+def operations() -> str:
+    """The operations of the API."""
+    return table(
+        ("operation", "request", "body", "answer", "what it does", "function", "may be repeated"),
+        [_row(route) for route in ROUTES],
+    )
+
+
+def _row(route: Route) -> tuple[str, ...]:
+    query = "&".join(f"{each.name}=" for each in route.query)
+    return (
+        f"`{route.name}`",
+        f"`{route.method} {route.path}{'?' + query if query else ''}`",
+        _names(route.request),
+        _names(route.answer),
+        route.what,
+        route.function,
+        route.repeat.value,
+    )
+
+
+def _names(type: Any) -> str:
+    """The schemas of a body, as ``openapi.json`` names them."""
+    if type is None or type is dict:
+        return ""
+    if type == dict[str, Any]:
+        return "`Statistics`"
+    return ", ".join(
+        f"`{each.__name__}`" for each in (get_args(type) if isinstance(type, UnionType) else (type,))
+    )
+
+
+def functions() -> str:
+    """The Lambda functions."""
+    return table(("function", "timeout", "memory", ""), [_function(each) for each in FUNCTIONS])
+
+
+def _function(each: FunctionSpec) -> tuple[str, ...]:
+    minutes = each.schedule_minutes
+    often = "" if minutes is None else f", every {'minute' if minutes == 1 else f'{minutes} minutes'}"
+    return each.name, f"{each.timeout_s} s", f"{each.memory_mb:,} MB", each.what + often
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    made.__name__: made for made in (diagram, arrows, operations, functions)
+}
+
+
+def page(text: str) -> str:
+    """A page with its parts made anew. Raises KeyError for a table that there is not."""
+    return PART.sub(lambda part: f"{part[1]}\n{TABLES[part['table']]()}\n\n{part[3]}", text)
+
+
+if __name__ == "__main__":
+    for path in sorted(FOLDER.rglob("*.md")):
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
