@@ -240,7 +240,7 @@ def test_a_test_is_named_after_the_module_that_it_tests() -> None:
     """Whoever looks for the tests of ``stores/file.py`` finds ``unit/stores/test_file.py`` and ``test_file_….py``."""
     modules = {(room_of(dotted(path)), path.stem) for path in MODULES}
     modules |= {("", path.stem) for path in LIBRARY.glob("*.py")} | {("", "architecture")}
-    modules |= {("demo", path.stem) for path in modules_in(ROOT / "demo")}
+    modules |= {(folder, path.stem) for folder in ("bench", "demo") for path in modules_in(ROOT / folder)}
     lost = []
     for path in UNIT.rglob("test_*.py"):
         words = path.stem.removeprefix("test_").split("_")
