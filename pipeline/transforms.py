@@ -88,7 +88,7 @@ def _jobs(
     columns: dict[str, Any] = {
         "job_id": [each.job_id for each in records],
         "run": [each.run for each in records],
-        "id": [each.id for each in records],
+        "id": [each.client_id for each in records],
         "state": [each.state for each in records],
         "kind": [each.kind for each in records],
         "priority": [each.priority for each in records],

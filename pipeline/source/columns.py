@@ -110,7 +110,7 @@ COLUMNS = (
         lambda s: s.live.job.run,
         lambda r: r.run,
     ),
-    JobColumn("id", TEXT, "the client's own id", lambda s: s.live.job.client_id, lambda r: r.id),
+    JobColumn("id", TEXT, "the client's own id", lambda s: s.live.job.client_id, lambda r: r.client_id),
     JobColumn(
         "shard",
         INT,

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from osqueue import Queue, Rejected, Unavailable, limits
 from osqueue.cli import claim, lines
 from osqueue.cli.app import app
-from osqueue.model.fields import ITEM_FIELDS
 from osqueue.model.job import Done
+from osqueue.model.job_options import ITEM_FIELDS
 
 
 @pytest.fixture

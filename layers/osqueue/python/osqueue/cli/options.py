@@ -16,6 +16,7 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
+from ..model.job_options import OPTIONS
 from ..objects.layout import REGISTER, registered
 from ..queue.blocking import Queue
 from ..stores.address import is_remote, open_store
@@ -159,6 +160,33 @@ class StoreCommand(Command):
         if not words:
             raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)
         raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
+
+
+# ── Options of a job ─────────────────────────────────────────────────────────
+_WRITTEN: dict[type, tuple[Any, str]] = {  # how an option of that type is read, and what it looks like
+    str: (str, ""),
+    int: (int, ""),
+    float: (duration, "Such as 90, 10m, 2h, 7d."),
+    datetime: (moment, "Such as 2030-01-31T08:00:00Z, or Unix seconds."),
+}
+
+
+def job_options(function: F) -> F:
+    """The options of a job, as ``enqueue`` takes them; those not given are None."""
+    for option in reversed(OPTIONS.values()):
+        form, example = _WRITTEN[option.type]
+        bounds = f"{option.about.ge} to {option.about.le:,}." if option.type is int else ""
+        default = "" if option.default is None else f" [default: {_shown(option.default)}]"
+        words = " ".join(filter(None, (option.about.description, bounds, example, default)))
+        function = click.option(f"--{option.name.replace('_', '-')}", option.name, type=form, help=words)(
+            function
+        )
+    return function
+
+
+def _shown(default: Any) -> str:
+    """A default as one would write it: a float is a duration."""
+    return f"{default / 3600:g}h" if isinstance(default, float) else str(default)
 
 
 # ── Opening what an address names ────────────────────────────────────────────
