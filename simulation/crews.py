@@ -90,7 +90,7 @@ class WatchedBatch(CommitBatch):
 @contextmanager
 def watched_flights() -> Iterator[None]:
     """Every flight of a crew is watched."""
-    name = "Flight"
+    name = "CommitBatch"
     before = [(home, getattr(home, name)) for home in (group, async_group)]
     for home, _ in before:
         setattr(home, name, WatchedBatch)

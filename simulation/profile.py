@@ -54,7 +54,15 @@ class Faults(Struct, frozen=True):
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 
-FAULTS = [name for name in Faults.__struct_fields__ if not name.endswith(("_max", "_seconds", "_wall"))]
+OVER_AN_API = ("call lost", "answer lost", "call late", "call twice")  # what ``relay`` stands for
+FAULTS = [
+    *(
+        name
+        for name in Faults.__struct_fields__
+        if name != "relay" and not name.endswith(("_max", "_seconds", "_wall"))
+    ),
+    *OVER_AN_API,
+]
 
 
 class Clients(Struct, frozen=True):

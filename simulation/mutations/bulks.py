@@ -226,12 +226,12 @@ def in_front_of_the_tail() -> AbstractContextManager[None]:
     real = reduce._attach
 
     def attach(draft: Draft, op: AttachSpans) -> Outcome:
-        tails = [(rope, rope.tail) for rope in draft.lanes.values()]
-        for rope, _ in tails:
-            rope.tail = []
+        tails = [(lane, lane.tail) for lane in draft.lanes.values()]
+        for lane, _ in tails:
+            lane.tail = []
         answer = real(draft, op)
-        for rope, tail in tails:
-            rope.tail = tail
+        for lane, tail in tails:
+            lane.tail = tail
         return answer
 
     return patched((reduce, "_attach", attach))

@@ -17,11 +17,11 @@ def runs_begun_again() -> AbstractContextManager[None]:
     """``run`` begins again with ``attempt``: a release gives it back, and a redrive starts it anew."""
     real = Draft.grant
 
-    def grant(self: Draft, rope: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
-        for at in range(min(count, len(rope.ready))):
-            job = rope.ready[at]
-            rope.ready[at] = replace(job, run=job.attempt)
-        return real(self, rope, count, worker, lease_ms)
+    def grant(self: Draft, lane: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
+        for at in range(min(count, len(lane.ready))):
+            job = lane.ready[at]
+            lane.ready[at] = replace(job, run=job.attempt)
+        return real(self, lane, count, worker, lease_ms)
 
     return patched((Draft, "grant", grant))
 

@@ -157,7 +157,7 @@ def lives_of_jobs_that_are_over() -> AbstractContextManager[None]:
 
 def lives_without_end() -> AbstractContextManager[None]:
     """Any number of jobs has another time to live."""
-    return _unlimited("amend", "RESULT_TTLS_MAX")
+    return _unlimited("set_result_ttl", "RESULT_TTLS_MAX")
 
 
 def rows_that_are_not_the_youngest() -> AbstractContextManager[None]:
@@ -269,7 +269,7 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control(
         "echoes of redriven jobs, prolonged",
-        partial(echoes_count, "amend"),
+        partial(echoes_count, "set_result_ttl"),
         (in_scene("prolonged once redriven", "never so"),),
     ),
     Control(

@@ -55,15 +55,22 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
     assert kinds <= report.faults.keys()
     reached = {
         *(
-            "Enqueue QUEUED",
-            "Enqueue SCHEDULED",
-            "Attach QUEUED",
-            "Claim GRANTED",
-            "Heartbeat OK",
-            "Complete OK",
+            "EnqueueJobs QUEUED",
+            "EnqueueJobs SCHEDULED",
+            "AttachSpans QUEUED",
+            "ClaimJobs GRANTED",
+            "ExtendLeases OK",
+            "CompleteJobs OK",
         ),
-        *("Fail FAILING", "Fail FAILED", "Release OK", "Cancel CANCELLED", "Redrive OK", "Sweep OK"),
-        *("RaiseGcFloor OK", "Complete LEASE_LOST"),
+        *(
+            "FailJobs FAILING",
+            "FailJobs FAILED",
+            "ReleaseJobs OK",
+            "CancelJob CANCELLED",
+            "RedriveJobs OK",
+            "RunTimers OK",
+        ),
+        *("RaiseGcFloor OK", "CompleteJobs LEASE_LOST"),
     }
     assert reached <= report.codes.keys()
 
@@ -71,7 +78,7 @@ def test_a_rough_run_injects_every_fault_and_reaches_every_mechanism() -> None:
 def test_workers_with_large_results_are_overtaken_by_the_collector_and_lose_none() -> None:
     report = simulate(3, PROFILES["large results"])
     assert report.violation == ""
-    assert {"Complete OK", "Complete STALE", "RaiseGcFloor OK"} <= report.codes.keys()
+    assert {"CompleteJobs OK", "CompleteJobs STALE", "RaiseGcFloor OK"} <= report.codes.keys()
 
 
 def test_a_run_of_small_pages_lists_and_deletes_in_several_goes() -> None:
@@ -102,7 +109,7 @@ def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
     total = runs("loads", (3, 11, 15, 42))
     assert total.bulks > 40
     assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
-    assert {"AttachAll QUEUED", "AttachAll STALE"} <= total.codes.keys()
+    assert {"AttachBulk QUEUED", "AttachBulk STALE"} <= total.codes.keys()
     assert {"crash", "freeze", "lost", "late", "duplicate"} <= total.faults.keys()
 
 
@@ -147,6 +154,6 @@ def test_a_soak_tells_how_often_each_fault_was_injected(capsys: pytest.CaptureFi
 
 def test_a_run_of_cancellers_settles_tombstones_and_some_come_too_late() -> None:
     total = runs("cancels", range(4))
-    assert total.codes["Rewrite OK"] > 40
-    assert total.codes["Rewrite RETRY"] > 0
-    assert total.codes["Cancel CANCELLED"] > 120
+    assert total.codes["ReplaceSpan OK"] > 40
+    assert total.codes["ReplaceSpan RETRY"] > 0
+    assert total.codes["CancelJob CANCELLED"] > 120

@@ -91,7 +91,7 @@ class Unavailable(OsqueueError):
 
 
 class Unknown(Unavailable):
-    """Nobody can tell any more whether the operation was applied.
+    """It cannot be known any more whether the operation was applied.
 
     Look at the queue before repeating an enqueue; a claim's leases, if any were granted,
     run out by themselves.
@@ -119,7 +119,7 @@ class NotFinished(Conflict):
 
 
 class WaitTimeout(Timeout):
-    """The job was not finished when the caller's patience ended. It goes on; its result can be read later."""
+    """The job was not finished when the wait ended. It goes on; its result can be read later."""
 
     code = "wait_timeout"
 
@@ -129,7 +129,7 @@ class WaitTimeout(Timeout):
 
 
 class JobFailed(OsqueueError):
-    """The job failed for good. It tells the last attempt's error."""
+    """The job failed for good. The error is the last attempt's."""
 
     code = "job_failed"
 

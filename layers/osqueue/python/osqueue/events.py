@@ -111,20 +111,20 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in counts and logs."""
+        """Its name in counts and logs."""
         ...
 
     def send(self, events: Sequence[Event]) -> None:
         """Take the events of one commit, in order.
 
-        Raises whatever it likes when they did not arrive; ``Undelivered`` when some of them did.
-        Of one queue object it is called by one thread at a time, not always the same.
+        May raise anything when they did not arrive; ``Undelivered`` when some of them did.
+        For one queue object one thread at a time calls it, not always the same.
         """
         ...
 
 
 class CallbackSink:
-    """Calls a function with each event. One that raises does not keep the others from being told.
+    """Calls a function with each event. An event for which it raises does not keep the others from it.
 
     >>> told = []
     >>> sink = CallbackSink(told.append)
@@ -337,7 +337,7 @@ class EventOutlet:
         self.send(public_events(queue, events))
 
     def lose(self, count: int) -> None:
-        """Count events that no sink was told of: there was no time left."""
+        """Count events that no sink got: there was no time left."""
         error = Unavailable(
             f"{count:,} events were not sent: the sinks were slower than the commits to the end"
         )
@@ -363,7 +363,7 @@ class EventOutlet:
 
 
 def _words(error: Exception) -> str:
-    """An error in words. A stranger's exception may not even be printable."""
+    """An error in words. A foreign exception may not even be printable."""
     try:
         words = error.message if isinstance(error, OsqueueError) else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001

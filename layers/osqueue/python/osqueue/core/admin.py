@@ -58,8 +58,8 @@ def cancel(draft: Draft, op: CancelJob) -> Code:
     if job is not None:
         draft.finish(job, CANCELLED, origin=delayed_state(job), cause="cancel")
         return Code.CANCELLED
-    for rope in draft.lanes.values():
-        job = rope.remove(op.key)
+    for lane in draft.lanes.values():
+        job = lane.remove(op.key)
         if job is not None:
             draft.finish(job, CANCELLED, origin=QUEUED, cause="cancel")
             return Code.CANCELLED
@@ -77,7 +77,7 @@ _OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_
 def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
     if op.key in draft.tombstones:
         return Code.NOT_FOUND
-    queued = any(_still_holds(span, op) for rope in draft.lanes.values() for span in rope.spans)
+    queued = any(_still_holds(span, op) for lane in draft.lanes.values() for span in lane.spans)
     delayed = any(_still_holds(span, op) for span in draft.delayed_spans)
     if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
         return Code.RETRY
@@ -124,10 +124,10 @@ def replace_span(draft: Draft, op: ReplaceSpan) -> Outcome:
 
 def _find(draft: Draft, name: str) -> tuple[Span, Callable[[Span | None], None]] | None:
     """A span of waiting jobs, and what puts another in its place."""
-    for rope in draft.lanes.values():
-        for at, span in enumerate(rope.spans):
+    for lane in draft.lanes.values():
+        for at, span in enumerate(lane.spans):
             if span.name == name:
-                return span, partial(rope.exchange, at)
+                return span, partial(lane.exchange, at)
     for at, span in enumerate(draft.delayed_spans):
         if span.name == name:
             return span, partial(draft.exchange_delayed, at)
@@ -150,7 +150,7 @@ def set_result_ttl(draft: Draft, op: SetResultTtl) -> Code:
         return Code.RETRY  # cancelled since the caller saw it waiting
     if op.key not in draft.result_ttls and len(draft.result_ttls) >= limits.RESULT_TTLS_MAX:
         return Code.CROWDED
-    waiting = [*(span for rope in draft.lanes.values() for span in rope.spans), *draft.delayed_spans]
+    waiting = [*(span for lane in draft.lanes.values() for span in lane.spans), *draft.delayed_spans]
     if not (_is_live(draft, op.key) or any(_still_holds(span, op) for span in waiting)):
         return Code.RETRY if op.span else Code.NOT_FOUND
     draft.result_ttls[op.key] = op.ttl_ms
@@ -183,7 +183,7 @@ def _is_live(draft: Draft, key: bytes) -> bool:
     return (
         key in draft.leases
         or any(job.key == key for job in draft.delayed)
-        or any(job.key == key for rope in lanes for jobs in (rope.ready, rope.tail) for job in jobs)
+        or any(job.key == key for lane in lanes for jobs in (lane.ready, lane.tail) for job in jobs)
     )
 
 

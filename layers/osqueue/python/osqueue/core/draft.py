@@ -245,39 +245,39 @@ class Draft:
     # ── Places ───────────────────────────────────────────────────────────────
     def lane(self, job_priority: int, kind: str, *, must: bool) -> BacklogDraft | None:
         """The lane of a priority and kind, made when it is new; None when there are too many and it need not be."""
-        rope = self.lanes.get((job_priority, kind))
-        if rope is None:
+        lane = self.lanes.get((job_priority, kind))
+        if lane is None:
             if len(self.lanes) >= limits.LANES_MAX and not must:
                 self._drop_empty_lanes()
                 if len(self.lanes) >= limits.LANES_MAX:
                     return None
-            rope = self.lanes[(job_priority, kind)] = BacklogDraft(Backlog())
-        return rope
+            lane = self.lanes[(job_priority, kind)] = BacklogDraft(Backlog())
+        return lane
 
     def has_room_for(self, places: set[tuple[int, str]]) -> bool:
         """Could all of these priorities and kinds have their lane?"""
-        held = {place for place, rope in self.lanes.items() if rope}
+        held = {place for place, lane in self.lanes.items() if lane}
         return len(held | places) <= limits.LANES_MAX or places <= self.lanes.keys()
 
     def _drop_empty_lanes(self) -> None:
-        for place in [place for place, rope in self.lanes.items() if not rope]:
+        for place in [place for place, lane in self.lanes.items() if not lane]:
             del self.lanes[place]
 
     def queue(self, job: JobRecord) -> bool:
         """Put a job at the back of its lane; False when that would be one lane too many."""
-        rope = self.lanes.get((job.priority, job.kind))
-        if rope is None:
-            rope = self.lane(job.priority, job.kind, must=False)
-            if rope is None:
+        lane = self.lanes.get((job.priority, job.kind))
+        if lane is None:
+            lane = self.lane(job.priority, job.kind, must=False)
+            if lane is None:
                 return False
-        rope.push(job, limits.READY_BYTES_MAX // len(self.lanes))
+        lane.push(job, limits.READY_BYTES_MAX // len(self.lanes))
         return True
 
     def queue_front(self, job: JobRecord) -> None:
         """Put a job back to the front of its lane, which it once had."""
-        rope = self.lane(job.priority, job.kind, must=True)
-        assert rope is not None
-        rope.push_front(job)
+        lane = self.lane(job.priority, job.kind, must=True)
+        assert lane is not None
+        lane.push_front(job)
 
     def after(self, wait_ms: int) -> int:
         """When so much time is over for certain, whatever the clocks say."""
@@ -301,13 +301,13 @@ class Draft:
                 return job
         return None
 
-    def grant(self, rope: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
+    def grant(self, lane: BacklogDraft, count: int, worker: str, lease_ms: int) -> list[LeaseRecord]:
         """Lease up to ``count`` ready jobs of a lane, and no more than may be in flight.
 
         Each gets one more attempt, one more run and a token of its own.
         """
         room = limits.LEASES_BYTES_MAX - self.leases_bytes
-        jobs, filled = rope.take(count, room, LEASE_WEIGHT + len(worker.encode()))
+        jobs, filled = lane.take(count, room, LEASE_WEIGHT + len(worker.encode()))
         now, until = self.now, self.latest + lease_ms
         granted: list[LeaseRecord] = []
         for job, token in zip(jobs, self.tokens, strict=False):
@@ -467,9 +467,9 @@ class Draft:
             refusals=self._refusals(),
             lanes=tuple(
                 [
-                    Lane(priority, kind, rope.freeze())
-                    for (priority, kind), rope in sorted(self.lanes.items())
-                    if rope
+                    Lane(priority, kind, lane.freeze())
+                    for (priority, kind), lane in sorted(self.lanes.items())
+                    if lane
                 ]
             ),
             leases=self.leases,

@@ -108,7 +108,7 @@ def erase(draft: Draft, op: EraseJobs) -> Outcome:
 
 def _is_alive(draft: Draft, keys: Collection[bytes]) -> bool:
     """Does one of these jobs wait or run, as far as the head itself tells?"""
-    lanes = (jobs for rope in draft.lanes.values() for jobs in (rope.ready, rope.tail))
+    lanes = (jobs for lane in draft.lanes.values() for jobs in (lane.ready, lane.tail))
     waiting = any(job.key in keys for jobs in (*lanes, draft.delayed) for job in jobs)
     return waiting or not draft.leases.keys().isdisjoint(keys)
 

@@ -188,12 +188,12 @@ def _attach(draft: Draft, op: AttachSpans) -> Outcome:
             return outcome([Code.DELAYED_LIMIT])
         draft.delayed_spans.extend(op.spans)
     else:
-        rope = draft.lane(op.priority, op.kind, must=False)
-        if rope is None:
+        lane = draft.lane(op.priority, op.kind, must=False)
+        if lane is None:
             return outcome([Code.LANES])
-        if rope.tail:
-            draft.keep(rope.spill_tail(draft.spill))  # it waited first
-        rope.attach(op.spans)
+        if lane.tail:
+            draft.keep(lane.spill_tail(draft.spill))  # it waited first
+        lane.attach(op.spans)
     draft.count("enqueued", sum(span.count for span in op.spans))
     keys = sum(span.keysum for span in op.spans)
     draft.counts["keysum_in"] = (draft.counts["keysum_in"] + keys) & KEYSUM_MASK
@@ -235,13 +235,13 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             reason = Code.IN_FLIGHT_LIMIT
             break
         draft.blocked = False
-        rope, alone = _next_lane(draft, op.kinds)
-        if rope is None:
+        lane, alone = _next_lane(draft, op.kinds)
+        if lane is None:
             if draft.blocked:
                 reason = Code.UNREADABLE
             break
         most = op.limit - len(granted) if alone else 1
-        granted.extend(draft.grant(rope, most, op.worker, op.lease_ms))
+        granted.extend(draft.grant(lane, most, op.worker, op.lease_ms))
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, 0)), tuple(granted))
@@ -255,10 +255,10 @@ def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[BacklogDraf
     instead would break the order.
     """
     while lanes := _most_urgent(draft, kinds):
-        rope = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
-        if rope.ready:
-            return rope, len(lanes) == 1
-        need = rope.refill(draft.blocks, draft.tombstones)
+        lane = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
+        if lane.ready:
+            return lane, len(lanes) == 1
+        need = lane.refill(draft.blocks, draft.tombstones)
         if need is not None:
             draft.need(need)
             break
@@ -270,9 +270,9 @@ def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[BacklogDra
     """The lanes of the most urgent priority in which jobs wait."""
     lanes: list[BacklogDraft] = []
     first = 0
-    for (priority, kind), rope in draft.lanes.items():
-        if (not lanes or priority <= first) and rope and (kinds is None or kind in kinds):
-            lanes = [*lanes, rope] if lanes and priority == first else [rope]
+    for (priority, kind), lane in draft.lanes.items():
+        if (not lanes or priority <= first) and lane and (kinds is None or kind in kinds):
+            lanes = [*lanes, lane] if lanes and priority == first else [lane]
             first = priority
     return lanes
 

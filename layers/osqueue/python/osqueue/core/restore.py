@@ -223,9 +223,9 @@ def restore(
     draft = Draft(base, ReductionContext(life.now_ms, life.commit, life.chance, observed=False))
     spent, cancelled = draft.counts["failed"], draft.counts["cancelled"]
     timers.advance_time(draft)  # every lease has ended
-    for rope in (*draft.lanes.values(), draft.dead):
-        rope.ready = deque(map(sieve.raised, rope.ready))
-        rope.tail = list(map(sieve.raised, rope.tail))
+    for fifo in (*draft.lanes.values(), draft.dead):
+        fifo.ready = deque(map(sieve.raised, fifo.ready))
+        fifo.tail = list(map(sieve.raised, fifo.tail))
     for job in sieve.dead:
         draft.dead.push(job, 0)
     spill.enforce_budgets(draft)

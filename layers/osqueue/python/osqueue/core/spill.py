@@ -68,16 +68,16 @@ def enforce_budgets(draft: Draft) -> None:
 
 
 def _settle_lanes(draft: Draft) -> None:
-    ropes = list(draft.lanes.values())
-    while sum([rope.ready_bytes for rope in ropes]) > limits.READY_BYTES_MAX:
-        fullest = max(ropes, key=lambda rope: rope.ready_bytes)
+    lanes = list(draft.lanes.values())
+    while sum([lane.ready_bytes for lane in lanes]) > limits.READY_BYTES_MAX:
+        fullest = max(lanes, key=lambda lane: lane.ready_bytes)
         if len(fullest.ready) < 2:
             break
         fullest.spill_ready(draft.spill)
-    while sum([rope.tail_bytes for rope in ropes]) > limits.TAIL_BYTES_MAX:
-        max(ropes, key=lambda rope: rope.tail_bytes).spill_tail(draft.spill)
-    for rope in ropes:
-        rope.fold(draft.spill)
+    while sum([lane.tail_bytes for lane in lanes]) > limits.TAIL_BYTES_MAX:
+        max(lanes, key=lambda lane: lane.tail_bytes).spill_tail(draft.spill)
+    for lane in lanes:
+        lane.fold(draft.spill)
 
 
 # ── Delayed jobs ─────────────────────────────────────────────────────────────

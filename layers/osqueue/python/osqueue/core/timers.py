@@ -112,10 +112,10 @@ def _make_room(draft: Draft) -> int:
     more = any(span.due_ms <= draft.now and not _is_unreadable(draft, span) for span in draft.delayed_spans)
     most = limits.TAIL_BYTES_MAX * 3 // 4  # the rest is for what the requests bring
     wanted = max(window, most // 3 if more else 0)
-    ropes = list(draft.lanes.values())
-    tails = sum(rope.tail_bytes for rope in ropes)
+    lanes = list(draft.lanes.values())
+    tails = sum(lane.tail_bytes for lane in lanes)
     while tails and tails + wanted > most:
-        fullest = max(ropes, key=lambda rope: rope.tail_bytes)
+        fullest = max(lanes, key=lambda lane: lane.tail_bytes)
         tails -= fullest.tail_bytes
         draft.keep(fullest.spill_tail(draft.spill))
     return most - tails - window

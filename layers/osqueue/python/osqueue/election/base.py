@@ -170,7 +170,7 @@ class ElectionBase:
 
         ``candidate`` is a name for people, by default host and process. ``heartbeat`` and ``stale_after`` are
         seconds; a leader's own ``stale_after`` says how long the others wait for it. Nothing is sent yet. Raises
-        Rejected for an address, a name or a duration that means nothing.
+        Rejected for an address, a name or a duration that is not valid.
         """
         checked = _election_name(name)
         return cls(open_store(address), checked, candidate, heartbeat=heartbeat, stale_after=stale_after)
@@ -180,7 +180,7 @@ class ElectionBase:
 
     @property
     def is_leader(self) -> bool:
-        """Does this candidate lead now? Sends nothing: false by itself when beats have not got through in time."""
+        """Whether this candidate leads now. Sends nothing: it turns false by itself when heartbeats get lost."""
         return self._current() is not None
 
     @property
@@ -214,7 +214,7 @@ class ElectionBase:
     def _campaign(self) -> Flow[Standing]:
         """Take one step: read the record, and write it once if it is this candidate's turn.
 
-        Answers ``elected`` (leads from now on), ``already_leader`` (leads on: this was a beat), ``other_leader``, or
+        Returns ``elected`` (leads from now on), ``already_leader`` (leads on: this was a beat), ``other_leader``, or
         ``conflict`` (somebody else was faster, or the store gave no timely answer, see ``error``: step again). Raises
         Damaged or NewerFormat for a record that cannot be read, and what only a change can mend, like a missing bucket.
         """
@@ -246,7 +246,7 @@ class ElectionBase:
         return False
 
     def _await_leadership(self, timeout: float | None) -> Flow[int]:
-        """Campaign until elected, and answer the fence. Raises Timeout after ``timeout`` seconds."""
+        """Campaign until elected, and return the fence. Raises Timeout after ``timeout`` seconds."""
         began = self.machine.monotonic()
         while True:
             yield from self._campaign()
@@ -316,7 +316,7 @@ class ElectionBase:
     def _look(self) -> Flow[bool]:
         """Read the record; False when the store gave no answer. A leadership that is not in it is over.
 
-        Of another's record nothing is told, and on it nothing is built, before a power cut would leave it.
+        Another candidate's record counts only once it would survive a power cut.
         """
         known = self._seen
         reply = yield Get(self._key, unless=known.version if known else None, flushed=True)
@@ -338,7 +338,7 @@ class ElectionBase:
         return True
 
     def _is_stale(self, seen: _Seen, seldom: bool) -> Flow[bool]:
-        """Has the leader been silent for as long as it said that it would never be?"""
+        """Whether the leader has been silent for its own ``stale_after``."""
         allowed_ms = seen.record.stale_after_ms
         if (self.machine.monotonic() - seen.since) * 1000 >= allowed_ms:
             return True

@@ -36,10 +36,10 @@ class Election(ElectionBase):
 
     @contextlib.contextmanager
     def lead(self, timeout: float | None = None) -> Iterator[int]:
-        """Wait to be elected, then lead for as long as the block lasts; gives the fence, and resigns at the end.
+        """Wait to be elected, then lead for as long as the block lasts; yields the fence, and resigns at the end.
 
-        A thread beats meanwhile. The block has to look at ``is_leader`` before each effect: a leadership that is
-        lost does not come back in it. Raises Timeout when not elected within ``timeout`` seconds, and what
+        A thread sends heartbeats meanwhile. The block has to look at ``is_leader`` before each effect: a leadership
+        that is lost does not come back in it. Raises Timeout when not elected within ``timeout`` seconds, and what
         ``campaign`` raises.
         """
         fence = self._run(self._await_leadership(timeout))

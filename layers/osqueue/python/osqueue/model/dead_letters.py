@@ -54,7 +54,7 @@ class DeadGroup(Struct, frozen=True):
 
 
 class DeadLetterFilter(Struct, frozen=True):
-    """Which dead letters are meant."""
+    """Which dead letters a call is about."""
 
     kinds: tuple[str, ...] | None = None
     error: str = ""  # part of the last error's text

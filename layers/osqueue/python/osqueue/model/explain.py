@@ -166,7 +166,7 @@ def _redriven(job: Job) -> bool:
 
 # ── The present and the future ───────────────────────────────────────────────
 def explain_job(job: Job, about: JobContext, now: datetime) -> Story:
-    """The whole story, told at ``now``."""
+    """The whole story as of ``now``."""
     if about.source == ARCHIVE:
         present, following = _archived(job, about, now)
     else:

@@ -100,7 +100,7 @@ class AsyncQueue(QueueBase[T]):
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
     def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
-        """Sinks that wait for another machine are told on a thread: they must not hold up the event loop."""
+        """Sinks that wait for another machine are called on a thread: they must not hold up the event loop."""
         if self._outlet is None or not self._outlet.slow:
             self._tell(events)
             return None

@@ -100,9 +100,9 @@ class QueueBase(Generic[T]):
         whose functions do: ``https://host/stage``, ``http://host:port`` (the local stack), ``lambda://prefix``.
 
         ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
-        converted to; ``timeout`` is how many seconds one call may try; ``sinks`` are told of every transition that
+        converted to; ``timeout`` is how many seconds one call may try; ``sinks`` get every transition that
         this object commits (``osqueue.events``). Nothing is sent yet. Raises Rejected for an address or a name that
-        means nothing.
+        is not valid.
         """
         name = queue_name(queue)
         place: Store | Transport
@@ -172,10 +172,10 @@ class QueueBase(Generic[T]):
         return writer
 
     def on_event(self, function: F) -> F:
-        """Call a function with every ``Transition`` that this object commits from now on, after the commit.
+        """Call a function with every ``Event`` that this object commits from now on, after the commit.
 
-        On a thread that has just committed, so keep it short. It may use this object; the events of what it does are
-        told after it has returned. What it raises is counted and logged, and stops nothing.
+        The function runs on a thread that has just committed, so keep it short. It may use this object; it gets the
+        events of its own calls after it has returned. Its exceptions are counted and logged, and stop nothing.
         """
         from ..events import CallbackSink
 
@@ -236,7 +236,7 @@ class QueueBase(Generic[T]):
     def handler(self, function: Any = None, *, kind: str | None = None) -> Any:
         """Register the function or coroutine function that runs jobs: of one ``kind``, or all that no other takes.
 
-        It gets a ``WorkerJob`` and answers the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it.
+        It gets a ``WorkerJob`` and returns the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it.
         """
         if function is None:
             return functools.partial(self.handlers.add, kind=kind)
@@ -267,7 +267,7 @@ class QueueBase(Generic[T]):
     ) -> QueueFlow[Any]:
         """Add a job, or join the one of the same ``id``, and wait up to ``timeout`` seconds for its result.
 
-        A result that is kept under the id answers at once. Raises WaitTimeout (the job goes on; read its result
+        A result that is kept under the id is returned at once. Raises WaitTimeout (the job goes on; read its result
         later), JobFailed with the job's error, JobCancelled, and what ``enqueue`` raises.
         """
         wait_s = milliseconds(timeout, "timeout", 0, limits.DAY_MS) / 1000
@@ -295,8 +295,8 @@ class QueueBase(Generic[T]):
     ) -> QueueFlow[ClaimedLeases[Any]]:
         """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
 
-        ``kinds`` takes only those kinds. May answer fewer than there are. An empty answer wrote nothing. Over an API a
-        claim whose answer is lost is not repeated but raises: what it leased comes back when the leases end.
+        ``kinds`` takes only those kinds. May return fewer than there are. An empty claim writes nothing. Over an API a
+        claim whose answer is lost is not repeated but raises: the jobs that it leased come back when the leases end.
         """
         claimed: ClaimResult = yield from self._flows.claim(limit, worker, wait, lease, kinds)
         leases: ClaimedLeases[Any] = ClaimedLeases([self._lease_class(self, each) for each in claimed.leases])
@@ -347,7 +347,7 @@ class QueueBase(Generic[T]):
         return self._flows.status(job_id)
 
     def _result(self, job_id: str) -> QueueFlow[Any]:
-        """What a completed job answered, by job id or by the client's own id.
+        """The result of a completed job, by job id or by the client's own id.
 
         Raises NotFinished, JobFailed, JobCancelled, Expired (it was there), NotFound.
         """
@@ -395,10 +395,10 @@ class QueueBase(Generic[T]):
         fingerprint: str | None = None,
         rate: float | None = None,
     ) -> QueueFlow[int]:
-        """Queue failed jobs again, their attempts starting anew; answers how many.
+        """Queue failed jobs again, with no attempt used; returns how many.
 
         Only those of ``kinds``, whose last error contains ``error``, or has this ``fingerprint`` (see
-        ``dead_letter_groups``). ``rate`` is the most jobs a second: the call takes its time, and may be stopped and
+        ``dead_letter_groups``). ``rate`` is the most jobs a second: the call lasts accordingly, and may be stopped and
         repeated. ``dry_run`` only counts.
         """
         return self._steering.redrive(limit, kinds, error, dry_run, fingerprint, rate)
@@ -426,7 +426,7 @@ class QueueBase(Generic[T]):
     def _story(self, job_id: str) -> QueueFlow[Story]:
         """What happened to a job, why, and what comes next; by job id or by the client's own id.
 
-        Also for jobs that only the archive knows, by their job id. Raises NotFound.
+        A job that only the archive knows is found by its job id. Raises NotFound.
         """
         return self._steering.story(job_id)
 
@@ -437,9 +437,9 @@ class QueueBase(Generic[T]):
     def _purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> QueueFlow[Purged]:
         """Erase one job, or up to 1,000, for good: from the queue, its archive and its backups. There is no way back.
 
-        Waiting jobs are cancelled first. May be repeated, and is to be after any error. Raises Conflict for a job
-        that is being worked on, NotFound for an id that stands for nothing. ``dead_only`` leaves alone what is no dead
-        letter (any more); nobody should redrive meanwhile all the same, see ``embedded.purging``.
+        Waiting jobs are cancelled first. Repeat the call after any error. Raises Conflict for a job
+        that is being worked on, NotFound for an unknown id. ``dead_only`` leaves alone what is no dead
+        letter (any more). Do not redrive at the same time: see ``operations.purge``.
         """
         return self._steering.purge(jobs, dead_only)
 

@@ -100,7 +100,7 @@ class Queue(QueueBase[T]):
             woken.wait(effect.seconds)
 
     def run(self, **options: Any) -> Tally:
-        """Work: claim jobs and run their handlers until SIGTERM or SIGINT; answers what was done.
+        """Claim jobs and run their handlers until SIGTERM or SIGINT; returns what was done.
 
         ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True``, as in
         ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or an option is wrong.

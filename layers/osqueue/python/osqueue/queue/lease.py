@@ -44,7 +44,7 @@ class LeaseBase(JobAttributes, Generic[T]):
 
     @functools.cached_property
     def payload(self) -> T:
-        """What enqueue was given. The lease holds even when this raises.
+        """The payload that enqueue was given. The lease holds even when this raises.
 
         Raises Rejected when it cannot be read as the queue's type, NotFound, Damaged or Unavailable when it was too
         large for the state and its object cannot be read.
@@ -54,7 +54,7 @@ class LeaseBase(JobAttributes, Generic[T]):
 
     @property
     def job_id(self) -> str:
-        """The id that enqueue answered. Also an idempotency key: the same at every attempt."""
+        """The id that enqueue returned. It is the same at every attempt, so it serves as an idempotency key."""
         return job_id(self.key)
 
     @property
@@ -64,7 +64,7 @@ class LeaseBase(JobAttributes, Generic[T]):
 
     @property
     def run(self) -> int:
-        """Counts every lease ever granted to the job, from 1, and its redrives."""
+        """The number of leases ever granted to the job, from 1, and of its redrives."""
         return self._job.run
 
     @property
@@ -101,7 +101,7 @@ class LeaseBase(JobAttributes, Generic[T]):
         self.cancel_requested = done.cancel_requested
 
     def _extended(self, asked: float, lease: float | None) -> None:
-        """A heartbeat that was asked for at ``asked`` got through, with a length of its own or without."""
+        """A heartbeat that was sent at ``asked`` was accepted, with a length of its own or without."""
         self._asked = asked
         if lease is not None:
             self._lease_s = lease
@@ -114,7 +114,7 @@ class LeaseBase(JobAttributes, Generic[T]):
     def _fail(
         self, error: str | BaseException, retry_in: float | None = None, retry: bool = True
     ) -> QueueFlow[str]:
-        """Report that the attempt failed; answers the job's new state, "failing", "failed" or "cancelled".
+        """Report that the attempt failed; returns the job's new state, "failing", "failed" or "cancelled".
 
         The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
         left and ``retry`` is true. Raises LeaseLost.

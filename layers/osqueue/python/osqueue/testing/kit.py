@@ -57,7 +57,7 @@ class Kit:
         queue.__dict__["_await"] = lambda effect: self._take(self._pass_time(effect.seconds))
 
     def _next(self) -> Steps[Ran | None]:
-        """Claim one job, run its handler, say what became of it."""
+        """Claim one job, run its handler, report what became of it."""
         handlers = self.queue.handlers
         desk = WorkerReporter(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
         _, claimed = yield desk.turn([], 1)
@@ -112,7 +112,7 @@ class Kit:
         return perform(handler, job)
 
     def _drain(self, advance: bool = True, raise_errors: bool = False) -> Steps[list[Ran]]:
-        """Run jobs until none is left; answers the runs, in order.
+        """Run jobs until none is left; returns the runs, in order.
 
         With ``advance`` the clock moves on to each retry and each scheduled job; without, those stay.
         ``raise_errors`` raises the first exception of a handler.
@@ -195,7 +195,7 @@ class Manual(Kit):
         return self._take(self._next())
 
     def drain(self, advance: bool = True, raise_errors: bool = False) -> list[Ran]:
-        """Run jobs until none is left, retries and scheduled ones included; answers the runs, in order.
+        """Run jobs until none is left, retries and scheduled ones included; returns the runs, in order.
 
         ``advance=False`` leaves the clock alone, and with it whatever is due later. ``raise_errors`` raises the
         first exception of a handler.

@@ -58,7 +58,7 @@ def assert_enqueued(
     queue: AsyncQueue[T], *, payload: Any = ANY, kind: Any = ANY, count: int | None = None
 ) -> Coroutine[Any, Any, list[Waiting]]: ...
 def assert_enqueued(queue: Any, *, payload: Any = ANY, kind: Any = ANY, count: int | None = None) -> Any:
-    """Fail unless such a job waits: at least one, or exactly ``count``. Answers those found, as ``enqueued`` does.
+    """Fail unless such a job waits: at least one, or exactly ``count``. Returns those found, as ``enqueued`` does.
 
     >>> assert_enqueued(q, kind="welcome", payload=lambda p: p["to"].endswith("@example.com"), count=1)
     """

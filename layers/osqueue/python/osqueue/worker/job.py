@@ -34,11 +34,11 @@ class Signal:
         return self._event.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block the calling thread until it happens, or for ``timeout`` seconds; answers whether it has."""
+        """Block the calling thread until it happens, or for ``timeout`` seconds; returns whether it has."""
         return self._event.wait(timeout)
 
     def set(self) -> None:
-        """Let it happen. Repeating it changes nothing."""
+        """Set the signal. Setting it again changes nothing."""
         with self._lock:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []

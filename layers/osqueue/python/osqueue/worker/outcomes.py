@@ -101,12 +101,12 @@ class Tally(Struct):
 
 
 def outcome_of_return(value: Any) -> RunOutcome:
-    """What a handler's return value wishes."""
+    """The outcome that a handler's return value asks for."""
     return value.ending if isinstance(value, Directive) else RunCompleted(value)
 
 
 def outcome_of_error(error: BaseException) -> RunOutcome:
-    """What the exception of a handler that the caller called wishes."""
+    """The outcome that a handler's exception asks for."""
     return error.ending if isinstance(error, Directive) else RunFailed(fields.raised_below(error))
 
 
