@@ -7,7 +7,6 @@ meets it, with the row's place and the column's name; the whole write then fails
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,19 +16,10 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    NullType,
-    ShortType,
     StringType,
     StructType,
-    TimestampType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -40,16 +30,8 @@ from osqueue.errors import NotSupported, Rejected
 from osqueue.model.codecs import Codec, serializer_of
 from osqueue.model.job_options import ITEM_FIELDS, OPTIONS, columns_of
 
-WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
-NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
-TAKEN: dict[
-    type, tuple[tuple[type[DataType], ...], str]
-] = {  # by an option's type: the columns, and in words
-    str: ((StringType, NullType), "a string"),
-    int: (WHOLE, "a whole number"),
-    float: (NUMBER, "a number of seconds"),
-    datetime: ((TimestampType, *NUMBER), "a timestamp, or a number of seconds since 1970"),
-}
+from ..option_columns import FORMS
+
 KNOWN = tuple(name for name in ITEM_FIELDS if name != "id")
 BINARY, JSON_TEXT, VALUE = "binary", "json", "value"  # what a payload column holds
 
@@ -82,10 +64,10 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
             )
         if field.name == "payload":
             continue
-        types, words = TAKEN[OPTIONS[field.name].type]
-        if not isinstance(field.dataType, types):
+        form = FORMS[OPTIONS[field.name].type]
+        if not isinstance(field.dataType, form.taken):
             raise Rejected(
-                f"{field.name}: it is {field.dataType.simpleString()}, and has to be {words}. Cast it.",
+                f"{field.name}: it is {field.dataType.simpleString()}, and has to be {form.words}. Cast it.",
                 field=field.name,
             )
     if len(set(names)) < len(names):

@@ -318,6 +318,15 @@ class Transition(Struct, frozen=True):
     count: int = 1  # more for a bulk, which is told as a whole and without a key
 
 
+def transition_of(
+    job: JobRecord, at_ms: int, origin: str, target: str, cause: str, worker: str
+) -> Transition:
+    """What is told of one job's transition."""
+    return Transition(
+        job.key, at_ms, origin, target, cause, job.attempt, job.run, worker, job.client_id, job.kind
+    )
+
+
 KEYSUM_MASK = (1 << 64) - 1
 
 
