@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     NullType,
     ShortType,
     StringType,
@@ -44,6 +45,7 @@ FORMS: dict[type, OptionForm] = {
     datetime: OptionForm(
         (TimestampType, *NUMBER), "a timestamp, or a number of seconds since 1970", TimestampType()
     ),
+    dict: OptionForm((MapType, NullType), "a map of strings to strings", MapType(StringType(), StringType())),
 }
 
 
@@ -57,7 +59,8 @@ class OptionColumn(Struct, frozen=True):
 
     def value(self, row: JobRecord | ArchiveRecord) -> Any:
         """What a row has in it."""
-        return getattr(row, self.option.column)
+        found = getattr(row, self.option.column)
+        return list(dict(found).items()) if self.option.type is dict else found  # as Arrow takes a map
 
 
 def _kept() -> Iterator[OptionColumn]:

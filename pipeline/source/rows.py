@@ -143,6 +143,8 @@ def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
         return [None if each is None else each / 1e6 for each in micros]
+    if pa.types.is_map(column.type):
+        return [None if each is None else dict(each) for each in column.to_pylist()]
     if pa.types.is_decimal(column.type):
         return [None if each is None else float(each) for each in column.to_pylist()]
     found: list[Any] = column.to_pylist()

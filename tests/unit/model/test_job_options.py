@@ -9,12 +9,14 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from msgspec.structs import fields as struct_fields
 
-from osqueue import Queue, Rejected
+from osqueue import Queue, Rejected, limits
 from osqueue.cli.enqueue import enqueue
 from osqueue.contract.schemas import Leased, NewJob
-from osqueue.core.archive_record import ArchiveRecord
+from osqueue.core.archive_record import ArchiveRecord, to_record
+from osqueue.core.encoding import encode
+from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.ops import JobSpec, record_of
-from osqueue.core.state import JobRecord
+from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, finished_weight, job_weight
 from osqueue.model.dead_letters import DeadLetter
 from osqueue.model.job import Job
 from osqueue.model.job_options import (
@@ -42,6 +44,7 @@ OTHER: dict[str, Any] = {
     "at": datetime(2027, 1, 1, tzinfo=UTC),
     "max_attempts": 7,
     "result_ttl": 60.0,
+    "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
 }
 TIMES = {"delay", "at"}  # say when a job is due, and are not kept with it
 KEPT = [name for name in OPTIONS if name not in TIMES]
@@ -85,6 +88,48 @@ def test_rows_have_a_column_for_every_option_with_the_same_default() -> None:
         assert (defaults[option.column] or None) == (default or None), option.name
 
 
+def viewed_column(row: Any, column: str) -> Any:
+    """A column of a row or of a record, which is JSON and so has mappings."""
+    found = getattr(row, column)
+    return tuple(found.items()) if isinstance(found, dict) else found
+
+
+LONGEST: dict[str, Any] = {
+    "id": "é" * limits.ID_CHARS_MAX,
+    "kind": "é" * limits.KIND_CHARS_MAX,
+    "headers": {f"{at:02}": "é" * 62 for at in range(limits.HEADERS_MAX)},
+}
+
+
+def job_with(name: str) -> JobRecord:
+    """A job with the option alone, as large as it may be."""
+    option = OPTIONS[name]
+    value = LONGEST.get(name, option.about.le if option.type in (int, float) else None)
+    return record_of(
+        JobSpec(bytes(16), b"1" * 8, **{option.column: option.read(value)}), 1_800_000_000_000, 0
+    )
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_jobs_weight_counts_the_option(name: str) -> None:
+    job = job_with(name)
+    assert len(encode(job)) <= job_weight(job)
+    row = FinishedJob(job, COMPLETED, 1_800_000_000_000)
+    assert len(encode(row)) <= finished_weight(row)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in KEPT if OPTIONS[name].type in (str, dict) and name != "kind"]
+)
+def test_a_purge_leaves_nothing_of_the_option_and_no_other_length(name: str) -> None:
+    job = job_with(name)
+    column = OPTIONS[name].column
+    blank = blank_row(FinishedJob(job, COMPLETED, 9)).job
+    assert len(encode(blank)) == len(encode(job))
+    assert not set(str(getattr(blank, column))) - set("x()', ")
+    assert set(str(getattr(blank_job(job), column))) <= set("x()', ")
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_kept_of_a_new_job_reaches_its_row_and_its_record(name: str) -> None:
     column = OPTIONS[name].column
@@ -93,6 +138,11 @@ def test_what_is_kept_of_a_new_job_reaches_its_row_and_its_record(name: str) -> 
     value = OPTIONS[name].read(OTHER[name])
     job = record_of(JobSpec(bytes(16), b"1", **{column: value}), 5, 0)
     assert getattr(job, column) == value
+    assert (
+        viewed_column(to_record(FinishedJob(job, COMPLETED, 9)), column)
+        == viewed_column(job, column)
+        == value
+    )
 
 
 @pytest.mark.parametrize("view", [Job, DeadLetter, Leased])
@@ -146,6 +196,7 @@ def reference_row(option: JobOption) -> str:
         int: f"a whole number, {least} to {most:,}",
         float: f"seconds, {least:g} to {most:,.0f}",
         datetime: "an aware datetime, or Unix seconds",
+        dict: f"a mapping of up to {most} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together",
     }[option.type]
     default = "none" if option.default is None else f"{option.default:g}"
     return f"| `{option.name}` | {about.description} | {what} | {default} |"
@@ -168,6 +219,8 @@ def test_an_option_that_is_none_is_told_as_python_tells_it(machine: Any) -> None
 def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
     about = OPTIONS[name].about
     wrong: Any = "x" * (about.max_length + 1) if about.max_length else (about.le or 0) + 1
+    if OPTIONS[name].type is dict:
+        wrong = {f"h{at}": "" for at in range((about.max_length or 0) + 1)}
     with pytest.raises(Rejected, match=f"^{name}: ") as caught:
         columns_of({name: wrong})
     assert caught.value.field == name

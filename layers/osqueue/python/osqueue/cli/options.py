@@ -171,9 +171,34 @@ _WRITTEN: dict[type, tuple[Any, str]] = {  # how an option of that type is read,
 }
 
 
+def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str] | None:
+    """Repeated NAME=VALUE as a mapping."""
+    found: dict[str, str] = {}
+    for each in value:
+        name, sign, text = each.partition("=")
+        if not sign or name in found:
+            why = "stands there twice" if sign else "is no NAME=VALUE"
+            raise click.BadParameter(f"{each!r} {why}.")
+        found[name] = text
+    return found or None
+
+
 def job_options(function: F) -> F:
-    """The options of a job, as ``enqueue`` takes them; those not given are None."""
+    """The options of a job, as ``enqueue`` takes them; those not given are None.
+
+    A mapping is an option that may be repeated: ``headers`` is ``--header NAME=VALUE``.
+    """
     for option in reversed(OPTIONS.values()):
+        if option.type is dict:
+            function = click.option(
+                f"--{option.name.removesuffix('s')}",
+                option.name,
+                multiple=True,
+                callback=_pairs,
+                metavar="NAME=VALUE",
+                help=f"{option.about.description} May be repeated.",
+            )(function)
+            continue
         form, example = _WRITTEN[option.type]
         bounds = f"{option.about.ge} to {option.about.le:,}." if option.type is int else ""
         default = "" if option.default is None else f" [default: {_shown(option.default)}]"

@@ -64,6 +64,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     )
     why: str = ""
     attempts: tuple[AttemptRecord, ...] = ()
+    headers: dict[str, str] = {}
 
 
 _decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
@@ -92,6 +93,7 @@ def to_record(row: FinishedJob) -> ArchiveRecord:
         row.result.name if isinstance(row.result, BodyRef) else None,
         row.why,
         tuple(map(_attempt, job.history)),
+        dict(job.headers),
     )
 
 

@@ -91,6 +91,7 @@ class JobRecord(StoredRow, frozen=True):
     history: tuple[PastAttempt, ...] = ()  # the latest HISTORY_MAX
     trace: str = ""  # the end of the traceback of the latest failure
     scheduled_ms: int = 0  # when it was to become claimable; 0: at once
+    headers: tuple[tuple[str, str], ...] = ()  # names and values, carried and never interpreted
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -316,6 +317,7 @@ class Transition(Struct, frozen=True):
     client_id: str | None = None
     kind: str = ""
     count: int = 1  # more for a bulk, which is told as a whole and without a key
+    headers: tuple[str, ...] = ()  # their names
 
 
 def transition_of(
@@ -323,7 +325,17 @@ def transition_of(
 ) -> Transition:
     """What is told of one job's transition."""
     return Transition(
-        job.key, at_ms, origin, target, cause, job.attempt, job.run, worker, job.client_id, job.kind
+        job.key,
+        at_ms,
+        origin,
+        target,
+        cause,
+        job.attempt,
+        job.run,
+        worker,
+        job.client_id,
+        job.kind,
+        headers=tuple([name for name, _ in job.headers]),
     )
 
 
@@ -363,7 +375,9 @@ def job_weight(job: JobRecord) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
-    return total + _texts_weight(job) if job.kind or job.client_id or job.trace or job.history else total
+    if job.kind or job.client_id or job.trace or job.history or job.headers:
+        total += _texts_weight(job)
+    return total
 
 
 def _texts_weight(job: JobRecord) -> int:
@@ -373,11 +387,18 @@ def _texts_weight(job: JobRecord) -> int:
         total += 3 + len(job.client_id.encode())
     if job.trace:
         total += 3 + len(job.trace.encode())
+    if job.headers:
+        total += headers_weight(job)
     for attempt in job.history:
         total += 60 + len(attempt.worker.encode())
         if attempt.error or attempt.error_type:
             total += len(attempt.error.encode()) + len(attempt.error_type.encode())
     return total
+
+
+def headers_weight(job: JobRecord) -> int:
+    """The share of a job's headers."""
+    return sum([8 + len(name.encode()) + len(value.encode()) for name, value in job.headers])
 
 
 def lease_weight(lease: LeaseRecord) -> int:

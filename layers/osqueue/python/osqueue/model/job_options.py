@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import NoneType
-from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields as struct_fields
@@ -19,7 +19,7 @@ from .. import limits
 from ..core.archive_record import ArchiveRecord
 from ..core.state import JobRecord
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
-from .fields import milliseconds, moment_ms, text, whole_number
+from .fields import milliseconds, moment_ms, plain_text, text, whole_number
 from .keys import is_key
 
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
@@ -88,6 +88,22 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         float,
         Meta(description="How long its result is kept.", ge=1 / 1000, le=limits.RESULT_TTL_MS_MAX / 1000),
     ] = limits.RESULT_TTL_MS_DEFAULT / 1000
+    headers: (
+        Annotated[
+            dict[
+                Annotated[
+                    str,
+                    Meta(min_length=1, max_length=limits.HEADER_NAME_CHARS_MAX, pattern=r"^[\x20-\x7e]*$"),
+                ],
+                Annotated[str, Meta(max_length=limits.HEADER_VALUE_CHARS_MAX)],
+            ],
+            Meta(
+                description="Short strings carried with the job and never interpreted: trace context, tenant, origin.",
+                max_length=limits.HEADERS_MAX,
+            ),
+        ]
+        | None
+    ) = None
 
 
 class JobOptionArguments(TypedDict, total=False):
@@ -100,6 +116,7 @@ class JobOptionArguments(TypedDict, total=False):
     at: datetime | float | None
     max_attempts: int
     result_ttl: float
+    headers: dict[str, str] | None
 
 
 class ViewedOptions(Struct, frozen=True, kw_only=True):
@@ -109,6 +126,7 @@ class ViewedOptions(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     priority: int
     max_attempts: int
+    headers: dict[str, str] = {}
 
 
 class JobAttributes:
@@ -136,13 +154,18 @@ class JobAttributes:
         """How many there may be."""
         return self._job.max_attempts
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What enqueue was given, by name."""
+        return dict(self._job.headers)
+
 
 # ── The table, taken apart ───────────────────────────────────────────────────
 class JobOption(Struct, frozen=True):
     """One option."""
 
     name: str
-    type: type  # of its values: str, int, float for seconds, datetime
+    type: type  # of its values: str, int, float for seconds, datetime, dict of texts
     about: Meta  # its meaning and its bounds
     default: Any
     column: str  # as rows call it
@@ -175,11 +198,50 @@ def _read_moment(option: JobOption, value: Any) -> int:
     return moment_ms(value, option.name, round((option.about.le or 0) * 1000))
 
 
+def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...]:
+    name, most = option.name, option.about.max_length or 0
+    if not isinstance(value, Mapping) or len(value) > most:
+        raise Rejected(
+            f"{name}: {shown(value)} is no mapping of up to {most} names to short texts.", field=name
+        )
+    found = []
+    for key, each in value.items():
+        if (
+            not isinstance(key, str)
+            or not 1 <= len(key) <= limits.HEADER_NAME_CHARS_MAX
+            or not _is_ascii(key)
+        ):
+            raise Rejected(
+                f"{name}: {shown(key)} is no name. Use 1 to {limits.HEADER_NAME_CHARS_MAX} printable ASCII characters.",
+                field=name,
+            )
+        if not isinstance(each, str) or len(each) > limits.HEADER_VALUE_CHARS_MAX or not each.isprintable():
+            raise Rejected(
+                f"{name}: the value of {shown(key)} is not 0 to {limits.HEADER_VALUE_CHARS_MAX} printable characters."
+                " Put longer data into the payload.",
+                field=name,
+            )
+        found.append((plain_text(key), plain_text(each)))
+    size = sum(len(key) + len(each.encode()) for key, each in found)
+    if size > limits.HEADERS_BYTES_MAX:
+        raise Rejected(
+            f"{name}: {size:,} bytes of names and values; the most is {limits.HEADERS_BYTES_MAX:,}. Put longer data"
+            " into the payload.",
+            field=name,
+        )
+    return tuple(found)
+
+
+def _is_ascii(name: str) -> bool:
+    return name.isascii() and name.isprintable()
+
+
 _READERS: dict[type, Callable[[JobOption, Any], Any]] = {
     str: _read_text,
     int: _read_whole,
     float: _read_seconds,
     datetime: _read_moment,
+    dict: _read_headers,
 }
 _TIMES = (float, datetime)
 
@@ -191,7 +253,7 @@ def _options() -> dict[str, JobOption]:
         hint = hints[field.name]
         members = (hint,) if hasattr(hint, "__metadata__") else get_args(hint)
         (bounded,) = (each for each in members if hasattr(each, "__metadata__"))
-        kind = datetime if datetime in members else bounded.__origin__
+        kind = datetime if datetime in members else get_origin(bounded.__origin__) or bounded.__origin__
         about = bounded.__metadata__[0]
         column = (about.extra or {}).get("column", f"{field.name}_ms" if kind in _TIMES else field.name)
         found[field.name] = JobOption(field.name, kind, about, field.default, column, NoneType in members)
@@ -262,6 +324,8 @@ def options_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     for column, value in columns.items():
         option = _COLUMNS[column]
         found[option.name] = value / 1000 if option.type in _TIMES else value
+        if option.type is dict:
+            found[option.name] = dict(value)
     return found
 
 
@@ -270,6 +334,7 @@ def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
     """The fields of ``ViewedOptions``."""
     found = {name: getattr(job, column) for name, column in _VIEWED}
     found["kind"] = job.kind or None
+    found["headers"] = dict(job.headers)
     return found
 
 
@@ -277,4 +342,5 @@ def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
     """The inverse: the columns of a row that a view tells of, whatever the bounds of whoever wrote it."""
     found = {column: getattr(view, name) for name, column in _VIEWED}
     found["kind"] = view.kind or ""
+    found["headers"] = tuple(view.headers.items())
     return found

@@ -32,7 +32,16 @@ from ..core.ops import (
     Op,
     ReleaseJobs,
 )
-from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
+from ..core.state import (
+    COMPLETED,
+    PROCESSING,
+    BodyRef,
+    FinishedJob,
+    LeaseRecord,
+    State,
+    content_bytes,
+    headers_weight,
+)
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Unavailable
 from ..model.job import Done, Enqueued
 from ..model.job_options import columns_asked
@@ -415,7 +424,8 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
 
 
 def _weight(lease: LeaseRecord) -> int:
-    return weight(content_bytes(lease.job.payload), lease.job.codec)
+    # JSON writes at most two bytes for one of printable text.
+    return weight(content_bytes(lease.job.payload), lease.job.codec) + 2 * headers_weight(lease.job)
 
 
 def _too_large(lease: LeaseRecord) -> TooLarge:

@@ -24,7 +24,7 @@ Pairs = Sequence[tuple[str, str]]
 
 FIELDS_MAX = 1_000  # parameters in one query
 NOT_YET = (*FUTURE_OPTIONS, "interval", "max_in_flight", "concurrency")
-_AT = re.compile(r" - at `\$(.*)`$")
+_AT = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 _NAMED = re.compile(r"field `(.*?)`", re.DOTALL)
 
 
@@ -71,9 +71,10 @@ def _invalid(message: str, type: Any, data: bytes | msgspec.Raw) -> Rejected:
             return NotSupported(f"{full}: not supported in this release.", field=full)
         told = shown(full)[1:-1]
         return Rejected(f"{told}: no such field.{_known(type, field)}", field=told)
-    if type is NewJob and field in OPTIONS and ", got " not in what:  # of the right type, and out of bounds
+    option = OPTIONS.get(field.partition("[")[0]) if type is NewJob else None
+    if option is not None and ", got " not in what:  # of the right type, and out of bounds
         try:
-            OPTIONS[field].read(msgspec.json.decode(data)[field])
+            option.read(msgspec.json.decode(data)[option.name])
         except Rejected as error:
             return error
         except msgspec.DecodeError:
