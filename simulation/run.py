@@ -14,8 +14,7 @@ from osqueue.core.archive_record import decode_part
 from osqueue.core.ops import AttachSpans, Code, EnqueueJobs, Op
 from osqueue.election import base
 from osqueue.errors import OsqueueError
-from osqueue.objects import archive
-from osqueue.objects import id_index as ids
+from osqueue.objects import archive, id_index
 from osqueue.objects.layout import root_of
 
 from . import answers
@@ -327,7 +326,7 @@ class Run:
         state = invariants.state
         if state is None or invariants.found or state.finished or state.tombstones:
             return False
-        return not state.tables and not self.truth.keys(ids.FOLDER)
+        return not state.tables and not self.truth.keys(id_index.FOLDER)
 
     # ── Accounting ───────────────────────────────────────────────────────────
     def account(self) -> None:

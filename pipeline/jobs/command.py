@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from osqueue.cli.printable import as_json, of_few_characters, safe
 from osqueue.errors import OsqueueError, Rejected
+from osqueue.model.printable import as_json, of_few_characters, safe
 from pipeline.session import session
 
 ZONE = "spark.sql.session.timeZone"

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 
-from osqueue.cli.printable import of_few_characters, safe, safe_json
 from osqueue.errors import Rejected
+from osqueue.model.printable import of_few_characters, safe, safe_json
 from pipeline import tables
 from pipeline.jobs import command
 from pipeline.jobs.command import in_utc

@@ -95,7 +95,7 @@ def test_it_holds_what_the_jobs_import_and_no_more(built: layers.Built) -> None:
         assert sum(each.size for each in archive.getmembers()) == built.unzipped
     assert "pipeline/jobs/run.py" in names
     assert "osqueue/core/archive_record.py" in names
-    left_out = tuple(f"osqueue/{name}" for name in layers.LEFT_OUT)
+    left_out = tuple(f"osqueue/{name}" if "." in name else f"osqueue/{name}/" for name in layers.LEFT_OUT)
     assert [name for name in names if name.endswith(".pyc") or name.startswith(left_out)] == []
 
 
@@ -151,7 +151,7 @@ def test_a_whole_run_needs_nothing_but_the_archive_and_spark(
     code = (
         "from pipeline.session import session; from pipeline.jobs import run; "
         f"spark = session(master='local[1]', settings={QUICK}); "
-        f"done = run.run(spark, run.Whole({str(archive.store)!r}, {str(archive.tables)!r}, 'report.html')); "
+        f"done = run.run(spark, run.PipelineRun({str(archive.store)!r}, {str(archive.tables)!r}, 'report.html')); "
         f"print(spark.read.parquet({str(archive.tables)!r} + '/jobs').count())"
     )
     ended = run(["-c", code], [unpacked, spark_alone], tmp_path)

@@ -19,7 +19,7 @@ from osqueue import Queue, errors
 from osqueue.cli.app import SECTIONS, app
 from osqueue.cli.exits import exit_code
 from osqueue.cli.output import cell
-from osqueue.cli.printable import as_json, safe
+from osqueue.model.printable import as_json, safe
 from tests.support.places import ROOT
 
 DOCS = ROOT / "docs/cli.md"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import OsqueueError
-from .printable import as_json, of_few_characters, safe
+from ..model.printable import as_json, of_few_characters, safe
 
 if TYPE_CHECKING:
     from rich.table import Table

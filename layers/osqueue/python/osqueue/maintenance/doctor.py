@@ -29,7 +29,7 @@ from ..objects.backups import name_of
 from ..objects.inventory import ReachableObjects
 from ..objects.layout import REGISTER, root_of, unavailable
 from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, StoreReply, Written
-from . import orphan_ids as orphans
+from . import orphan_ids
 from .head_restore import hourly_backups
 from .store_probes import OK, TROUBLE, WARNING, Finding
 
@@ -361,7 +361,7 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
 def _ids(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     """What clients' ids stand for can be read, and is there."""
     try:
-        return (yield from orphans.examine(queue, now_ms, deep))
+        return (yield from orphan_ids.examine(queue, now_ms, deep))
     except OsqueueError as error:
         return [Finding(TROUBLE, "ids", error.message, "See the checks of the store.", queue)]
 

@@ -45,8 +45,7 @@ from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
 from ..model.keys import drawn_ms, key_of
-from ..objects import archive, finished_tables, inventory, segments
-from ..objects import backups as backup
+from ..objects import archive, backups, finished_tables, inventory, segments
 from ..objects.layout import register, root_of, unavailable
 from ..objects.staging import StagingArea
 from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, StoreReply, Written
@@ -55,7 +54,7 @@ from . import salvage
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
 SWAP_TRIES = 4
 SWAP_PAUSE_SECONDS = 0.2
-_REPLACED = re.compile(backup.REPLACED + r".*-([0-9a-f]{12})$")
+_REPLACED = re.compile(backups.REPLACED + r".*-([0-9a-f]{12})$")
 
 
 class RestoreReport(Struct, frozen=True):
@@ -103,8 +102,8 @@ class _SinceBackup(Struct):
 
 def hourly_backups(queue: str, shard: int) -> Flow[list[str]]:
     """The names of a shard's backups, the oldest first."""
-    found = yield from inventory.keys(backup.folder_of(queue, shard))
-    return [name for name in found if backup.is_hourly(name)]
+    found = yield from inventory.keys(backups.folder_of(queue, shard))
+    return [name for name in found if backups.is_hourly(name)]
 
 
 class Restorer:
@@ -197,16 +196,16 @@ class Restorer:
 
     def _choose(self, wished: str) -> Flow[tuple[str, State, int]]:
         """A copy's name, what it says, and when it was written."""
-        found = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
+        found = yield from inventory.keys(backups.folder_of(self.queue, self.shard))
         if wished:
-            name = backup.folder_of(self.queue, self.shard) + wished.rpartition("/")[2]
+            name = backups.folder_of(self.queue, self.shard) + wished.rpartition("/")[2]
             if name not in found:
                 raise NotFound(
                     f"{self.queue}/{self.shard} has no backup {wished!r}. 'osqueue doctor ADDRESS QUEUE --backups'"
                     " lists those there are."
                 )
             return name, *(yield from self._backup(name))
-        for name in reversed([name for name in found if backup.is_hourly(name)]):
+        for name in reversed([name for name in found if backups.is_hourly(name)]):
             try:
                 return name, *(yield from self._backup(name))
             except Damaged:
@@ -224,8 +223,8 @@ class Restorer:
 
     # ── Looking ──────────────────────────────────────────────────────────────
     def _purged(self) -> Flow[frozenset[bytes]]:
-        names = yield from inventory.keys(backup.folder_of(self.queue, self.shard) + backup.PURGED)
-        return (yield from backup.purged_keys(names))
+        names = yield from inventory.keys(backups.folder_of(self.queue, self.shard) + backups.PURGED)
+        return (yield from backups.purged_keys(names))
 
     def _since(
         self, old: State, made_ms: int, replaced: State | None, names: set[str], purged: frozenset[bytes]
@@ -430,9 +429,9 @@ class Restorer:
     # ── Swapping ─────────────────────────────────────────────────────────────
     def _marks(self) -> Flow[list[int]]:
         """What former restores began with, by the heads they replaced; and the newest backup that can be read."""
-        names = yield from inventory.keys(backup.folder_of(self.queue, self.shard))
+        names = yield from inventory.keys(backups.folder_of(self.queue, self.shard))
         seen = [int(found[1], 16) for name in names if (found := _REPLACED.search(name))]
-        for name in reversed([name for name in names if backup.is_hourly(name)]):
+        for name in reversed([name for name in names if backups.is_hourly(name)]):
             try:
                 return [*seen, (yield from self._backup(name))[0].seq]
             except (Damaged, NewerFormat):
@@ -445,7 +444,7 @@ class Restorer:
         Its name tells with what number the new life begins, so that the next one never begins with the same.
         """
         at = datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%S")
-        name = f"{backup.folder_of(self.queue, self.shard)}{backup.REPLACED}{at}-{seq:012x}"
+        name = f"{backups.folder_of(self.queue, self.shard)}{backups.REPLACED}{at}-{seq:012x}"
         reply = yield PutIfAbsent(name, there.body if isinstance(there, Found) else b"")
         if isinstance(reply, Refused):
             raise Conflict(f"{self.queue}/{self.shard} is being restored by somebody else. Look at it again.")
