@@ -55,6 +55,11 @@ def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job() -> None:
     assert (found.why, found.id, found.redriven) == ("", None, False)
 
 
+def test_headers_of_a_record_are_a_map_of_the_job() -> None:
+    found = job(done(1, at(9), lease(1, at(9) + 250, at(9) + 1000), headers={"tenant": "a"}))
+    assert found.headers == [("tenant", "a")]
+
+
 def test_waiting_counts_from_when_a_job_could_be_claimed() -> None:
     once = job(done(1, at(9), lease(1, at(9) + 250, at(9) + 1000)))
     assert (once.wait_ms, once.total_ms) == (250, 1000)
