@@ -60,7 +60,7 @@ class OptionColumn(Struct, frozen=True):
     def value(self, row: JobRecord | ArchiveRecord) -> Any:
         """What a row has in it."""
         found = getattr(row, self.option.column)
-        return list(dict(found).items()) if self.option.type is dict else found  # as Arrow takes a map
+        return list(dict(found or ()).items()) if self.option.type is dict else found  # as Arrow takes a map
 
 
 def _kept() -> Iterator[OptionColumn]:

@@ -93,7 +93,7 @@ def to_record(row: FinishedJob) -> ArchiveRecord:
         row.result.name if isinstance(row.result, BodyRef) else None,
         row.why,
         tuple(map(_attempt, job.history)),
-        dict(job.headers),
+        dict(job.headers or ()),
     )
 
 

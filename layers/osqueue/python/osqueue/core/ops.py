@@ -63,7 +63,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     at_ms: int = 0  # or an absolute time
     client_id: str | None = None
     seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] | None = None
 
 
 def record_of(new: JobSpec, now_ms: int, due_ms: int) -> JobRecord:

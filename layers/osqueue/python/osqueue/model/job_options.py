@@ -157,7 +157,7 @@ class JobAttributes:
     @property
     def headers(self) -> dict[str, str]:
         """What enqueue was given, by name."""
-        return dict(self._job.headers)
+        return dict(self._job.headers or ())
 
 
 # ── The table, taken apart ───────────────────────────────────────────────────
@@ -198,7 +198,7 @@ def _read_moment(option: JobOption, value: Any) -> int:
     return moment_ms(value, option.name, round((option.about.le or 0) * 1000))
 
 
-def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...]:
+def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...] | None:
     name, most = option.name, option.about.max_length or 0
     if not isinstance(value, Mapping) or len(value) > most:
         raise Rejected(
@@ -229,7 +229,7 @@ def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...]:
             " into the payload.",
             field=name,
         )
-    return tuple(found)
+    return tuple(found) or None
 
 
 def _is_ascii(name: str) -> bool:
@@ -325,7 +325,7 @@ def options_of(columns: Mapping[str, Any]) -> dict[str, Any]:
         option = _COLUMNS[column]
         found[option.name] = value / 1000 if option.type in _TIMES else value
         if option.type is dict:
-            found[option.name] = dict(value)
+            found[option.name] = dict(value or ())
     return found
 
 
@@ -334,7 +334,7 @@ def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
     """The fields of ``ViewedOptions``."""
     found = {name: getattr(job, column) for name, column in _VIEWED}
     found["kind"] = job.kind or None
-    found["headers"] = dict(job.headers)
+    found["headers"] = dict(job.headers or ())
     return found
 
 
@@ -342,5 +342,5 @@ def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
     """The inverse: the columns of a row that a view tells of, whatever the bounds of whoever wrote it."""
     found = {column: getattr(view, name) for name, column in _VIEWED}
     found["kind"] = view.kind or ""
-    found["headers"] = tuple(view.headers.items())
+    found["headers"] = tuple(view.headers.items()) or None
     return found
