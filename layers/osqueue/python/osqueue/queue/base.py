@@ -251,8 +251,8 @@ class QueueBase(Generic[T]):
         """Add a job. It is durable when this returns.
 
         The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``priority``, ``delay`` or ``at``,
-        ``max_attempts``, ``result_ttl``, ``headers``; durations in seconds. Under an ``id`` whose job is unfinished, or its result
-        kept, the answer is that job ("duplicate") or its result ("completed") instead of another.
+        ``max_attempts``, ``result_ttl``, ``headers``; durations in seconds. Under an ``id`` whose job is
+        unfinished, or its result kept, the answer is that job ("duplicate") or its result ("completed").
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
         if options:
