@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from osqueue.commit.effects import together
 
 from . import files
+from .option_columns import KEPT
 from .places import place
 
 TEXT, INT, LONG, REAL = StringType(), IntegerType(), LongType(), DoubleType()
@@ -89,16 +90,13 @@ JOBS = TableSpec(
     _columns(
         ("job_id", TEXT, "the job's key"),
         ("run", LONG, "leases ever granted, and redrives: (job_id, run) is unique"),
-        ("id", TEXT, "the client's own id"),
         ("state", TEXT, "completed, failed or cancelled"),
-        ("kind", TEXT, "the sort of job; empty: none was given"),
-        ("priority", INT, "0 (first) to 9"),
+        *((each.name, each.type, each.comment) for each in KEPT),
         ("enqueued_at", MOMENT, "when it was accepted"),
         ("claimable_at", MOMENT, "when it could be claimed first: enqueued, or scheduled for"),
         ("started_at", MOMENT, "its first lease since it was enqueued or redriven; null: none, or forgotten"),
         ("finished_at", MOMENT, "when it ended"),
         ("attempt", INT, "attempts used; a release gives one back, a redrive starts again"),
-        ("max_attempts", INT, "attempts allowed"),
         ("redriven", FLAG, "this is what became of it after it had failed and was redriven"),
         (
             "wait_ms",
@@ -109,7 +107,6 @@ JOBS = TableSpec(
         ("why", TEXT, "cancelled: by whom, or why"),
         ("payload_bytes", LONG, "its payload"),
         ("result_bytes", LONG, "its result"),
-        ("result_ttl_ms", LONG, "how long its result was to be kept, milliseconds"),
         ("codec", TEXT, "the serialiser of its payload"),
         (
             "attempts",

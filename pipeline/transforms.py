@@ -18,6 +18,7 @@ from msgspec import Struct
 from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from osqueue.core.state import FAILED, RELEASED, STALLED
 
+from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
 
 _JOBS, _ATTEMPTS = JOBS.arrow, ATTEMPTS.arrow
@@ -88,16 +89,13 @@ def _jobs(
     columns: dict[str, Any] = {
         "job_id": [each.job_id for each in records],
         "run": [each.run for each in records],
-        "id": [each.id for each in records],
         "state": [each.state for each in records],
-        "kind": [each.kind for each in records],
-        "priority": [each.priority for each in records],
+        **{column.name: [column.value(each) for each in records] for column in KEPT},
         "enqueued_at": _moments([each.enqueued_ms for each in records]),
         "claimable_at": _moments(claimable),
         "started_at": _moments(started),
         "finished_at": _moments([each.finished_ms for each in records]),
         "attempt": [each.attempt for each in records],
-        "max_attempts": [each.max_attempts for each in records],
         "redriven": [len(mine) < len(record.attempts) for record, mine in told],
         "wait_ms": [
             max(start - since, 0) if known and start is not None else None
@@ -110,7 +108,6 @@ def _jobs(
         "why": [each.why for each in records],
         "payload_bytes": [each.payload_bytes for each in records],
         "result_bytes": [each.result_bytes for each in records],
-        "result_ttl_ms": [each.result_ttl_ms for each in records],
         "codec": [each.codec for each in records],
         "attempts": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), leases),
         "part": pa.repeat(part, len(records)),

@@ -30,6 +30,8 @@ from osqueue.errors import OsqueueError, Rejected
 from osqueue.model.keys import key_of, shard_of
 from osqueue.objects.snapshot import LiveJob
 
+from ..option_columns import KEPT, OptionColumn
+
 TEXT, INT, LONG, FLAG, MOMENT = StringType(), IntegerType(), LongType(), BooleanType(), TimestampType()
 LEASE = StructType(
     [
@@ -101,6 +103,13 @@ def payload_text(payload: bytes | OsqueueError | None, codec: str) -> str | None
     return None
 
 
+def _kept(column: OptionColumn) -> JobColumn:
+    """The column of an option that stays with the job."""
+    return JobColumn(
+        column.name, column.type, column.comment, lambda s: column.value(s.live.job), column.value
+    )
+
+
 COLUMNS = (
     JobColumn("job_id", TEXT, "the job's key", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
     JobColumn(
@@ -110,7 +119,6 @@ COLUMNS = (
         lambda s: s.live.job.run,
         lambda r: r.run,
     ),
-    JobColumn("id", TEXT, "the client's own id", lambda s: s.live.job.client_id, lambda r: r.id),
     JobColumn(
         "shard",
         INT,
@@ -125,10 +133,7 @@ COLUMNS = (
         lambda s: s.live.state,
         lambda r: r.state,
     ),
-    JobColumn(
-        "kind", TEXT, "the sort of job; empty: none was given", lambda s: s.live.job.kind, lambda r: r.kind
-    ),
-    JobColumn("priority", INT, "0 (first) to 9", lambda s: s.live.job.priority, lambda r: r.priority),
+    *map(_kept, KEPT),
     JobColumn(
         "enqueued_at",
         MOMENT,
@@ -154,9 +159,6 @@ COLUMNS = (
         lambda r: r.attempt,
     ),
     JobColumn(
-        "max_attempts", INT, "attempts allowed", lambda s: s.live.job.max_attempts, lambda r: r.max_attempts
-    ),
-    JobColumn(
         "payload",
         TEXT,
         "what it was enqueued with, as JSON; null when finished, or of a serialiser that is not known here",
@@ -172,13 +174,6 @@ COLUMNS = (
     JobColumn("codec", TEXT, "the serialiser of its payload", lambda s: s.live.job.codec, lambda r: r.codec),
     JobColumn(
         "result_bytes", LONG, "its result's size; null while it is live", finished=lambda r: r.result_bytes
-    ),
-    JobColumn(
-        "result_ttl_ms",
-        LONG,
-        "how long its result is kept, milliseconds",
-        lambda s: s.live.job.result_ttl_ms,
-        lambda r: r.result_ttl_ms,
     ),
     JobColumn(
         "worker", TEXT, "processing: who holds the lease", lambda s: s.live.lease and s.live.lease.worker

@@ -16,19 +16,10 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    NullType,
-    ShortType,
     StringType,
     StructType,
-    TimestampType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -36,28 +27,12 @@ from pyspark.sql.types import (
 from osqueue import limits
 from osqueue.core.ops import JobSpec
 from osqueue.errors import NotSupported, Rejected
-from osqueue.model import fields
 from osqueue.model.codecs import Codec, serializer_of
+from osqueue.model.job_options import ITEM_FIELDS, OPTIONS, columns_of
 
-WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
-NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
-TAKEN = {
-    "kind": (StringType, NullType),
-    "priority": WHOLE,
-    "max_attempts": WHOLE,
-    "result_ttl": NUMBER,
-    "delay": NUMBER,
-    "at": (TimestampType, *NUMBER),
-}
-WRITTEN_AS = {
-    "kind": "a string",
-    "priority": "a whole number",
-    "max_attempts": "a whole number",
-    "result_ttl": "a number of seconds",
-    "delay": "a number of seconds",
-    "at": "a timestamp, or a number of seconds since 1970",
-}
-KNOWN = ("payload", *TAKEN)
+from ..option_columns import FORMS
+
+KNOWN = tuple(name for name in ITEM_FIELDS if name != "id")
 BINARY, JSON_TEXT, VALUE = "binary", "json", "value"  # what a payload column holds
 
 
@@ -87,10 +62,12 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
                 " payload: struct(…) AS payload.",
                 field=field.name,
             )
-        if field.name != "payload" and not isinstance(field.dataType, TAKEN[field.name]):
+        if field.name == "payload":
+            continue
+        form = FORMS[OPTIONS[field.name].type]
+        if not isinstance(field.dataType, form.taken):
             raise Rejected(
-                f"{field.name}: it is {field.dataType.simpleString()}, and has to be {WRITTEN_AS[field.name]}."
-                " Cast it.",
+                f"{field.name}: it is {field.dataType.simpleString()}, and has to be {form.words}. Cast it.",
                 field=field.name,
             )
     if len(set(names)) < len(names):
@@ -156,31 +133,18 @@ class RowReader:
         for at, (key, value) in enumerate(zip(keys, payloads, strict=True)):
             row = {name: values[at] for name, values in columns.items() if values[at] is not None}
             try:
-                jobs.append(_job(key, encode(value), codec, row))
+                jobs.append(JobSpec(key, encode(value), codec, **columns_of(row)))
             except Rejected as error:
                 raise where.refused(error, at) from error
         return jobs
-
-
-def _job(key: bytes, payload: bytes, codec: str, row: dict[str, Any]) -> JobSpec:
-    delay_ms, at_ms = fields.due_time(row.get("delay"), row.get("at"))
-    return JobSpec(
-        key,
-        payload,
-        codec,
-        fields.kind(row.get("kind")),
-        fields.priority(row.get("priority", limits.PRIORITY_DEFAULT)),
-        fields.max_attempts(row.get("max_attempts", limits.ATTEMPTS_DEFAULT)),
-        fields.result_ttl_ms(row.get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
-        delay_ms,
-        at_ms,
-    )
 
 
 def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
         return [None if each is None else each / 1e6 for each in micros]
+    if pa.types.is_map(column.type):
+        return [None if each is None else dict(each) for each in column.to_pylist()]
     if pa.types.is_decimal(column.type):
         return [None if each is None else float(each) for each in column.to_pylist()]
     found: list[Any] = column.to_pylist()

@@ -26,7 +26,7 @@ from osqueue.contract.error_codes import STATUS
 from osqueue.contract.operations import ROUTES
 from osqueue.devstack import Stack
 from osqueue.election.blocking import Election
-from osqueue.model.fields import FUTURE_FIELDS
+from osqueue.model.job_options import FUTURE_OPTIONS
 from osqueue.queue.lease import AsyncLease, Lease
 from osqueue.stores import address
 from osqueue.testing import manual
@@ -284,7 +284,7 @@ def test_the_reference_names_every_field(kind: Any) -> None:
 
 def test_what_is_refused_by_name_is_listed() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in FUTURE_FIELDS if f"`{name}`" not in readme] == []
+    assert [name for name in FUTURE_OPTIONS if f"`{name}`" not in readme] == []
 
 
 def test_no_figure_waits_to_be_filled_in() -> None:

@@ -199,6 +199,15 @@ def test_rows_are_spread_over_the_shards_of_a_queue(spark: Any, place: dict[str,
     assert numbers(place) == list(range(600))
 
 
+def test_a_map_of_strings_becomes_headers_and_is_read_as_one(spark: Any, place: dict[str, str]) -> None:
+    columns = ("named_struct('n', id) payload", "if(id = 0, null, map('tenant', concat('t', id))) headers")
+    write(spark.range(3).selectExpr(*columns), place)
+    q = connect(place)
+    assert {lease.payload["n"]: lease.headers for lease in q.claim(2)} == {0: {}, 1: {"tenant": "t1"}}
+    rows = spark.read.format("osqueue").options(**place).load().select("headers").collect()
+    assert sorted(str(row.headers) for row in rows) == ["{'tenant': 't1'}", "{'tenant': 't2'}", "{}"]
+
+
 def test_an_empty_frame_enqueues_nothing(spark: Any, place: dict[str, str]) -> None:
     write(spark.range(0).selectExpr("named_struct('n', id) payload"), place)
     assert connect(place).stats()["queued"] == 0

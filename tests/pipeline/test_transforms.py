@@ -40,7 +40,7 @@ def test_no_field_that_the_library_writes_is_left_out_of_a_job() -> None:
     """A field that it adds is found here."""
     times = {"enqueued_ms": "enqueued_at", "finished_ms": "finished_at", "scheduled_ms": "claimable_at"}
     untold = {"format", "result_body"}  # neither means anything outside of the store
-    told = {times.get(name, name) for name in ArchiveRecord.__struct_fields__} - untold
+    told = {times.get(name, name) for name in ArchiveRecord.__struct_encode_fields__} - untold
     assert told <= set(tables.JOBS.columns.names)
 
 
@@ -53,6 +53,11 @@ def test_a_record_that_leaves_out_its_defaults_has_them_as_a_job() -> None:
     )
     assert (found.result_ttl_ms, found.codec, found.result_bytes) == (limits.RESULT_TTL_MS_DEFAULT, "json", 0)
     assert (found.why, found.id, found.redriven) == ("", None, False)
+
+
+def test_headers_of_a_record_are_a_map_of_the_job() -> None:
+    found = job(done(1, at(9), lease(1, at(9) + 250, at(9) + 1000), headers={"tenant": "a"}))
+    assert found.headers == [("tenant", "a")]
 
 
 def test_waiting_counts_from_when_a_job_could_be_claimed() -> None:

@@ -143,7 +143,7 @@ def test_the_events_of_a_real_queue_become_public_in_order() -> None:
 def test_an_event_has_no_field_that_a_payload_could_hide_in() -> None:
     assert set(Event.__struct_fields__) == {
         *("queue", "job_id", "id", "name", "from_state", "to_state", "at", "cause", "attempt", "run"),
-        *("worker", "count", "kind"),
+        *("worker", "count", "kind", "headers"),  # of headers the names alone
     }
 
 
@@ -210,6 +210,7 @@ def test_events_arrive_on_the_bus_with_their_fields(bus: Any) -> None:
         "worker": "ada",
         "count": 1,
         "kind": "resize",
+        "headers": [],
     }
 
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from osqueue import Queue, Rejected, Unavailable, limits
 from osqueue.cli import claim, lines
 from osqueue.cli.app import app
-from osqueue.model.fields import ITEM_FIELDS
 from osqueue.model.job import Done
+from osqueue.model.job_options import ITEM_FIELDS
 
 
 @pytest.fixture
@@ -138,6 +138,7 @@ BAD_LINES = {
     "at": '{"payload": 1, "at": "2030-01-31"}',
     "max_attempts": '{"payload": 1, "max_attempts": 0}',
     "result_ttl": '{"payload": 1, "result_ttl": 0}',
+    "headers": '{"payload": 1, "headers": {"a": 5}}',
     "colour": '{"payload": 1, "colour": "red"}',
     "cron": '{"payload": 1, "cron": "* * * * *"}',
     "not a mapping": "[1]",

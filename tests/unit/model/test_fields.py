@@ -411,7 +411,7 @@ def test_an_id_of_the_form_of_a_job_id_is_refused_with_the_remedy(q: Queue[Any])
     assert "order-" in error.message
     (done,) = q.enqueue_many([{"payload": "two", "id": one}])
     assert (done.status, done.error.field) == ("rejected", "id")  # type: ignore[union-attr]
-    refused(q, "id", q.enqueue_and_wait, "two", 0, one)
+    refused(q, "id", q.enqueue_and_wait, "two", 0, id=one)
     assert q.stats()["queued"] == 1
 
 

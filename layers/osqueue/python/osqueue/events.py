@@ -65,6 +65,7 @@ class Event(Struct, frozen=True):
     worker: str | None  # who held the lease, where there was one
     count: int = 1  # jobs
     kind: str | None = None
+    headers: tuple[str, ...] = ()  # the names of the job's headers; their values stay in the queue
 
 
 def public_event(queue: str, event: stored.Transition) -> Event | None:
@@ -89,6 +90,7 @@ def public_event(queue: str, event: stored.Transition) -> Event | None:
         worker=event.worker or None,
         count=event.count,
         kind=event.kind or None,
+        headers=event.headers,
     )
 
 

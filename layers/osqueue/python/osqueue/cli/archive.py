@@ -152,7 +152,7 @@ def cat(
             for record in _records(existing_queue(q), since, until)
             if (state is None or record.state == state)
             and (kind is None or record.kind == kind)
-            and (job_id is None or job_id in (record.job_id, record.id))
+            and (job_id is None or job_id in (record.job_id, record.client_id))
         )
         output.rows((_row(output, record) for record in islice(found, limit)), CAT_COLUMNS)
 

@@ -14,6 +14,7 @@ from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
 from ..model import fields as validation
 from ..model.job import Done
+from ..model.job_options import ViewedOptions
 from ..model.keys import key_of, shard_of
 from ..operations.claims import lease_lost
 from ..queue.blocking import Queue
@@ -30,7 +31,7 @@ Examples:
     osqueue complete file://jobs emails
 """
 LEASE_FIELDS = (
-    *("job_id", "token", "payload", "kind", "priority", "attempt", "max_attempts", "run"),
+    *("job_id", "token", "payload", *ViewedOptions.__struct_fields__, "attempt", "run"),
     *("enqueued_at", "expires_at", "cancel_requested"),
 )
 

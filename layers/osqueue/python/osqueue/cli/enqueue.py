@@ -14,13 +14,13 @@ from ..core.state import SCHEDULED
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable
 from ..events import Sink
 from ..model import fields
-from ..model.fields import ITEM_FIELDS
 from ..model.job import Enqueued
+from ..model.job_options import ITEM_FIELDS
 from ..model.keys import key_of
 from ..queue.blocking import Queue
 from .exits import REFUSED, USAGE, CommandFailed, DataRefused
-from .lines import InputLine, batches, check_item, read_jobs, rereadable
-from .options import StoreCommand, duration, json, moment, open_queue, store_arguments
+from .lines import InputLine, batches, read_jobs, refuse_bad, rereadable
+from .options import StoreCommand, duration, job_options, json, open_queue, store_arguments
 from .output import Output, is_terminal, otherwise_saying
 from .progress import progress
 
@@ -53,16 +53,8 @@ Examples:
     "--from-line", type=click.IntRange(1), default=1, show_default=True, help="Begin with this line."
 )
 @click.option("--ids", is_flag=True, help="Print the job id of every line, as JSON lines.")
-@click.option(
-    "--id", "id_", metavar="ID", help="Your own id of the one job: while it lives there is no second."
-)
 @click.option("--wait", type=duration, help="Wait this long for the one job, and print its result.")
-@click.option("--kind", help="What sort of job it is; a claim may ask for some kinds only.")
-@click.option("--priority", type=int, help="0 to 9; lower runs first.  [default: 5]")
-@click.option("--delay", type=duration, help="Not before this long from now: 90, 10m, 2h, 7d.")
-@click.option("--at", type=moment, help="Not before this time: 2030-01-31T08:00:00Z, or Unix seconds.")
-@click.option("--max-attempts", type=int, help="How often it is tried.  [default: 3]")
-@click.option("--result-ttl", type=duration, help="How long its result is kept.  [default: 1h]")
+@job_options
 @click.pass_obj
 def enqueue(
     output: Output,
@@ -75,7 +67,6 @@ def enqueue(
     skip_bad: bool,
     from_line: int,
     ids: bool,
-    id_: str | None,
     wait: float | None,
     timeout: float,
     sinks: Sequence[Sink],
@@ -88,7 +79,7 @@ def enqueue(
     when the command answers. With --wait the answer is the job's result.
     """
     defaults = {name: value for name, value in options.items() if value is not None}
-    check_item({"payload": None, **defaults})
+    refuse_bad({"payload": None, **defaults})
     lines_only = {"--file": path is not None, "--items": items, "--skip-bad": skip_bad, "--ids": ids}
     wrong = [name for name, given in lines_only.items() if given]
     if payload is not None and payload != "-":
@@ -97,8 +88,6 @@ def enqueue(
         value = _payload(payload)
         if wait is not None:
             fields.milliseconds(wait, "wait", 0, limits.DAY_MS)
-        if id_ is not None:
-            defaults["id"] = fields.client_id(id_)
         with open_queue(address, queue, timeout, sinks=sinks) as q:
             done = q.enqueue(value, **defaults)
             with _naming(output, str(done.job_id)):
@@ -107,7 +96,7 @@ def enqueue(
                 else:
                     output.document(_result(q, done, wait))
         return
-    for name, given in (("--id", id_), ("--wait", wait)):
+    for name, given in (("--id", defaults.get("id")), ("--wait", wait)):
         if given is not None:
             raise click.UsageError(
                 f"{name} is for one job: give PAYLOAD. Of lines, --items takes an id each."

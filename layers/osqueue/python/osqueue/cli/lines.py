@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from .. import limits
 from ..errors import Rejected
-from ..model import fields
+from ..model.job_options import check_item, columns_of
 from .options import json, moment
 
 LINE_BYTES_MAX = 64 * 1024 * limits.KB  # longer payloads go in through the library
@@ -68,7 +68,7 @@ def _item(data: bytes, as_items: bool, defaults: Mapping[str, Any]) -> dict[str,
     if not as_items:
         return {"payload": payload, **defaults}
     item = _times({**defaults, **fields_of(payload, JOB_EXAMPLE)})
-    check_item(item)
+    refuse_bad(item)
     return item
 
 
@@ -104,15 +104,9 @@ def _times(item: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def check_item(item: Mapping[str, Any]) -> None:
+def refuse_bad(item: Mapping[str, Any]) -> None:
     """What the queue would refuse in an item, before anything is sent; raises Rejected."""
-    get = fields.item_fields(item).get
-    fields.client_id(get("id"))
-    fields.due_time(get("delay"), get("at"))
-    fields.kind(get("kind"))
-    fields.priority(get("priority", limits.PRIORITY_DEFAULT))
-    fields.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT))
-    fields.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000))
+    columns_of(check_item(item))
 
 
 def batches(

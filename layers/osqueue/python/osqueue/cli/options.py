@@ -16,6 +16,7 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
+from ..model.job_options import OPTIONS
 from ..objects.layout import REGISTER, registered
 from ..queue.blocking import Queue
 from ..stores.address import is_remote, open_store
@@ -159,6 +160,58 @@ class StoreCommand(Command):
         if not words:
             raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)
         raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
+
+
+# ── Options of a job ─────────────────────────────────────────────────────────
+_WRITTEN: dict[type, tuple[Any, str]] = {  # how an option of that type is read, and what it looks like
+    str: (str, ""),
+    int: (int, ""),
+    float: (duration, "Such as 90, 10m, 2h, 7d."),
+    datetime: (moment, "Such as 2030-01-31T08:00:00Z, or Unix seconds."),
+}
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str] | None:
+    """Repeated NAME=VALUE as a mapping."""
+    found: dict[str, str] = {}
+    for each in value:
+        name, sign, text = each.partition("=")
+        if not sign or name in found:
+            why = "stands there twice" if sign else "is no NAME=VALUE"
+            raise click.BadParameter(f"{each!r} {why}.")
+        found[name] = text
+    return found or None
+
+
+def job_options(function: F) -> F:
+    """The options of a job, as ``enqueue`` takes them; those not given are None.
+
+    A mapping is an option that may be repeated: ``headers`` is ``--header NAME=VALUE``.
+    """
+    for option in reversed(OPTIONS.values()):
+        if option.type is dict:
+            function = click.option(
+                f"--{option.name.removesuffix('s')}",
+                option.name,
+                multiple=True,
+                callback=_pairs,
+                metavar="NAME=VALUE",
+                help=f"{option.about.description} May be repeated.",
+            )(function)
+            continue
+        form, example = _WRITTEN[option.type]
+        bounds = f"{option.about.ge} to {option.about.le:,}." if option.type is int else ""
+        default = "" if option.default is None else f" [default: {_shown(option.default)}]"
+        words = " ".join(filter(None, (option.about.description, bounds, example, default)))
+        function = click.option(f"--{option.name.replace('_', '-')}", option.name, type=form, help=words)(
+            function
+        )
+    return function
+
+
+def _shown(default: Any) -> str:
+    """A default as one would write it: a float is a duration."""
+    return f"{default / 3600:g}h" if isinstance(default, float) else str(default)
 
 
 # ── Opening what an address names ────────────────────────────────────────────

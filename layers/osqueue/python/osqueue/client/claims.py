@@ -28,6 +28,7 @@ from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
 from ..model import fields as validation
 from ..model.job import Done
+from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of
 from ..operations.claims import ClaimResult, GrantedLease, poll
 from .call import ApiClient, RemoteFlow, batches, one_for_each
@@ -157,13 +158,10 @@ def _granted(leased: Leased, worker: str, asked: float) -> GrantedLease:
         key_of(leased.job_id),
         b"",
         _ms(leased.enqueued_at),
-        leased.priority,
-        leased.kind or "",
-        leased.max_attempts,
         codec=codec,
         attempt=leased.attempt,
         run=leased.run,
-        client_id=leased.id,
+        **columns_viewed(leased),
     )
     lease = LeaseRecord(
         job,

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from .. import limits
 from ..contract.error_codes import error_of
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
+from ..model.job_options import check_item, columns_of, options_of
 from ..model.keys import KeySource, job_id
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import decoded, encoded, fields
@@ -64,23 +64,10 @@ class RemoteEnqueue(ApiClient):
 
     def _new(self, item: Any, key: bytes) -> bytes:
         """Check one item, and write it as it travels."""
-        found = validation.item_fields(item)
-        get = found.get
-        delay_ms, at_ms = validation.due_time(get("delay"), get("at"))
-        more = fields(self.codec, encoded(self.codec, found["payload"], "payload"), "payload")
-        if "result_ttl" in found:
-            more["result_ttl"] = validation.result_ttl_ms(found["result_ttl"]) / 1000
-        job = NewJob(
-            job_id=job_id(key),
-            id=validation.client_id(get("id")),
-            kind=validation.kind(get("kind")) or None,
-            priority=validation.priority(get("priority", limits.PRIORITY_DEFAULT)),
-            delay=delay_ms / 1000 if delay_ms else None,
-            at=at_ms / 1000 if at_ms else None,
-            max_attempts=validation.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT)),
-            **more,
-        )
-        return msgspec.json.encode(job)
+        found = check_item(item)
+        options = options_of(columns_of(found))
+        content = fields(self.codec, encoded(self.codec, found["payload"], "payload"), "payload")
+        return msgspec.json.encode(NewJob(job_id=job_id(key), **options, **content))
 
     def _send(self, jobs: Sequence[bytes]) -> RemoteFlow[list[Enqueued]]:
         """Jobs in as many calls as it takes, one commit for each. Later ones wait for earlier ones: order is kept."""

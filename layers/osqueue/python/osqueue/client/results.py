@@ -9,6 +9,7 @@ from ..contract.schemas import JobChange, Result
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
 from ..model import fields
 from ..model.job import Job
+from ..model.job_options import OPTIONS
 from ..model.keys import job_id
 from .call import ApiClient, RemoteFlow
 from .content import decoded
@@ -39,7 +40,7 @@ class RemoteResults(ApiClient):
 
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
-        change = JobChange(result_ttl=fields.result_ttl_ms(ttl) / 1000)
+        change = JobChange(result_ttl=OPTIONS["result_ttl"].read(ttl) / 1000)
         yield from self.ask("change_job", job=fields.job_name(text), body=change)
 
     def wait(self, key: bytes, timeout: float) -> RemoteFlow[Any]:

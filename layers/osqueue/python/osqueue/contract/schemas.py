@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .. import limits
 from ..model.job import Job
+from ..model.job_options import JobOptions, ViewedOptions
 
 
 class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,20 +46,13 @@ class Failure(ResponseBody, frozen=True, kw_only=True):
 
 
 # ── Enqueue ──────────────────────────────────────────────────────────────────
-class NewJob(RequestBody, frozen=True, kw_only=True):
+class NewJob(JobOptions, RequestBody, frozen=True):
     """One job to be queued. ``job_id`` is the key its client drew, so that a repeated request is the same job."""
 
     payload: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET  # base64: instead of ``payload``
     codec: str | None = None  # of ``data``; None: the request's
     job_id: str | None = None
-    id: str | None = None
-    kind: str | None = None
-    priority: int = limits.PRIORITY_DEFAULT
-    delay: float | None = None
-    at: datetime | float | None = None
-    max_attempts: int = limits.ATTEMPTS_DEFAULT
-    result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000
 
 
 class NewJobs(RequestBody, frozen=True, kw_only=True):
@@ -97,21 +91,17 @@ class NewClaim(RequestBody, frozen=True, kw_only=True):
     kinds: list[str] | None = None
 
 
-class Leased(ResponseBody, frozen=True, kw_only=True):
+class Leased(ViewedOptions, ResponseBody, frozen=True, kw_only=True):
     """A job in a worker's hands."""
 
     job_id: str
     token: str
     attempt: int
-    max_attempts: int
     run: int
-    priority: int
     enqueued_at: datetime
     started_at: datetime
     expires_at: datetime
     lease: float  # seconds
-    kind: str | None = None
-    id: str | None = None
     cancel_requested: bool = False
     payload: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET

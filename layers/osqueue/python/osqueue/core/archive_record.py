@@ -37,7 +37,7 @@ class AttemptRecord(Struct, frozen=True, omit_defaults=True):
     beat_ms: int = 0  # stalled: the last heartbeat, or the claim
 
 
-class ArchiveRecord(Struct, frozen=True, omit_defaults=True):
+class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id": "id"}):
     """What the archive tells of one job. Fields may be added, never renamed.
 
     A job that failed, was redriven and ended again has a record for each ending, told apart by ``run``.
@@ -51,7 +51,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True):
     finished_ms: int
     attempt: int
     payload_bytes: int
-    id: str | None = None  # the client's own
+    client_id: str | None = None
     kind: str = ""
     priority: int = limits.PRIORITY_DEFAULT
     scheduled_ms: int = 0  # when it was to become claimable; 0: at once
@@ -64,6 +64,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True):
     )
     why: str = ""
     attempts: tuple[AttemptRecord, ...] = ()
+    headers: dict[str, str] = {}
 
 
 _decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
@@ -92,6 +93,7 @@ def to_record(row: FinishedJob) -> ArchiveRecord:
         row.result.name if isinstance(row.result, BodyRef) else None,
         row.why,
         tuple(map(_attempt, job.history)),
+        dict(job.headers or ()),
     )
 
 

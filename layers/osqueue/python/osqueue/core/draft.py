@@ -56,6 +56,7 @@ from .state import (
     keysums,
     lease_weight,
     session_weight,
+    transition_of,
 )
 
 Pointer = TypeVar("Pointer", Span, TableRef)
@@ -182,20 +183,7 @@ class Draft:
         """Note a transition, and with it that something changed."""
         self.changed = True
         if self.observed:
-            self.events.append(
-                Transition(
-                    job.key,
-                    self.now,
-                    origin,
-                    target,
-                    cause,
-                    job.attempt,
-                    job.run,
-                    worker,
-                    job.client_id,
-                    job.kind,
-                )
-            )
+            self.events.append(transition_of(job, self.now, origin, target, cause, worker))
 
     def need(self, need: NeededRange) -> None:
         """Ask for bytes of a segment. What is known to be unreadable is not asked for again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -131,6 +131,18 @@ def _text(text: str) -> str:
     return "x" * len(text.encode())
 
 
+def _words(value: Any) -> Any:
+    """The value with every text in it blank."""
+    if isinstance(value, tuple):
+        return tuple(map(_words, value))
+    return _text(value) if isinstance(value, str) else value
+
+
+# Whatever else may be said of a job is taken for a client's words, until somebody names it here.
+_NO_WORDS = {"key", "payload", "codec", "kind", "history"}
+_BLANKED = [name for name in JobRecord.__struct_fields__ if name not in _NO_WORDS]
+
+
 def blank_job(job: JobRecord) -> JobRecord:
     """The job without what clients and workers wrote, in the same number of bytes, and marked."""
     return replace(_without_words(job), priority=PURGED)
@@ -153,9 +165,8 @@ def _without_words(job: JobRecord) -> JobRecord:
     return replace(
         job,
         payload=_content(job.payload),
-        client_id=None if job.client_id is None else _text(job.client_id),
         history=tuple(map(_blank_attempt, job.history)),
-        trace=_text(job.trace),
+        **{name: _words(getattr(job, name)) for name in _BLANKED},
     )
 
 

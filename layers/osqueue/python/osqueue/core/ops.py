@@ -63,6 +63,25 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     at_ms: int = 0  # or an absolute time
     client_id: str | None = None
     seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
+    headers: tuple[tuple[str, str], ...] | None = None
+
+
+def record_of(new: JobSpec, now_ms: int, due_ms: int) -> JobRecord:
+    """The row of a new job, accepted now; ``due_ms`` 0 is at once."""
+    return JobRecord(
+        new.key,
+        new.payload,
+        now_ms,
+        new.priority,
+        new.kind,
+        new.max_attempts,
+        new.result_ttl_ms,
+        new.codec,
+        due_ms=due_ms,
+        client_id=new.client_id,
+        scheduled_ms=due_ms,
+        headers=new.headers,
+    )
 
 
 class LeaseRef(Struct, frozen=True, array_like=True, gc=False):

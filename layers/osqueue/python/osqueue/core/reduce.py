@@ -57,6 +57,7 @@ from .ops import (
     encode_outcomes,
     nonce_digest,
     outcome,
+    record_of,
     token_of,
 )
 from .state import (
@@ -164,22 +165,11 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
     shared = new.client_id is not None or new.seen >= 0  # others may enqueue it, or have done so
     if shared and (code := seen_before(draft, new)) is not None:
         return code
-    job = JobRecord(
-        new.key,
-        payload,
-        draft.now,
-        new.priority,
-        new.kind,
-        new.max_attempts,
-        new.result_ttl_ms,
-        new.codec,
-        client_id=new.client_id,
-    )
     due = max(new.at_ms, draft.after(new.delay_ms))
-    if due > draft.now:
+    job = record_of(new, draft.now, due if due > draft.now else 0)
+    if job.due_ms:
         if len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
-        job = replace(job, due_ms=due, scheduled_ms=due)
         draft.delay(job)
     elif not draft.queue(job):
         return Code.LANES

@@ -82,6 +82,8 @@ class JobRecord(StoredRow, frozen=True):
     history: tuple[PastAttempt, ...] = ()  # the latest HISTORY_MAX
     trace: str = ""  # the end of the traceback of the latest failure
     scheduled_ms: int = 0  # when it was to become claimable; 0: at once
+    # Names and values, carried and never interpreted. None encodes faster than an empty tuple, and most jobs have none.
+    headers: tuple[tuple[str, str], ...] | None = None
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -307,6 +309,26 @@ class Transition(Struct, frozen=True):
     client_id: str | None = None
     kind: str = ""
     count: int = 1  # more for a bulk, which is told as a whole and without a key
+    headers: tuple[str, ...] = ()  # their names
+
+
+def transition_of(
+    job: JobRecord, at_ms: int, origin: str, target: str, cause: str, worker: str
+) -> Transition:
+    """What is told of one job's transition."""
+    return Transition(
+        job.key,
+        at_ms,
+        origin,
+        target,
+        cause,
+        job.attempt,
+        job.run,
+        worker,
+        job.client_id,
+        job.kind,
+        headers=tuple([name for name, _ in job.headers]) if job.headers else (),
+    )
 
 
 KEYSUM_MASK = (1 << 64) - 1
@@ -345,7 +367,9 @@ def job_weight(job: JobRecord) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
-    return total + _texts_weight(job) if job.kind or job.client_id or job.trace or job.history else total
+    if job.kind or job.client_id or job.trace or job.history or job.headers:
+        total += _texts_weight(job)
+    return total
 
 
 def _texts_weight(job: JobRecord) -> int:
@@ -355,11 +379,18 @@ def _texts_weight(job: JobRecord) -> int:
         total += 3 + len(job.client_id.encode())
     if job.trace:
         total += 3 + len(job.trace.encode())
+    if job.headers:
+        total += headers_weight(job)
     for attempt in job.history:
         total += 60 + len(attempt.worker.encode())
         if attempt.error or attempt.error_type:
             total += len(attempt.error.encode()) + len(attempt.error_type.encode())
     return total
+
+
+def headers_weight(job: JobRecord) -> int:
+    """The share of a job's headers."""
+    return sum([8 + len(name.encode()) + len(value.encode()) for name, value in job.headers or ()])
 
 
 def lease_weight(lease: LeaseRecord) -> int:

@@ -20,18 +20,16 @@ from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
 from ..errors import Rejected, shown
 from . import fields
 from .job import moment
+from .job_options import ViewedOptions, viewed
 from .keys import job_id
 
 _MARK = re.compile(rf"[0-9a-f]{{{CHARS}}}")
 
 
-class DeadLetter(Struct, frozen=True):
+class DeadLetter(ViewedOptions, frozen=True):
     """A job that failed and is kept: it has no attempts left, or its worker gave it up."""
 
     job_id: str
-    id: str | None  # the client's own id
-    kind: str | None
-    priority: int
     error: str  # the last one
     error_type: str | None
     fingerprint: str  # of that error
@@ -86,9 +84,6 @@ def dead_letter_view(job: stored.JobRecord, dead_ttl_ms: int) -> DeadLetter:
     died = last.ended_ms if last is not None else job.enqueued_ms
     return DeadLetter(
         job_id=job_id(job.key),
-        id=job.client_id,
-        kind=job.kind or None,
-        priority=job.priority,
         error=error,
         error_type=kind or None,
         fingerprint=fingerprint(kind, error),
@@ -99,6 +94,7 @@ def dead_letter_view(job: stored.JobRecord, dead_ttl_ms: int) -> DeadLetter:
         failed_at=moment(died),
         kept_until=moment(died + dead_ttl_ms),
         payload_bytes=stored.content_bytes(job.payload),
+        **viewed(job),
     )
 
 

@@ -11,13 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from .. import limits
-from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
-from .keys import is_key
+from ..errors import Rejected, shown
 
 QUEUE_NAME = r"[a-z0-9][a-z0-9-]{0,63}"
 _QUEUE_NAME = re.compile(QUEUE_NAME)
-ITEM_FIELDS = ("payload", "id", "kind", "priority", "delay", "at", "max_attempts", "result_ttl")
-FUTURE_FIELDS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 
 
 def is_queue_name(name: str) -> bool:
@@ -48,38 +45,6 @@ def items(value: Any) -> list[Any]:
         raise Rejected(
             f"jobs: {len(found):,} in one call; the most is {limits.ITEMS_PER_CALL_MAX:,}. Send them in several.",
             field="jobs",
-        )
-    return found
-
-
-def item_fields(item: Any) -> Mapping[str, Any]:
-    """One item of enqueue_many: a mapping of known fields with a payload."""
-    if type(item) is dict and len(item) == 1 and "payload" in item:  # the common case
-        return item
-    if not isinstance(item, Mapping):
-        raise Rejected(f"jobs: each is a mapping with a 'payload', not {type(item).__name__}.", field="jobs")
-    for name in item:
-        if name not in ITEM_FIELDS:
-            if name in FUTURE_FIELDS:
-                raise NotSupported(f"{name}: not supported in this release.", field=str(name))
-            text = name if isinstance(name, str) and name.isprintable() else shown(name)
-            text = text[:SHOWN_CHARS_MAX]
-            raise Rejected(f"{text}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=text)
-    if "payload" not in item:
-        raise Rejected("payload: it is missing. Every job has one (None is allowed).", field="payload")
-    return item
-
-
-def client_id(value: Any) -> str | None:
-    """A client's own id of a job. One that has the form of a job id would be taken for that job."""
-    if value is None:
-        return None
-    found = text(value, "id", limits.ID_CHARS_MAX, 1)
-    if is_key(found):
-        raise Rejected(
-            f"id: {found!r} has the form of a job id, and would be taken for that job. Put something of your own in"
-            f" front of it: 'order-{found}'.",
-            field="id",
         )
     return found
 
@@ -142,42 +107,21 @@ def kinds(value: Any) -> tuple[str, ...] | None:
     return found
 
 
-def due_time(delay: Any, at: Any) -> tuple[int, int]:
-    """``delay`` (seconds) and ``at`` (aware datetime or Unix seconds) as (delay_ms, at_ms)."""
-    if delay is not None and at is not None:
-        raise Rejected("at: give either delay or at, not both.", field="at")
-    if delay is not None:
-        return milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX), 0
-    if at is None:
-        return 0, 0
-    if isinstance(at, datetime):
-        if at.utcoffset() is None:
+def moment_ms(value: Any, field: str, most_ms: int) -> int:
+    """A time, an aware datetime or Unix seconds, as milliseconds since 1970."""
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
             raise Rejected(
-                "at: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).",
-                field="at",
+                f"{field}: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).",
+                field=field,
             )
-        at = at.timestamp()
-    return 0, milliseconds(at, "at", 0, limits.AT_MS_MAX)
+        value = value.timestamp()
+    return milliseconds(value, field, 0, most_ms)
 
 
 def lease_ms(value: Any) -> int:
     """A lease's length."""
     return milliseconds(value, "lease", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-
-
-def result_ttl_ms(value: Any) -> int:
-    """How long a result lives."""
-    return milliseconds(value, "result_ttl", 1, limits.RESULT_TTL_MS_MAX)
-
-
-def max_attempts(value: Any) -> int:
-    """How often a job may be tried."""
-    return whole_number(value, "max_attempts", 1, limits.ATTEMPTS_MAX)
-
-
-def priority(value: Any) -> int:
-    """0 to 9, lower first."""
-    return whole_number(value, "priority", 0, limits.PRIORITY_MAX)
 
 
 class StoredError(Struct, frozen=True):

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..core import state as stored
 from ..errors import OsqueueError
+from .job_options import ViewedOptions, viewed
 from .keys import job_id
 
 if TYPE_CHECKING:
@@ -50,16 +51,13 @@ class Attempt(Struct, frozen=True):
     heartbeat_at: datetime | None = None  # stalled: the last sign of life
 
 
-class Job(Struct, frozen=True):
+class Job(ViewedOptions, frozen=True):
     """A job as the queue's state shows it."""
 
     job_id: str
     state: str
-    kind: str | None
-    priority: int
     enqueued_at: datetime
     attempt: int
-    max_attempts: int
     payload_bytes: int
     due_at: datetime | None = None  # scheduled and failing: when it becomes claimable
     worker: str | None = None  # processing: who holds the lease
@@ -70,7 +68,6 @@ class Job(Struct, frozen=True):
     finished_at: datetime | None = None
     error: str | None = None  # of the last attempt that failed
     attempts: tuple[Attempt, ...] = ()  # those that ended, the latest few
-    id: str | None = None  # the client's own id, where the job was enqueued under one
     run: int = 0  # leases ever granted, and redrives: with job_id it tells a repeated record of the archive
 
 
@@ -99,17 +96,14 @@ def job_view(state: str, job: stored.JobRecord, **more: Any) -> Job:
     return Job(
         job_id=job_id(job.key),
         state=state,
-        kind=job.kind or None,
-        priority=job.priority,
         enqueued_at=moment(job.enqueued_ms),
         attempt=job.attempt,
-        max_attempts=job.max_attempts,
         payload_bytes=more.pop("payload_bytes", stored.content_bytes(job.payload)),
         due_at=moment(job.due_ms) if job.due_ms else None,
         error=errors[-1] if errors else None,
         attempts=tuple(map(attempt_view, job.history)),
-        id=job.client_id,
         run=job.run,
+        **viewed(job),
         **more,
     )
 

@@ -23,6 +23,7 @@ from ..core.encoding import born_of
 from ..core.state import TableRef
 from ..errors import Rejected, shown
 from ..model.job import Job, attempt_view, moment
+from ..model.job_options import viewed
 from ..stores.base import Found, Get, List, Listed, Missing
 from .layout import unavailable
 
@@ -186,16 +187,13 @@ def archived_view(record: ArchiveRecord) -> Job:
     return Job(
         job_id=record.job_id,
         state=record.state,
-        kind=record.kind or None,
-        priority=record.priority,
         enqueued_at=moment(record.enqueued_ms),
         attempt=record.attempt,
-        max_attempts=record.max_attempts,
         payload_bytes=record.payload_bytes,
         due_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
         finished_at=moment(record.finished_ms),
         error=next((each.error for each in reversed(record.attempts) if each.error), None),
         attempts=tuple(map(attempt_view, record.attempts)),
-        id=record.id,
         run=record.run,
+        **viewed(record),
     )

@@ -15,7 +15,7 @@ from ..clock import Machine
 from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
-from ..core.ops import AttachSpans, JobSpec
+from ..core.ops import AttachSpans, JobSpec, record_of
 from ..core.state import BodyRef, JobRecord, Span, StoredContent, job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
@@ -123,28 +123,13 @@ class SegmentBuilder:
         """Take jobs in, in order."""
         for new in news:
             due = max(new.at_ms, self._latest_ms + new.delay_ms if new.delay_ms else self._now_ms)
-            job = JobRecord(
-                new.key,
-                new.payload,
-                self._now_ms,
-                new.priority,
-                new.kind,
-                new.max_attempts,
-                new.result_ttl_ms,
-                new.codec,
-                due_ms=due if due > self._now_ms else 0,
-                client_id=new.client_id,
-                scheduled_ms=due if due > self._now_ms else 0,
-            )
+            job = record_of(new, self._now_ms, due if due > self._now_ms else 0)
             if job.due_ms:
                 self._delayed.append(job)
                 continue
             lane = (job.priority, job.kind)
             self._lanes.setdefault(lane, []).append(job)
-            size = (
-                self._sizes.get(lane, 0) + 60 + (len(job.payload) if isinstance(job.payload, bytes) else 60)
-            )
-            self._sizes[lane] = size
+            size = self._sizes[lane] = self._sizes.get(lane, 0) + job_weight(job)
             if size >= limits.SEGMENT_BYTES_MAX:
                 yield from self._cut(lane)
 

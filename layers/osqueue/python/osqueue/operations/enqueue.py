@@ -15,6 +15,7 @@ from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import fields as validation
 from ..model.job import Enqueued
+from ..model.job_options import check_item, columns_of
 from ..model.keys import KeySource, job_id
 from ..objects.staging import SegmentBuilder, wipe_refused
 from .deduplication import Deduplication
@@ -79,23 +80,11 @@ class EnqueueFlows(ResultFlows):
 
     def _new(self, item: Any, key: bytes) -> JobSpec:
         """Check and serialise one item."""
-        fields = validation.item_fields(item)
+        fields = check_item(item)
         if len(fields) == 1:  # the common case, a million times over
             return JobSpec(key, self._payload(fields["payload"]), self.codec.name)
-        get = fields.get
-        delay_ms, at_ms = validation.due_time(get("delay"), get("at"))
-        return JobSpec(
-            key,
-            self._payload(fields["payload"]),
-            self.codec.name,
-            validation.kind(get("kind")),
-            validation.priority(get("priority", limits.PRIORITY_DEFAULT)),
-            validation.max_attempts(get("max_attempts", limits.ATTEMPTS_DEFAULT)),
-            validation.result_ttl_ms(get("result_ttl", limits.RESULT_TTL_MS_DEFAULT / 1000)),
-            delay_ms,
-            at_ms,
-            validation.client_id(get("id")),
-        )
+        columns = columns_of(fields)
+        return JobSpec(key, self._payload(fields["payload"]), self.codec.name, **columns)
 
     def _payload(self, value: Any) -> bytes:
         data = self.codec.encode(value, "payload")

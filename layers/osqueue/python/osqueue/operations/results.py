@@ -27,6 +27,7 @@ from ..errors import (
 )
 from ..model import fields
 from ..model.job import Job
+from ..model.job_options import OPTIONS
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..objects import finished_tables, id_index
 from ..objects.layout import root_of
@@ -136,7 +137,7 @@ class ResultFlows(FlowContext):
 
     def update_result_ttl(self, text: str, ttl: float) -> QueueFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
-        ttl_ms = fields.result_ttl_ms(ttl)
+        ttl_ms = OPTIONS["result_ttl"].read(ttl)
         for _ in range(AMEND_TRIES):
             found = yield from self.locate(text)
             if found is None:

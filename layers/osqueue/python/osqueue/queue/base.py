@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from .. import limits
 from ..clock import MACHINE, Machine
@@ -20,8 +19,9 @@ from ..core.state import Transition
 from ..errors import NotSupported, Rejected
 from ..model import fields
 from ..model.codecs import Codec, Serializer, serializer_of
-from ..model.fields import ITEM_FIELDS, milliseconds, queue_name
+from ..model.fields import milliseconds, queue_name
 from ..model.job import Done, Enqueued, Job
+from ..model.job_options import JobOptionArguments, check_names
 from ..model.keys import key_of
 from ..objects.layout import root_of
 from ..operations.claims import ClaimResult
@@ -47,15 +47,6 @@ if TYPE_CHECKING:  # loaded where they are used
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_NO_OPTIONS = (
-    None,
-    None,
-    limits.PRIORITY_DEFAULT,
-    None,
-    None,
-    limits.ATTEMPTS_DEFAULT,
-    limits.RESULT_TTL_MS_DEFAULT / 1000,
-)
 
 
 class QueueBase(Generic[T]):
@@ -255,37 +246,24 @@ class QueueBase(Generic[T]):
     def _enqueue(
         self,
         payload: T,
-        id: str | None = None,
-        kind: str | None = None,
-        priority: int = limits.PRIORITY_DEFAULT,
-        delay: float | None = None,
-        at: datetime | float | None = None,
-        max_attempts: int = limits.ATTEMPTS_DEFAULT,
-        result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000,
+        **options: Unpack[JobOptionArguments],
     ) -> QueueFlow[Enqueued]:
         """Add a job. It is durable when this returns.
 
-        ``id`` is your own name for the job, 1 to 256 printable characters: whoever enqueues under it while the job is
-        unfinished, or its result kept, gets that job ("duplicate") or its result ("completed") instead of another.
-        ``priority`` 0 to 9, lower first; ``delay`` in seconds or ``at`` an aware datetime; ``result_ttl`` in seconds.
+        The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``priority``, ``delay`` or ``at``,
+        ``max_attempts``, ``result_ttl``, ``headers``; durations in seconds. Under an ``id`` whose job is
+        unfinished, or its result kept, the answer is that job ("duplicate") or its result ("completed").
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
-        options = (id, kind, priority, delay, at, max_attempts, result_ttl)
-        if options == _NO_OPTIONS:
-            return self._flows.enqueue(payload, {})
-        return self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
+        if options:
+            check_names(options, "enqueue")
+        return self._flows.enqueue(payload, options)
 
     def _enqueue_and_wait(
         self,
         payload: T,
         timeout: float = 30,
-        id: str | None = None,
-        kind: str | None = None,
-        priority: int = limits.PRIORITY_DEFAULT,
-        delay: float | None = None,
-        at: datetime | float | None = None,
-        max_attempts: int = limits.ATTEMPTS_DEFAULT,
-        result_ttl: float = limits.RESULT_TTL_MS_DEFAULT / 1000,
+        **options: Unpack[JobOptionArguments],
     ) -> QueueFlow[Any]:
         """Add a job, or join the one of the same ``id``, and wait up to ``timeout`` seconds for its result.
 
@@ -293,8 +271,8 @@ class QueueBase(Generic[T]):
         later), JobFailed with the job's error, JobCancelled, and what ``enqueue`` raises.
         """
         wait_s = milliseconds(timeout, "timeout", 0, limits.DAY_MS) / 1000
-        options = (id, kind, priority, delay, at, max_attempts, result_ttl)
-        done = yield from self._flows.enqueue(payload, dict(zip(ITEM_FIELDS[1:], options, strict=True)))
+        check_names(options, "enqueue_and_wait")
+        done = yield from self._flows.enqueue(payload, options)
         if done.status == "completed":
             return done.result
         return (yield from self._flows.wait(key_of(done.job_id or ""), wait_s))

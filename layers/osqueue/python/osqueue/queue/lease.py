@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..commit.effects import QueueFlow
 from ..model.job import Done, moment
+from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease, lease_lost
 from .flow_methods import awaiting, blocking
@@ -22,7 +23,7 @@ class ClaimedLeases(list[R]):
     reason: str | None = None  # "empty", "paused" or "in_flight_limit"
 
 
-class LeaseBase(Generic[T]):
+class LeaseBase(JobAttributes, Generic[T]):
     """A job in a worker's hands."""
 
     def __init__(self, queue: Any, granted: GrantedLease) -> None:
@@ -30,6 +31,7 @@ class LeaseBase(Generic[T]):
         self._queue = queue
         self._granted = granted
         self._stored = lease
+        self._job = lease.job
         self._asked = granted.asked
         self._given = queue.machine.monotonic()
         self._lease_s = lease.lease_ms / 1000
@@ -47,7 +49,7 @@ class LeaseBase(Generic[T]):
         Raises Rejected when it cannot be read as the queue's type, NotFound, Damaged or Unavailable when it was too
         large for the state and its object cannot be read.
         """
-        decoded: T = self._queue.codec.decode_payload(self._granted.payload, self._stored.job.codec)
+        decoded: T = self._queue.codec.decode_payload(self._granted.payload, self._job.codec)
         return decoded
 
     @property
@@ -56,34 +58,19 @@ class LeaseBase(Generic[T]):
         return job_id(self.key)
 
     @property
-    def kind(self) -> str | None:
-        """What enqueue was given."""
-        return self._stored.job.kind or None
-
-    @property
-    def priority(self) -> int:
-        """0 to 9, lower first."""
-        return self._stored.job.priority
-
-    @property
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
-        return self._stored.job.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        """How many there may be."""
-        return self._stored.job.max_attempts
+        return self._job.attempt
 
     @property
     def run(self) -> int:
         """The number of leases ever granted to the job, from 1, and of its redrives."""
-        return self._stored.job.run
+        return self._job.run
 
     @property
     def enqueued_at(self) -> datetime:
         """When the job was accepted."""
-        return moment(self._stored.job.enqueued_ms)
+        return moment(self._job.enqueued_ms)
 
     @property
     def expires_at(self) -> datetime:

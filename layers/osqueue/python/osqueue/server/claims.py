@@ -30,6 +30,7 @@ from ..core.ops import Completion, FailedAttempt
 from ..errors import OsqueueError, Rejected
 from ..model import fields
 from ..model.job import Done, moment
+from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
 from ..operations.claims import GrantedLease
 from .flows import AbortedJob, ReleasedJob, ServerFlows
@@ -66,16 +67,13 @@ def _leased(granted: GrantedLease) -> Leased:
         job_id=job_id(job.key),
         token=lease.token,
         attempt=job.attempt,
-        max_attempts=job.max_attempts,
         run=job.run,
-        priority=job.priority,
         enqueued_at=moment(job.enqueued_ms),
         started_at=moment(lease.started_ms),
         expires_at=moment(lease.expires_ms),
         lease=lease.lease_ms / 1000,
-        kind=job.kind or None,
-        id=job.client_id,
         cancel_requested=lease.cancel,
+        **viewed(job),
         **more,
     )
 

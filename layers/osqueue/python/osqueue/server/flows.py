@@ -32,10 +32,19 @@ from ..core.ops import (
     Op,
     ReleaseJobs,
 )
-from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
+from ..core.state import (
+    COMPLETED,
+    PROCESSING,
+    BodyRef,
+    FinishedJob,
+    LeaseRecord,
+    State,
+    content_bytes,
+    headers_weight,
+)
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
-from ..model import fields
 from ..model.job import Done, Enqueued
+from ..model.job_options import columns_asked
 from ..model.keys import is_key, job_id, key_of
 from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
@@ -397,25 +406,13 @@ def _drawn(job: NewJob | None) -> bytes | Rejected | None:
 
 
 def _new(wished: EnqueueItem, key: bytes) -> JobSpec:
-    """Check one job, as ``validation`` says."""
+    """Check one job."""
     job = wished.job
     assert job is not None
     content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
-    delay_ms, at_ms = fields.due_time(job.delay, job.at)
-    return JobSpec(
-        key,
-        content.data,
-        content.codec,
-        fields.kind(job.kind),
-        fields.priority(job.priority),
-        fields.max_attempts(job.max_attempts),
-        fields.result_ttl_ms(job.result_ttl),
-        delay_ms,
-        at_ms,
-        fields.client_id(job.id),
-    )
+    return JobSpec(key, content.data, content.codec, **columns_asked(job))
 
 
 def _keyed(new: JobSpec) -> bool:
@@ -445,7 +442,8 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
 
 
 def _weight(lease: LeaseRecord) -> int:
-    return weight(content_bytes(lease.job.payload), lease.job.codec)
+    # JSON writes at most two bytes for one of printable text.
+    return weight(content_bytes(lease.job.payload), lease.job.codec) + 2 * headers_weight(lease.job)
 
 
 def _too_large(lease: LeaseRecord) -> TooLarge:

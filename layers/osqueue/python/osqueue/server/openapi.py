@@ -94,12 +94,6 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "payload": ANY_JSON,
         "codec": _chars(CODEC_CHARS_MAX),
         "job_id": {"pattern": UUID7, "description": JOB_ID},
-        "id": _chars(limits.ID_CHARS_MAX),
-        "kind": _chars(limits.KIND_CHARS_MAX, 0),
-        "priority": {"minimum": 0, "maximum": limits.PRIORITY_MAX},
-        "delay": _DELAY,
-        "max_attempts": {"minimum": 1, "maximum": limits.ATTEMPTS_MAX},
-        "result_ttl": _seconds(1, limits.RESULT_TTL_MS_MAX),
     },
     "NewJobs": {"jobs": {"items": {"$ref": f"{_REF}NewJob"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX}},
     "NewClaim": {
@@ -319,8 +313,9 @@ def _schemas() -> dict[str, Schema]:
             _refine(form, FIELDS.get(name, {}).get(field, {}))
             if field.endswith("_at") or field in ("at", "kept_until"):
                 _refine(form, {"format": "date-time"}, only="string")
-            if field == "at" and name == "NewJob":
-                _refine(form, {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000}, only="number")
+            for branch in form.get("anyOf", ()):
+                if "description" in branch:
+                    form["description"] = branch.pop("description")
         if not schema.get("required", True):
             del schema["required"]
     schemas["Statistics"] = STATS

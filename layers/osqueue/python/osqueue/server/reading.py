@@ -19,14 +19,15 @@ from ..contract.operations import Query, Route
 from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
 from ..model import fields
-from ..model.fields import FUTURE_FIELDS, job_name
+from ..model.fields import job_name
+from ..model.job_options import FUTURE_OPTIONS, OPTIONS
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
 
 FIELDS_MAX = 1_000  # parameters in one query
-NOT_YET = (*FUTURE_FIELDS, "interval", "max_in_flight", "concurrency")
-_AT = re.compile(r" - at `\$(.*)`$")
+NOT_YET = (*FUTURE_OPTIONS, "interval", "max_in_flight", "concurrency")
+_AT = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 _NAMED = re.compile(r"field `(.*?)`", re.DOTALL)
 
 
@@ -39,7 +40,7 @@ def body_of(data: bytes, type: type[T]) -> T:
         data.decode()
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error), type) from None
+        raise _invalid(str(error), type, data) from None
     except UnicodeDecodeError:
         raise Malformed("the body is not UTF-8.") from None
     except RecursionError:
@@ -53,12 +54,12 @@ def item_of(data: msgspec.Raw, type: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error), type) from None
+        raise _invalid(str(error), type, data) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(f"it cannot be read: {error}.") from None
 
 
-def _invalid(message: str, type: Any) -> Rejected:
+def _invalid(message: str, type: Any, data: bytes | msgspec.Raw) -> Rejected:
     """What msgspec says of a field of ``type``, in our words."""
     place = _AT.search(message)
     what = message[: place.start()] if place else message
@@ -73,6 +74,14 @@ def _invalid(message: str, type: Any) -> Rejected:
             return NotSupported(f"{full}: not supported in this release.", field=full)
         told = shown(full)[1:-1]
         return Rejected(f"{told}: no such field.{_known(type, field)}", field=told)
+    option = OPTIONS.get(field.partition("[")[0]) if type is NewJob else None
+    if option is not None and ", got " not in what:  # of the right type, and out of bounds
+        try:
+            option.read(msgspec.json.decode(data)[option.name])
+        except Rejected as error:
+            return error
+        except msgspec.DecodeError:
+            pass  # a number beyond all numbers
     if not field:
         return Malformed(f"the body is not of the form this request has: {what.lower().replace('`', '')}.")
     return Rejected(f"{field}: {what[:1].lower()}{what[1:].replace('`', '')}.", field=field)

@@ -8,6 +8,7 @@ import threading
 from datetime import datetime
 from typing import Any
 
+from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.async_group import AsyncDriver
 from ..commit.effects import Effect, Sleep
@@ -25,7 +26,9 @@ class Clock(Machine):
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._start_ms = MACHINE.now_ms() if start is None else fields.due_time(None, start)[1]
+        self._start_ms = (
+            MACHINE.now_ms() if start is None else fields.moment_ms(start, "start", limits.AT_MS_MAX)
+        )
         self._passed = 0.0  # seconds
         self._draws = 0
         self._lock = threading.Lock()

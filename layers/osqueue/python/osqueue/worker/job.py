@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from ..clock import Machine
 from ..core.state import LeaseRecord
 from ..model.job import moment
+from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease
 
@@ -69,20 +70,18 @@ class Signal:
                     self._callbacks.remove(tell)
 
 
-class WorkerJob(Generic[T]):
+class WorkerJob(JobAttributes, Generic[T]):
     """One attempt at a job, as its handler sees it."""
 
     def __init__(
         self, queue: str, granted: GrantedLease, machine: Machine, stopping: Signal | None = None
     ) -> None:
         lease: LeaseRecord = granted.lease
+        self._job = lease.job
         self.key: bytes = lease.job.key
         self.job_id: str = job_id(self.key)
         self.payload: T = None  # type: ignore[assignment]  # set once it is decoded
-        self.kind: str | None = lease.job.kind or None
-        self.priority: int = lease.job.priority
         self.attempt: int = lease.job.attempt  # from 1
-        self.max_attempts: int = lease.job.max_attempts
         self.run: int = lease.job.run  # which lease of the job this is; snoozes and stalls count too
         self.enqueued_at: datetime = moment(lease.job.enqueued_ms)
         self.token: str = lease.token

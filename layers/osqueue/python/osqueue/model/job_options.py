@@ -1,0 +1,346 @@
+"""A job's options, each written once: its meaning, its unit, its bounds and its default.
+
+What else knows of them is made from this table: the checks and their words, the request of the API and its schema,
+the options of the command line, the columns of Spark, and what callers see of a job. The rows of the head stand in
+``core``, which knows nobody, and the reference in ``docs/api.md``: tests compare both with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import NoneType
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
+from msgspec.structs import fields as struct_fields
+
+from .. import limits
+from ..core.archive_record import ArchiveRecord
+from ..core.state import JobRecord
+from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
+from .fields import milliseconds, moment_ms, plain_text, text, whole_number
+from .keys import is_key
+
+FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
+
+
+def _no_job_id(name: str) -> None:
+    """Raises Rejected for a client's id that has the form of a job id: it would be taken for that job."""
+    if is_key(name):
+        raise Rejected(
+            f"id: {name!r} has the form of a job id, and would be taken for that job. Put something of your own in"
+            f" front of it: 'order-{name}'.",
+            field="id",
+        )
+
+
+# ── The table ────────────────────────────────────────────────────────────────
+# A float is a number of seconds; rows keep milliseconds. ``extra``: "column" is the row's name where it is another
+# one, "check" looks once more at text that keeps its bounds.
+class JobOptions(Struct, frozen=True, kw_only=True):
+    """What a caller may say of a job beside its payload."""
+
+    id: (
+        Annotated[
+            str,
+            Meta(
+                description="Your own name for the job. While it lives, or its result is kept, there is no second.",
+                min_length=1,
+                max_length=limits.ID_CHARS_MAX,
+                extra={"column": "client_id", "check": _no_job_id},
+            ),
+        ]
+        | None
+    ) = None
+    kind: (
+        Annotated[
+            str,
+            Meta(
+                description="What sort of job it is. A claim may ask for some kinds only.",
+                max_length=limits.KIND_CHARS_MAX,
+            ),
+        ]
+        | None
+    ) = None
+    priority: Annotated[
+        int, Meta(description="How urgent it is: lower runs first.", ge=0, le=limits.PRIORITY_MAX)
+    ] = limits.PRIORITY_DEFAULT
+    delay: (
+        Annotated[
+            float,
+            Meta(description="Not before this long from now.", ge=0, le=limits.DELAY_MS_MAX / 1000),
+        ]
+        | None
+    ) = None
+    at: (
+        datetime
+        | Annotated[
+            float,
+            Meta(description="Not before this time. It excludes a delay.", ge=0, le=limits.AT_MS_MAX / 1000),
+        ]
+        | None
+    ) = None
+    max_attempts: Annotated[int, Meta(description="How often it is tried.", ge=1, le=limits.ATTEMPTS_MAX)] = (
+        limits.ATTEMPTS_DEFAULT
+    )
+    result_ttl: Annotated[
+        float,
+        Meta(description="How long its result is kept.", ge=1 / 1000, le=limits.RESULT_TTL_MS_MAX / 1000),
+    ] = limits.RESULT_TTL_MS_DEFAULT / 1000
+    headers: (
+        Annotated[
+            dict[
+                Annotated[
+                    str,
+                    Meta(min_length=1, max_length=limits.HEADER_NAME_CHARS_MAX, pattern=r"^[\x20-\x7e]*$"),
+                ],
+                Annotated[str, Meta(max_length=limits.HEADER_VALUE_CHARS_MAX)],
+            ],
+            Meta(
+                description="Short strings carried with the job and never interpreted: trace context, tenant, origin.",
+                max_length=limits.HEADERS_MAX,
+            ),
+        ]
+        | None
+    ) = None
+
+
+class JobOptionArguments(TypedDict, total=False):
+    """The same as keyword arguments of ``enqueue``, for type checkers, which run no code."""
+
+    id: str | None
+    kind: str | None
+    priority: int
+    delay: float | None
+    at: datetime | float | None
+    max_attempts: int
+    result_ttl: float
+    headers: dict[str, str] | None
+
+
+class ViewedOptions(Struct, frozen=True, kw_only=True):
+    """The options that stay with a job, as whoever looks at it sees them."""
+
+    id: str | None = None  # the client's own id, where the job was enqueued under one
+    kind: str | None = None
+    priority: int
+    max_attempts: int
+    headers: dict[str, str] = {}
+
+
+class JobAttributes:
+    """The same as attributes of a job in a worker's hands."""
+
+    _job: JobRecord
+
+    @property
+    def id(self) -> str | None:
+        """The client's own id, where the job was enqueued under one."""
+        return self._job.client_id
+
+    @property
+    def kind(self) -> str | None:
+        """What enqueue was given."""
+        return self._job.kind or None
+
+    @property
+    def priority(self) -> int:
+        """0 to 9, lower first."""
+        return self._job.priority
+
+    @property
+    def max_attempts(self) -> int:
+        """How many there may be."""
+        return self._job.max_attempts
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What enqueue was given, by name."""
+        return dict(self._job.headers or ())
+
+
+# ── The table, taken apart ───────────────────────────────────────────────────
+class JobOption(Struct, frozen=True):
+    """One option."""
+
+    name: str
+    type: type  # of its values: str, int, float for seconds, datetime, dict of texts
+    about: Meta  # its meaning and its bounds
+    default: Any
+    column: str  # as rows call it
+    optional: bool  # None stands for the default
+
+    def read(self, value: Any) -> Any:
+        """A caller's value as a row keeps it. Raises Rejected."""
+        return _READERS[self.type](self, value)
+
+
+def _read_text(option: JobOption, value: Any) -> str:
+    about = option.about
+    found = text(value, option.name, about.max_length or 0, about.min_length or 0)
+    check = (about.extra or {}).get("check")
+    if check is not None:
+        check(found)
+    return found
+
+
+def _read_whole(option: JobOption, value: Any) -> int:
+    return whole_number(value, option.name, int(option.about.ge or 0), int(option.about.le or 0))
+
+
+def _read_seconds(option: JobOption, value: Any) -> int:
+    least, most = option.about.ge or 0, option.about.le or 0
+    return milliseconds(value, option.name, round(least * 1000), round(most * 1000))
+
+
+def _read_moment(option: JobOption, value: Any) -> int:
+    return moment_ms(value, option.name, round((option.about.le or 0) * 1000))
+
+
+def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...] | None:
+    name, most = option.name, option.about.max_length or 0
+    if not isinstance(value, Mapping) or len(value) > most:
+        raise Rejected(
+            f"{name}: {shown(value)} is no mapping of up to {most} names to short texts.", field=name
+        )
+    found = []
+    for key, each in value.items():
+        if (
+            not isinstance(key, str)
+            or not 1 <= len(key) <= limits.HEADER_NAME_CHARS_MAX
+            or not _is_ascii(key)
+        ):
+            raise Rejected(
+                f"{name}: {shown(key)} is no name. Use 1 to {limits.HEADER_NAME_CHARS_MAX} printable ASCII characters.",
+                field=name,
+            )
+        if not isinstance(each, str) or len(each) > limits.HEADER_VALUE_CHARS_MAX or not each.isprintable():
+            raise Rejected(
+                f"{name}: the value of {shown(key)} is not 0 to {limits.HEADER_VALUE_CHARS_MAX} printable characters."
+                " Put longer data into the payload.",
+                field=name,
+            )
+        found.append((plain_text(key), plain_text(each)))
+    size = sum(len(key) + len(each.encode()) for key, each in found)
+    if size > limits.HEADERS_BYTES_MAX:
+        raise Rejected(
+            f"{name}: {size:,} bytes of names and values; the most is {limits.HEADERS_BYTES_MAX:,}. Put longer data"
+            " into the payload.",
+            field=name,
+        )
+    return tuple(found) or None
+
+
+def _is_ascii(name: str) -> bool:
+    return name.isascii() and name.isprintable()
+
+
+_READERS: dict[type, Callable[[JobOption, Any], Any]] = {
+    str: _read_text,
+    int: _read_whole,
+    float: _read_seconds,
+    datetime: _read_moment,
+    dict: _read_headers,
+}
+_TIMES = (float, datetime)
+
+
+def _options() -> dict[str, JobOption]:
+    hints = get_type_hints(JobOptions, include_extras=True)
+    found = {}
+    for field in struct_fields(JobOptions):
+        hint = hints[field.name]
+        members = (hint,) if hasattr(hint, "__metadata__") else get_args(hint)
+        (bounded,) = (each for each in members if hasattr(each, "__metadata__"))
+        kind = datetime if datetime in members else get_origin(bounded.__origin__) or bounded.__origin__
+        about = bounded.__metadata__[0]
+        column = (about.extra or {}).get("column", f"{field.name}_ms" if kind in _TIMES else field.name)
+        found[field.name] = JobOption(field.name, kind, about, field.default, column, NoneType in members)
+    return found
+
+
+OPTIONS = _options()
+ITEM_FIELDS = ("payload", *OPTIONS)  # of an item of enqueue_many
+_COLUMNS = {option.column: option for option in OPTIONS.values()}
+_VIEWED = [(name, OPTIONS[name].column) for name in ViewedOptions.__struct_fields__]
+
+
+# ── From callers to rows ─────────────────────────────────────────────────────
+def check_names(names: Mapping[str, Any], call: str) -> None:
+    """Raises TypeError, as Python itself does, for a keyword argument that is no option."""
+    for name in names:
+        if name not in OPTIONS:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+
+
+def check_item(item: Any) -> Mapping[str, Any]:
+    """One item of enqueue_many: a mapping of known fields with a payload. Their values are not looked at."""
+    if type(item) is dict and len(item) == 1 and "payload" in item:  # the common case
+        return item
+    if not isinstance(item, Mapping):
+        raise Rejected(f"jobs: each is a mapping with a 'payload', not {type(item).__name__}.", field="jobs")
+    for name in item:
+        if name not in ITEM_FIELDS:
+            if name in FUTURE_OPTIONS:
+                raise NotSupported(f"{name}: not supported in this release.", field=str(name))
+            told = name if isinstance(name, str) and name.isprintable() else shown(name)
+            told = told[:SHOWN_CHARS_MAX]
+            raise Rejected(f"{told}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=told)
+    if "payload" not in item:
+        raise Rejected("payload: it is missing. Every job has one (None is allowed).", field="payload")
+    return item
+
+
+def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row that options fill; the others keep their defaults. Raises Rejected.
+
+    What is no option, such as an item's payload, is passed over.
+    """
+    found = {}
+    for name, value in options.items():
+        option = OPTIONS.get(name)
+        if option is not None and not (value is None and option.optional):
+            found[option.column] = option.read(value)
+    if "delay_ms" in found and "at_ms" in found:
+        raise Rejected("at: give either delay or at, not both.", field="at")
+    return found
+
+
+def columns_asked(asked: JobOptions) -> dict[str, Any]:
+    """The same of a request."""
+    return columns_of(
+        {
+            name: value
+            for name, option in OPTIONS.items()
+            if (value := getattr(asked, name)) is not option.default
+        }
+    )
+
+
+def options_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked columns as the options that a request carries."""
+    found = {}
+    for column, value in columns.items():
+        option = _COLUMNS[column]
+        found[option.name] = value / 1000 if option.type in _TIMES else value
+        if option.type is dict:
+            found[option.name] = dict(value or ())
+    return found
+
+
+# ── From rows to callers ─────────────────────────────────────────────────────
+def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
+    """The fields of ``ViewedOptions``."""
+    found = {name: getattr(job, column) for name, column in _VIEWED}
+    found["kind"] = job.kind or None
+    found["headers"] = dict(job.headers or ())
+    return found
+
+
+def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
+    """The inverse: the columns of a row that a view tells of, whatever the bounds of whoever wrote it."""
+    found = {column: getattr(view, name) for name, column in _VIEWED}
+    found["kind"] = view.kind or ""
+    found["headers"] = tuple(view.headers.items()) or None
+    return found

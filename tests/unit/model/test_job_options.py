@@ -1,0 +1,226 @@
+"""A job's options: one table, and nothing that forgets a row of it."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from msgspec.structs import fields as struct_fields
+
+from osqueue import Queue, Rejected, limits
+from osqueue.cli.enqueue import enqueue
+from osqueue.contract.schemas import Leased, NewJob
+from osqueue.core.archive_record import ArchiveRecord, to_record
+from osqueue.core.encoding import encode
+from osqueue.core.erase import blank_job, blank_row
+from osqueue.core.ops import JobSpec, record_of
+from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, finished_weight, job_weight
+from osqueue.model.dead_letters import DeadLetter
+from osqueue.model.job import Job
+from osqueue.model.job_options import (
+    OPTIONS,
+    JobAttributes,
+    JobOption,
+    JobOptionArguments,
+    JobOptions,
+    ViewedOptions,
+    columns_asked,
+    columns_of,
+    options_of,
+)
+from osqueue.queue.lease import Lease
+from osqueue.stores.memory import MemoryStore
+from osqueue.worker.job import WorkerJob
+from tests.support.places import ROOT
+
+# Of every option a value that is not its default. Whoever adds an option adds one: the tests below need it.
+OTHER: dict[str, Any] = {
+    "id": "order-7",
+    "kind": "welcome",
+    "priority": 2,
+    "delay": 1.5,
+    "at": datetime(2027, 1, 1, tzinfo=UTC),
+    "max_attempts": 7,
+    "result_ttl": 60.0,
+    "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
+}
+TIMES = {"delay", "at"}  # say when a job is due, and are not kept with it
+KEPT = [name for name in OPTIONS if name not in TIMES]
+
+
+def filled(*left_out: str) -> dict[str, Any]:
+    return {name: value for name, value in OTHER.items() if name not in left_out}
+
+
+def test_every_option_has_another_value_to_be_tested_with() -> None:
+    assert set(OTHER) == set(OPTIONS)
+    assert all(value != OPTIONS[name].default for name, value in OTHER.items())
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_has_a_meaning_and_bounds(name: str) -> None:
+    option = OPTIONS[name]
+    assert option.about.description
+    assert option.about.le is not None or option.about.max_length is not None
+
+
+def test_keyword_arguments_are_the_options() -> None:
+    """Type checkers read the one, everything else the other."""
+    arguments = get_type_hints(JobOptionArguments)
+    plain = get_type_hints(JobOptions)
+
+    def members(hint: Any) -> set[Any]:
+        return set(get_args(hint)) or {hint}
+
+    assert list(arguments) == list(plain)
+    for name, hint in plain.items():
+        assert members(arguments[name]) == members(hint), name
+
+
+def test_rows_have_a_column_for_every_option_with_the_same_default() -> None:
+    defaults = {field.name: field.default for field in struct_fields(JobSpec)}
+    for option in OPTIONS.values():
+        default = option.default
+        if option.column.endswith("_ms"):
+            default = round((default or 0) * 1000)
+        assert (defaults[option.column] or None) == (default or None), option.name
+
+
+def viewed_column(row: Any, column: str) -> Any:
+    """A column of a row or of a record, which is JSON and so has mappings."""
+    found = getattr(row, column)
+    return tuple(found.items()) if isinstance(found, dict) else found
+
+
+LONGEST: dict[str, Any] = {
+    "id": "é" * limits.ID_CHARS_MAX,
+    "kind": "é" * limits.KIND_CHARS_MAX,
+    "headers": {f"{at:02}": "é" * 62 for at in range(limits.HEADERS_MAX)},
+}
+
+
+def job_with(name: str) -> JobRecord:
+    """A job with the option alone, as large as it may be."""
+    option = OPTIONS[name]
+    value = LONGEST.get(name, option.about.le if option.type in (int, float) else None)
+    return record_of(
+        JobSpec(bytes(16), b"1" * 8, **{option.column: option.read(value)}), 1_800_000_000_000, 0
+    )
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_jobs_weight_counts_the_option(name: str) -> None:
+    job = job_with(name)
+    assert len(encode(job)) <= job_weight(job)
+    row = FinishedJob(job, COMPLETED, 1_800_000_000_000)
+    assert len(encode(row)) <= finished_weight(row)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in KEPT if OPTIONS[name].type in (str, dict) and name != "kind"]
+)
+def test_a_purge_leaves_nothing_of_the_option_and_no_other_length(name: str) -> None:
+    job = job_with(name)
+    column = OPTIONS[name].column
+    blank = blank_row(FinishedJob(job, COMPLETED, 9)).job
+    assert len(encode(blank)) == len(encode(job))
+    assert not set(str(getattr(blank, column))) - set("x()', ")
+    assert set(str(getattr(blank_job(job), column))) <= set("x()', ")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept_of_a_new_job_reaches_its_row_and_its_record(name: str) -> None:
+    column = OPTIONS[name].column
+    assert column in JobRecord.__struct_fields__
+    assert column in ArchiveRecord.__struct_fields__
+    value = OPTIONS[name].read(OTHER[name])
+    job = record_of(JobSpec(bytes(16), b"1", **{column: value}), 5, 0)
+    assert getattr(job, column) == value
+    assert (
+        viewed_column(to_record(FinishedJob(job, COMPLETED, 9)), column)
+        == viewed_column(job, column)
+        == value
+    )
+
+
+@pytest.mark.parametrize("view", [Job, DeadLetter, Leased])
+def test_everybody_who_looks_at_a_job_sees_the_options_that_stay_with_it(view: type) -> None:
+    assert issubclass(view, ViewedOptions)
+    assert issubclass(NewJob, JobOptions)
+    # How long a result is kept is told by when it expires.
+    assert set(ViewedOptions.__struct_fields__) == set(KEPT) - {"result_ttl"}
+
+
+@pytest.mark.parametrize("holder", [Lease, WorkerJob])
+def test_a_job_in_a_workers_hands_has_the_same_as_attributes(holder: type) -> None:
+    assert issubclass(holder, JobAttributes)
+    properties = {
+        name for name, _ in inspect.getmembers(JobAttributes, lambda each: isinstance(each, property))
+    }
+    assert properties == set(ViewedOptions.__struct_fields__)
+
+
+def test_what_is_enqueued_is_what_the_worker_and_everybody_else_see(machine: Any) -> None:
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    done = q.enqueue(1, **filled(*TIMES))
+    (lease,) = q.claim()
+    seen = q.status(done.job_id or "")
+    assert seen is not None
+    for name in ViewedOptions.__struct_fields__:
+        assert getattr(lease, name) == getattr(seen, name) == OTHER[name]
+
+
+def test_options_travel_as_they_were_given() -> None:
+    for left_out in TIMES:
+        columns = columns_of(filled(left_out))
+        assert columns_asked(NewJob(**options_of(columns))) == columns
+
+
+def test_options_at_their_defaults_fill_no_column_of_a_request() -> None:
+    assert columns_asked(NewJob()) == {}
+
+
+def test_the_command_line_has_every_option() -> None:
+    assert set(OPTIONS) <= {parameter.name for parameter in enqueue.params}
+
+
+def reference_row(option: JobOption) -> str:
+    """The line of the API reference on an option."""
+    about = option.about
+    most = about.max_length if about.le is None else about.le
+    least = about.min_length or 0 if about.ge is None else about.ge
+    what = {
+        str: f"{least} to {most:,} printable characters",
+        int: f"a whole number, {least} to {most:,}",
+        float: f"seconds, {least:g} to {most:,.0f}",
+        datetime: "an aware datetime, or Unix seconds",
+        dict: f"a mapping of up to {most} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together",
+    }[option.type]
+    default = "none" if option.default is None else f"{option.default:g}"
+    return f"| `{option.name}` | {about.description} | {what} | {default} |"
+
+
+def test_the_reference_has_a_row_for_every_option() -> None:
+    table = "\n".join(
+        ["| option | | what | default |", "|---|---|---|---|", *map(reference_row, OPTIONS.values())]
+    )
+    assert table in (ROOT / "docs/api.md").read_text(), f"docs/api.md has to have this table:\n{table}"
+
+
+def test_an_option_that_is_none_is_told_as_python_tells_it(machine: Any) -> None:
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    with pytest.raises(TypeError, match=r"^enqueue_and_wait\(\) got an unexpected keyword argument 'dealy'"):
+        q.enqueue_and_wait(1, dealy=5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
+    about = OPTIONS[name].about
+    wrong: Any = "x" * (about.max_length + 1) if about.max_length else (about.le or 0) + 1
+    if OPTIONS[name].type is dict:
+        wrong = {f"h{at}": "" for at in range((about.max_length or 0) + 1)}
+    with pytest.raises(Rejected, match=f"^{name}: ") as caught:
+        columns_of({name: wrong})
+    assert caught.value.field == name
