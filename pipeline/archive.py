@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from osqueue.commit.effects import Flow
-from osqueue.model.fields import is_queue_name
+from osqueue.model.validation import is_queue_name
 from osqueue.objects.archive import ROOT
 from osqueue.objects.layout import unavailable
 from osqueue.stores.base import List, Listed

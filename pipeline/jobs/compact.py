@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotFound, OsqueueError, Rejected
-from osqueue.model.fields import queue_name
+from osqueue.model.validation import queue_name
 from osqueue.objects.archive import ROOT
 from osqueue.objects.inventory import keys
 from pipeline import files, plan, stretch, unfinished

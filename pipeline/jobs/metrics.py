@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from osqueue.commit.effects import together
 from osqueue.errors import Rejected
-from osqueue.model.fields import queue_name
+from osqueue.model.validation import queue_name
 from pipeline import figures, files, tables
 from pipeline.figures import DAY, FigureWindow
 from pipeline.jobs import command

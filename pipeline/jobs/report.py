@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from osqueue.errors import NotFound, Rejected, Unavailable
-from osqueue.model.fields import queue_name
+from osqueue.model.validation import queue_name
 from pipeline import files
 from pipeline.jobs import command
 from pipeline.jobs.command import in_utc, milliseconds, moment

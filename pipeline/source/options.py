@@ -11,7 +11,7 @@ from msgspec import Struct
 from osqueue import limits
 from osqueue.bulk.writer import batch_id_of
 from osqueue.errors import NotSupported, Rejected, shown
-from osqueue.model.fields import queue_name
+from osqueue.model.validation import queue_name
 from osqueue.objects.snapshot import LIVE
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.counting import CountingStore

@@ -32,8 +32,8 @@ from ..core.ops import LOOK_AGAIN, AttachBulk, AttachSpans, Code, JobSpec, Reque
 from ..core.reduce import reduce
 from ..core.state import JobRecord, Span, State
 from ..errors import Throttled, Unavailable
-from ..model.fields import queue_name, text
 from ..model.keys import KeySource
+from ..model.validation import queue_name, text
 from ..objects.layout import read_state, register, root_of, unavailable
 from ..objects.segments import read_failure
 from ..objects.staging import SegmentBuilder, StagingArea

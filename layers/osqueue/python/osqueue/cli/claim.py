@@ -12,7 +12,7 @@ from msgspec import Struct
 from .. import limits
 from ..errors import LeaseLost, NotFound, OsqueueError, Rejected, Throttled
 from ..events import Sink
-from ..model import fields as validation
+from ..model import validation
 from ..model.job import Done
 from ..model.job_options import ViewedOptions
 from ..model.keys import key_of, shard_of

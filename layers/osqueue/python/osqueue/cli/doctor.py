@@ -18,7 +18,7 @@ from ..maintenance import doctor as checks
 from ..maintenance import orphan_ids
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
 from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, worst
-from ..model import fields
+from ..model import validation
 from ..model.job import moment
 from ..objects.layout import registered
 from ..queue.blocking import Queue
@@ -120,7 +120,7 @@ def doctor(
     if queue is None:
         _examine(output, runner, None, how["deep"])
         return
-    fields.queue_name(queue)
+    validation.queue_name(queue)
     if how["backups"]:
         output.rows(_backups(runner, queue, _shards(runner, queue, how["shard"])), BACKUP_COLUMNS)
     elif how["restore"]:

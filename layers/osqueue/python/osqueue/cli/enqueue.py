@@ -13,7 +13,7 @@ from .. import limits
 from ..core.state import SCHEDULED
 from ..errors import OsqueueError, Throttled, Timeout, Unavailable
 from ..events import Sink
-from ..model import fields
+from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import ITEM_FIELDS
 from ..model.keys import key_of
@@ -87,7 +87,7 @@ def enqueue(
             raise click.UsageError(f"PAYLOAD is one job; {wrong[0]} is for lines. Give one of the two.")
         value = _payload(payload)
         if wait is not None:
-            fields.milliseconds(wait, "wait", 0, limits.DAY_MS)
+            validation.milliseconds(wait, "wait", 0, limits.DAY_MS)
         with open_queue(address, queue, timeout, sinks=sinks) as q:
             done = q.enqueue(value, **defaults)
             with _naming(output, str(done.job_id)):

@@ -16,7 +16,7 @@ from ..client.transports.base import Transport
 from ..election.blocking import Election
 from ..errors import OsqueueError, Timeout
 from ..events import Sink
-from ..model import fields
+from ..model import validation
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
@@ -86,7 +86,7 @@ def reap(
     its own schedule; --every is not for that.
     """
     if queue is not None:
-        fields.queue_name(queue)
+        validation.queue_name(queue)
     if every is not None:
         if not EVERY_S_MIN <= every <= EVERY_S_MAX:
             raise click.BadParameter("from 1s to 1d.", param_hint="--every")

@@ -23,7 +23,7 @@ from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..contract.schemas import Cancelled, Jobs
 from ..core.state import STATES
 from ..errors import NotFound, OsqueueError, Rejected, shown
-from ..model import fields
+from ..model import validation
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
@@ -46,7 +46,7 @@ class RemoteAdmin(ApiClient):
     def cancel(self, text: str) -> RemoteFlow[str]:
         """Cancel a waiting job, ask the worker of a running one."""
         try:
-            found: Cancelled = yield from self.ask("cancel", job=fields.job_name(text))
+            found: Cancelled = yield from self.ask("cancel", job=validation.job_name(text))
         except NotFound:
             return "not_found"
         return found.status
@@ -57,7 +57,7 @@ class RemoteAdmin(ApiClient):
         """One page of live jobs and the cursor of the next."""
         if state is not None and state not in STATES:
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
-        most = fields.whole_number(limit, "limit", 1, PAGE_MAX)
+        most = validation.whole_number(limit, "limit", 1, PAGE_MAX)
         query = (("state", state), ("limit", most), ("cursor", cursor))
         page: Jobs = yield from self.ask("list_jobs", query=query)
         return page.jobs, page.cursor
@@ -74,12 +74,12 @@ class RemoteAdmin(ApiClient):
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
-        found: Story = yield from self.ask("story", job=fields.job_name(text))
+        found: Story = yield from self.ask("story", job=validation.job_name(text))
         return found
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> RemoteFlow[Purged]:
         """Erase jobs, by either id; with ``dead_only`` dead letters alone. Raises Conflict, NotFound."""
-        names = [fields.job_name(each) for each in names_of(jobs)]
+        names = [validation.job_name(each) for each in names_of(jobs)]
         total = Purged(())
         for start in range(0, len(names), PURGED_AT_ONCE):
             some = Purge(jobs=names[start : start + PURGED_AT_ONCE], dead_only=dead_only)
@@ -108,7 +108,7 @@ class RemoteAdmin(ApiClient):
         """One page of those that match, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
         query: list[tuple[str, object]] = [
-            ("limit", fields.whole_number(limit, "limit", 1, PAGE_MAX)),
+            ("limit", validation.whole_number(limit, "limit", 1, PAGE_MAX)),
             ("cursor", cursor),
             ("fingerprint", which.fingerprint or None),
             *_matching(which.kinds, which.error),
@@ -137,7 +137,9 @@ class RemoteAdmin(ApiClient):
         """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
         which = filter_of(kinds, error, fingerprint)
         most = (
-            fields.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+            validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+            if limit is not None
+            else None
         )
         pace = None if rate is None else rate_of(rate)
         at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))

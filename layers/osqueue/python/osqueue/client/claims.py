@@ -26,7 +26,7 @@ from ..contract.schemas import (
 from ..contract.schemas import Leases as Answered
 from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
-from ..model import fields as validation
+from ..model import validation
 from ..model.job import Done
 from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of

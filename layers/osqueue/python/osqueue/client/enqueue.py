@@ -11,7 +11,7 @@ import msgspec
 from ..contract.error_codes import error_of
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..errors import OsqueueError, Rejected, Throttled
-from ..model import fields as validation
+from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import check_item, columns_of, options_of
 from ..model.keys import KeySource, job_id

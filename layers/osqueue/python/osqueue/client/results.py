@@ -7,7 +7,7 @@ from typing import Any
 from ..commit.effects import Sleep
 from ..contract.schemas import JobChange, Result
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
-from ..model import fields
+from ..model import validation
 from ..model.job import Job
 from ..model.job_options import OPTIONS
 from ..model.keys import job_id
@@ -25,14 +25,14 @@ class RemoteResults(ApiClient):
     def status(self, text: str) -> RemoteFlow[Job | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
         try:
-            found: Job = yield from self.ask("status", job=fields.job_name(text))
+            found: Job = yield from self.ask("status", job=validation.job_name(text))
         except NotFound:
             return None
         return found
 
     def result(self, text: str) -> RemoteFlow[Any]:
         """The result, or an error that tells why there is none."""
-        return (yield from self._result(fields.job_name(text)))
+        return (yield from self._result(validation.job_name(text)))
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:
         found: Result = yield from self.ask("result", job=text, **how)
@@ -41,7 +41,7 @@ class RemoteResults(ApiClient):
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
         change = JobChange(result_ttl=OPTIONS["result_ttl"].read(ttl) / 1000)
-        yield from self.ask("change_job", job=fields.job_name(text), body=change)
+        yield from self.ask("change_job", job=validation.job_name(text), body=change)
 
     def wait(self, key: bytes, timeout: float) -> RemoteFlow[Any]:
         """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.

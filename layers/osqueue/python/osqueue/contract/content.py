@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import Rejected
-from ..model import fields
+from ..model import validation
 from ..model.codecs import JSON, Codec
 from .error_codes import TooLarge
 
@@ -60,7 +60,7 @@ def content_of(
         )
     if data is UNSET:
         return EncodedContent(found, CODEC)
-    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if codec == CODEC and not is_json(found):
         raise Rejected("data: it is not JSON. Name in codec what serialised it.", field="data")
     return EncodedContent(found, codec)

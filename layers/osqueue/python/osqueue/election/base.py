@@ -32,7 +32,7 @@ from ..clock import MACHINE, Machine
 from ..commit.effects import Flow, Sleep
 from ..commit.retry import OBJECT
 from ..errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
-from ..model.fields import milliseconds, queue_name, text
+from ..model.validation import milliseconds, queue_name, text
 from ..stores.address import open_store
 from ..stores.base import (
     Failed,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import OsqueueError, Rejected, shown
-from .fields import message_of, plain_text
+from .validation import message_of, plain_text
 
 
 class Serializer(Protocol):

@@ -18,7 +18,7 @@ from ..core import state as stored
 from ..core.admin import is_meant
 from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
 from ..errors import Rejected, shown
-from . import fields
+from . import validation
 from .job import moment
 from .job_options import ViewedOptions, viewed
 from .keys import job_id
@@ -68,13 +68,13 @@ class DeadLetterFilter(Struct, frozen=True):
 
 def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> DeadLetterFilter:
     """What a caller asked for, checked."""
-    part = "" if error is None else fields.text(error, "error", limits.ERROR_CHARS_MAX)
+    part = "" if error is None else validation.text(error, "error", limits.ERROR_CHARS_MAX)
     if mark is not None and not (isinstance(mark, str) and _MARK.fullmatch(mark)):
         raise Rejected(
             f"fingerprint: {shown(mark)} is none. Pass one of those that the groups of dead letters show.",
             field="fingerprint",
         )
-    return DeadLetterFilter(fields.kinds(kinds), part, mark or "")
+    return DeadLetterFilter(validation.kinds(kinds), part, mark or "")
 
 
 def dead_letter_view(job: stored.JobRecord, dead_ttl_ms: int) -> DeadLetter:

@@ -19,8 +19,8 @@ from .. import limits
 from ..core.archive_record import ArchiveRecord
 from ..core.state import JobRecord
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
-from .fields import milliseconds, moment_ms, plain_text, text, whole_number
 from .keys import is_key
+from .validation import milliseconds, moment_ms, plain_text, text, whole_number
 
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 

@@ -19,7 +19,7 @@ from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..core.state import State
 from ..errors import OsqueueError, Unavailable
-from ..model.fields import is_queue_name
+from ..model.validation import is_queue_name
 from ..stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
 
 REGISTER = "queues/"

@@ -13,9 +13,9 @@ from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
-from ..model.fields import whole_number
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.keys import drawn_ms
+from ..model.validation import whole_number
 from .layout import read_state, root_of
 from .segments import page as segment_page
 from .segments import segments_of

@@ -28,7 +28,7 @@ from ..core.ops import (
 )
 from ..core.state import COMPLETED, BodyRef, LeaseRecord
 from ..errors import Damaged, LeaseLost, OsqueueError
-from ..model import fields
+from ..model import validation
 from ..model.job import Done
 from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
@@ -74,7 +74,7 @@ class ClaimFlows(FlowContext):
     ) -> QueueFlow[ClaimResult]:
         """Lease jobs, waiting up to ``wait`` seconds for the first."""
         name = self.machine.name() if worker is None else worker
-        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else fields.kinds(kinds))
+        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else validation.kinds(kinds))
         if not wait_s:
             return (yield from self._claim(op))
         return (
@@ -196,17 +196,19 @@ class ClaimFlows(FlowContext):
         self, items: Sequence[tuple[bytes, str]], lease: float | None = None
     ) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        length = 0 if lease is None else fields.lease_ms(lease)
+        length = 0 if lease is None else validation.lease_ms(lease)
         return (yield from self._held(_holds(items), lambda _, held: _op(ExtendLeases(tuple(held), length))))
 
     def fail_many(
         self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
     ) -> QueueFlow[list[Done]]:
         """(key, token, error) each; one commit per shard."""
-        wait = -1 if retry_in is None else fields.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+        wait = (
+            -1 if retry_in is None else validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+        )
         found = []
         for key, token, error in items:
-            told = fields.error_details(error)
+            told = validation.error_details(error)
             found.append(
                 FailedAttempt(
                     key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace
@@ -216,12 +218,12 @@ class ClaimFlows(FlowContext):
 
     def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        wait = fields.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
+        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
         return (yield from self._held(_holds(items), lambda _, held: _op(ReleaseJobs(tuple(held), wait))))
 
     def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        reason = fields.error_text(why)
+        reason = validation.error_text(why)
         return (yield from self._held(_holds(items), lambda _, held: _op(AbortJobs(tuple(held), reason))))
 
     def _held(self, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Done]]:
@@ -304,12 +306,12 @@ def _remembered(
     limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
 ) -> tuple[ClaimJobs, float]:
     op = ClaimJobs(
-        fields.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
-        fields.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
-        fields.lease_ms(lease),
+        validation.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
+        validation.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
+        validation.lease_ms(lease),
         kinds,
     )
-    return op, fields.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+    return op, validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
 
 
 def _op(op: Op) -> QueueFlow[Op]:

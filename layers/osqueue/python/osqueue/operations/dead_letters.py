@@ -8,7 +8,7 @@ from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import Code, Outcome, RedriveJobs
 from ..errors import Damaged, Rejected, Throttled, Timeout, shown
-from ..model import fields
+from ..model import validation
 from ..model.dead_letters import (
     DeadGroup,
     DeadLetter,
@@ -41,7 +41,7 @@ class DeadLetterFlows(SettingsFlows):
     ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
         """One page of those that match, shard by shard, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
-        fields.whole_number(limit, "limit", 1, PAGE_MAX)
+        validation.whole_number(limit, "limit", 1, PAGE_MAX)
         settings = yield from self._settings()
         shard, skip = read_cursor(cursor)
         found: list[DeadLetter] = []
@@ -99,7 +99,9 @@ class DeadLetterFlows(SettingsFlows):
         which = filter_of(kinds, error, fingerprint)
         pace = None if rate is None else rate_of(rate)
         most = (
-            fields.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX) if limit is not None else None
+            validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+            if limit is not None
+            else None
         )
         count = (yield from self._settings()).shards
         redriven = so_far or RedriveProgress()

@@ -13,7 +13,7 @@ from ..commit.protocol import CommitResult
 from ..core.ops import AttachSpans, Code, EnqueueJobs, JobSpec
 from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
-from ..model import fields as validation
+from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import check_item, columns_of
 from ..model.keys import KeySource, job_id

@@ -11,7 +11,7 @@ from ..commit.effects import QueueFlow
 from ..core.archive_record import ArchiveRecord
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, State, waiting
 from ..errors import NotFound
-from ..model import fields
+from ..model import validation
 from ..model.explain import ARCHIVE, JobContext, Story, explain_job
 from ..model.job import moment
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
@@ -59,7 +59,7 @@ class ExplainFlows(ResultFlows):
             if shard_of(key_of(text)) < limits.SHARDS_MAX:
                 return key_of(text)
         else:
-            (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
+            (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
             if entry is not None:
                 return entry.key
         raise NotFound(

@@ -25,7 +25,7 @@ from ..core.state import (
     State,
 )
 from ..errors import Conflict, NotFound, Rejected
-from ..model import fields
+from ..model import validation
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..model.reports import Purged
 from ..objects import id_index, segments
@@ -71,7 +71,7 @@ class PurgeFlows(DeadLetterFlows):
             if found.sighting.state == PROCESSING and not dead_only:
                 raise _busy(text)
             return Target(found.key, None if text == job_id(found.key) else text)
-        (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
+        (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
         if entry is not None:
             return Target(entry.key, text)
         if is_key(text) and shard_of(key_of(text)) < limits.SHARDS_MAX:
@@ -116,7 +116,7 @@ def names_of(jobs: Any) -> list[str]:
         return [jobs]
     if not isinstance(jobs, Iterable):
         raise Rejected(f"jobs: {type(jobs).__name__} is neither an id nor a list of id_index.", field="jobs")
-    names = list(dict.fromkeys(map(fields.job_name, jobs)))
+    names = list(dict.fromkeys(map(validation.job_name, jobs)))
     if len(names) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"jobs: {len(names):,} at once; the most is {limits.ITEMS_PER_REQUEST_MAX:,}.", field="jobs"

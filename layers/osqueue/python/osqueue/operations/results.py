@@ -25,7 +25,7 @@ from ..errors import (
     Throttled,
     WaitTimeout,
 )
-from ..model import fields
+from ..model import validation
 from ..model.job import Job
 from ..model.job_options import OPTIONS
 from ..model.keys import is_key, job_id, key_of, shard_of
@@ -63,7 +63,7 @@ class ResultFlows(FlowContext):
             found = yield from self._seek(key_of(text))
             if found is not None:
                 return found
-        (entry,) = yield from id_index.read(self.queue, [fields.job_name(text)])
+        (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
     def _seek(self, key: bytes) -> QueueFlow[LocatedJob | None]:

@@ -10,7 +10,7 @@ from ..commit.effects import QueueFlow, Submit
 from ..core.ops import CancelJob, ChangeSettings, Code, Op
 from ..core.state import FAILED, QueueSettings
 from ..errors import Rejected, Throttled
-from ..model import fields as validation
+from ..model import validation
 from ..model.job import Job
 from ..model.keys import shard_of
 from ..objects import listing, segment_rewrite

@@ -17,12 +17,12 @@ from ..commit.event_queue import OnEvents
 from ..commit.writer import ShardWriter
 from ..core.state import Transition
 from ..errors import NotSupported, Rejected
-from ..model import fields
+from ..model import validation
 from ..model.codecs import Codec, Serializer, serializer_of
-from ..model.fields import milliseconds, queue_name
 from ..model.job import Done, Enqueued, Job
 from ..model.job_options import JobOptionArguments, check_names
 from ..model.keys import key_of
+from ..model.validation import milliseconds, queue_name
 from ..objects.layout import root_of
 from ..operations.claims import ClaimResult
 from ..operations.context import Writers
@@ -333,7 +333,7 @@ class QueueBase(Generic[T]):
 
         def read(item: Any) -> tuple[bytes, str, Any]:
             error = _field(item, "error") or ""
-            fields.error_details(error)  # what cannot be told fails alone
+            validation.error_details(error)  # what cannot be told fails alone
             return (*_holder(item), error)
 
         return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
@@ -482,7 +482,7 @@ def _holder(item: Any) -> tuple[bytes, str]:
         for name in ("job_id", "token"):
             if name not in item:
                 raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
-        return key_of(item["job_id"]), fields.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
+        return key_of(item["job_id"]), validation.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
     raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
 
 

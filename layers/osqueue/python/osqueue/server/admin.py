@@ -26,7 +26,7 @@ from ..contract.operations import HISTORY_MAX, QUEUES_MAX
 from ..contract.schemas import Failure, Health
 from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
-from ..model import fields
+from ..model import validation
 from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
@@ -49,9 +49,9 @@ TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
 def list_queues(asked: RequestContext) -> Queues:
     """One page of the queues' statistics."""
     query = asked.query
-    limit = fields.whole_number(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
+    limit = validation.whole_number(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
     after = query.get("cursor")
-    if after is not None and not fields.is_queue_name(after):
+    if after is not None and not validation.is_queue_name(after):
         raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
     names, more = asked.look(_registered(after, limit))
     found: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
         if not isinstance(reply, Listed):
             raise unavailable(reply, "the list of queues")
         found = (key.removeprefix(REGISTER) for key in reply.keys)
-        names.extend(name for name in found if fields.is_queue_name(name))  # others are not ours
+        names.extend(name for name in found if validation.is_queue_name(name))  # others are not ours
         if not reply.more or len(names) == limit:
             return names, reply.more
         place = reply.keys[-1]
@@ -110,7 +110,7 @@ def redrive(asked: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish: Redrive = asked.read()
     if wish.limit is not None:
-        fields.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+        validation.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
     flows = asked.warm.steering
     which = (wish.kinds, wish.error)
     if wish.dry_run:
@@ -161,7 +161,7 @@ def purge(asked: RequestContext) -> Purged:
     """Erase jobs for good."""
     wish: Purge = asked.read()
     for each in wish.jobs:
-        fields.job_name(each)
+        validation.job_name(each)
     done = asked.run(asked.warm.steering.purge(wish.jobs, wish.dead_only))
     asked.note(done.jobs)
     return done
@@ -171,7 +171,7 @@ def purge(asked: RequestContext) -> Purged:
 def history(asked: RequestContext) -> bytes:
     """One page of archived jobs: of one part, so that repeated records can be told by neighbouring hours."""
     query = asked.query
-    limit = fields.whole_number(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
+    limit = validation.whole_number(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
     window = archive.window(query.get("since"), query.get("until"))
     part, at = _read_cursor(asked.name, query.get("cursor"))
     asked.warm  # noqa: B018 - a queue's name that means nothing is refused here

@@ -28,7 +28,7 @@ from ..contract.schemas import (
 )
 from ..core.ops import Completion, FailedAttempt
 from ..errors import OsqueueError, Rejected
-from ..model import fields
+from ..model import validation
 from ..model.job import Done, moment
 from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
@@ -97,7 +97,7 @@ def heartbeat(asked: RequestContext) -> HeartbeatResults:
     check_items(beats.leases, "leases")
     length = beats.lease
     if length is not None:
-        fields.lease_ms(length)
+        validation.lease_ms(length)
     flows = asked.warm.flows
 
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
@@ -148,7 +148,7 @@ def _job_id(item: Raw) -> str:
 
 
 def _holder(item: Held | Ending) -> tuple[bytes, str]:
-    return key_of(item.job_id), fields.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
+    return key_of(item.job_id), validation.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
 
 
 def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
@@ -170,9 +170,9 @@ def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
         return _failure(flows, item, key, token)
     if ways["release"]:
         delay = 0 if item.release is True else item.release
-        return ReleasedJob(key, token, fields.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
+        return ReleasedJob(key, token, validation.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
     if ways["cancel"]:
-        return AbortedJob(key, token, fields.error_text(item.cancel))
+        return AbortedJob(key, token, validation.error_text(item.cancel))
     if content is None or (content.data == b"null" and content.codec == "json"):
         return Completion(key, token)
     return Completion(key, token, content.data, content.codec)
@@ -185,10 +185,10 @@ def _failure(flows: ServerFlows, item: Ending, key: bytes, token: str) -> Failed
     error: Any = item.error
     if isinstance(error, ErrorDetails):
         error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
-    told = fields.error_details(error)
+    told = validation.error_details(error)
     wait = -1
     if item.retry_in is not None:
-        wait = fields.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
+        wait = validation.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
     return FailedAttempt(
         key, token, told.text, wait, flows.machine.uniform(), not item.retry, told.type, told.trace
     )

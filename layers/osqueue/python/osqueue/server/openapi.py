@@ -20,7 +20,7 @@ from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
-from ..model.fields import QUEUE_NAME
+from ..model.validation import QUEUE_NAME
 
 Schema = dict[str, Any]
 

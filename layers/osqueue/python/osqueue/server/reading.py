@@ -18,9 +18,9 @@ from ..contract.error_codes import Malformed
 from ..contract.operations import Query, Route
 from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
-from ..model import fields
-from ..model.fields import job_name
+from ..model import validation
 from ..model.job_options import FUTURE_OPTIONS, OPTIONS
+from ..model.validation import job_name
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
@@ -104,7 +104,7 @@ def _known(type: Any, place: str) -> str:
 
 def check_items(items: Sequence[msgspec.Raw], field: str, codec: str = CODEC) -> None:
     """Raises Rejected when there are too many, or when all of them name a serialiser that cannot be."""
-    fields.text(codec, "codec", CODEC_CHARS_MAX, 1)
+    validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if len(items) > limits.ITEMS_PER_REQUEST_MAX:
         raise Rejected(
             f"{field}: {len(items):,} in one request; the most is {limits.ITEMS_PER_REQUEST_MAX:,}. Send them in"

@@ -13,7 +13,7 @@ from ..clock import MACHINE, Machine
 from ..commit.async_group import AsyncDriver
 from ..commit.effects import Effect, Sleep
 from ..errors import Rejected
-from ..model import fields
+from ..model import validation
 from ..model.job import moment
 
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
@@ -27,7 +27,7 @@ class Clock(Machine):
 
     def __init__(self, start: datetime | None = None) -> None:
         self._start_ms = (
-            MACHINE.now_ms() if start is None else fields.moment_ms(start, "start", limits.AT_MS_MAX)
+            MACHINE.now_ms() if start is None else validation.moment_ms(start, "start", limits.AT_MS_MAX)
         )
         self._passed = 0.0  # seconds
         self._draws = 0

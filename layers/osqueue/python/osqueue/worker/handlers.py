@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Rejected, shown
-from ..model import fields
+from ..model import validation
 from .job import WorkerJob
 from .outcomes import RunOutcome, RunReleased, outcome_of_error, outcome_of_return, raised_at
 
@@ -29,7 +29,7 @@ class Handlers:
         """Register a handler and answer it; raises Rejected when the kind has one already."""
         if not callable(function):
             raise Rejected(f"handler: {shown(function)} cannot be called.", field="handler")
-        name = None if kind is None else fields.kind(kind)
+        name = None if kind is None else validation.kind(kind)
         if name in self._by_kind:
             which = "without a kind" if name is None else f"of kind {name!r}"
             raise Rejected(
@@ -54,7 +54,7 @@ class Handlers:
             )
         if None in self._by_kind:
             return None
-        return fields.kinds(kind for kind in self._by_kind if kind is not None)
+        return validation.kinds(kind for kind in self._by_kind if kind is not None)
 
     def of(self, kind: str | None) -> Handler:
         """The handler of a job of this kind."""

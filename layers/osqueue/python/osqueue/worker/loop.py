@@ -22,7 +22,7 @@ from .. import limits
 from ..commit.effects import QueueFlow
 from ..commit.retry import TURN
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
-from ..model import fields
+from ..model import validation
 from ..operations.claims import ClaimResult, GrantedLease
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .heartbeats import keep_leases
@@ -72,10 +72,10 @@ class Worker:
         signals: bool = True,
     ) -> None:
         self.queue = queue
-        self.concurrency = fields.whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+        self.concurrency = validation.whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
         if name is not None:
-            fields.text(name, "name", limits.WORKER_CHARS_MAX, 1)
-        self.lease = fields.lease_ms(lease) / 1000
+            validation.text(name, "name", limits.WORKER_CHARS_MAX, 1)
+        self.lease = validation.lease_ms(lease) / 1000
         self.poll = _seconds(poll, "poll", POLL_SECONDS_LEAST, POLL_SECONDS_MOST)
         self.drain = _seconds(drain, "drain", 0, DRAIN_SECONDS_MAX)
         self.until_empty = until_empty
@@ -351,7 +351,7 @@ class Worker:
             self._ended.append((job, RunReleased(GIVE_BACK_DELAY_SECONDS)))
             return
         except OsqueueError as error:
-            self._ended.append((job, RunFailed(fields.error_details(error))))
+            self._ended.append((job, RunFailed(validation.error_details(error))))
             return
         loop = asyncio.get_running_loop()
         if awaits:
@@ -401,4 +401,4 @@ def _in_a_loop() -> bool:
 
 
 def _seconds(value: Any, field: str, least: float, most: float) -> float:
-    return fields.milliseconds(value, field, round(least * 1000), round(most * 1000)) / 1000
+    return validation.milliseconds(value, field, round(least * 1000), round(most * 1000)) / 1000

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from .. import limits
 from ..errors import OsqueueError
-from ..model import fields
-from ..model.fields import StoredError
+from ..model import validation
+from ..model.validation import StoredError
 
 
 class RunCompleted(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Snooze(Directive):
     """
 
     def __init__(self, seconds: float) -> None:
-        fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+        validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
         super().__init__(RunReleased(seconds), f"not before {seconds} s from now")
 
 
@@ -70,7 +70,7 @@ class Retry(Directive):
 
     def __init__(self, seconds: float | None = None, why: str = "the handler asked for a retry") -> None:
         if seconds is not None:
-            fields.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
+            validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
         super().__init__(RunFailed(storable(why), seconds), why)
 
 
@@ -107,12 +107,12 @@ def outcome_of_return(value: Any) -> RunOutcome:
 
 def outcome_of_error(error: BaseException) -> RunOutcome:
     """The outcome that a handler's exception asks for."""
-    return error.ending if isinstance(error, Directive) else RunFailed(fields.raised_below(error))
+    return error.ending if isinstance(error, Directive) else RunFailed(validation.raised_below(error))
 
 
 def describe(error: BaseException) -> str:
     """Type and message of an exception, fit to be stored."""
-    return fields.error_details(error).text
+    return validation.error_details(error).text
 
 
 def raised_at(error: BaseException) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from ..commit.effects import QueueFlow, Submit
 from ..commit.protocol import CommitResult
 from ..errors import Rejected
-from ..model.fields import error_details
 from ..model.job import Done
+from ..model.validation import error_details
 from ..operations.claims import ClaimResult, lease_lost
 from .job import WorkerJob
 from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased

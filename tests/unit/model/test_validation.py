@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from osqueue import LeaseLost, NotFound, NotSupported, Queue, Rejected, limits
-from osqueue.model import fields
+from osqueue.model import validation
 from osqueue.stores.memory import MemoryStore
 
 
@@ -396,12 +396,12 @@ def test_a_field_of_any_name_and_an_error_of_any_kind_are_refused(q: Queue[Any],
         (done,) = q.enqueue_many([{"payload": 1, value: 1}])
         assert done.status == "rejected"
         assert len(done.error.message) < 300  # type: ignore[union-attr]
-        refused(q, "error", fields.error_details, {value: 1})
+        refused(q, "error", validation.error_details, {value: 1})
     with pytest.raises(Rejected, match="queue"):
         Queue(MemoryStore(), value)
     if not isinstance(value, str):
         with pytest.raises(Rejected, match="error"):
-            fields.error_details(value)
+            validation.error_details(value)
 
 
 def test_an_id_of_the_form_of_a_job_id_is_refused_with_the_remedy(q: Queue[Any]) -> None:
