@@ -59,7 +59,7 @@ def judge(ledger: Ledger, library: SegmentCache, call: ClientCall) -> None:
     if error is None:
         assert call.answer is not None
         _answered(ledger, library, call, last, call.answer.outcomes)
-        if not call.shared:  # a crew's are told by its outbox
+        if not call.shared:  # a crew's are told by its event_queue
             _told(ledger, call, last, call.answer.events)
     elif isinstance(error, Throttled) or (
         isinstance(error, Timeout | Unavailable) and _NOT_SENT in error.message

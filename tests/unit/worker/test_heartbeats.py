@@ -454,7 +454,7 @@ def test_a_cancelled_run_gives_its_jobs_back() -> None:
 def test_a_run_that_ends_with_the_program_gives_its_jobs_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then the loop cancels everything at once, the handler's task and the desk among it."""
+    """Then the loop cancels everything at once, the handler's task and the reporter among it."""
     monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE)
     address = f"file://{tmp_path}?fsync=off"
 

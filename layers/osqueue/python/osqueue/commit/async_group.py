@@ -113,22 +113,22 @@ class AsyncEventQueue:
 
 
 class AsyncGroup:
-    """Group commit for coroutines: a flight is a task of its own, so a cancelled caller cannot take it down."""
+    """Group commit for coroutines: a batch runs in a task of its own, so a cancelled caller cannot end it."""
 
-    def __init__(self, writer: ShardWriter, driver: AsyncDriver, outbox: AsyncEventQueue) -> None:
+    def __init__(self, writer: ShardWriter, driver: AsyncDriver, event_queue: AsyncEventQueue) -> None:
         self.writer = writer
         self.driver = driver
-        self.outbox = outbox
+        self.event_queue = event_queue
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """At first, and in a fork's child, where what was in the air belongs to the parent."""
+        """At first, and in a fork's child, where running batches belong to the parent."""
         self._process = self.driver.machine.process()
         self._waiting: list[CommitWaiter] = []
         self._task: asyncio.Task[None] | None = None
 
     def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitWaiter:
-        """Commit operations together with those of other callers; the rider's ``wake`` brings this caller's answer.
+        """Commit operations together with those of other callers; the waiter's ``wake`` brings this caller's answer.
 
         A caller that is cancelled while it awaits that has to ``leave``.
         """
@@ -141,7 +141,7 @@ class AsyncGroup:
         return waiter
 
     def leave(self, waiter: CommitWaiter) -> None:
-        """Nobody waits for this rider any more; leases that just arrived for it are given back."""
+        """Nobody awaits this waiter any more; leases that were just granted to it are given back."""
         waiter.gone = True
         if waiter.answer is not None and (chores := give_back(waiter.answer)):
             self._waiting.append(CommitWaiter(tuple(chores), waiter.deadline, None))
@@ -170,12 +170,12 @@ class AsyncGroup:
             answer: CommitResult | None = None
             try:
                 answer = await self.driver.run(batch.flow)
-            except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
+            except Exception as error:  # noqa: BLE001 - whatever it is, every waiter gets it
                 batch.crash(error)
                 if (
                     isinstance(error, RequestRefused) and error.events
                 ):  # of a commit that was made all the same
-                    self.outbox.put(error.events)
+                    self.event_queue.put(error.events)
             except BaseException as error:
                 batch.crash(Unavailable("the event loop ended while the operation was under way"))
                 _wake(batch.waiters)
@@ -186,9 +186,9 @@ class AsyncGroup:
                     self._waiting.append(CommitWaiter(tuple(chores), waiters[0].deadline, None))
             _wake(batch.waiters)
             if answer is not None and answer.events:
-                self.outbox.put(answer.events)
-                await self.outbox.room()
-            # Let those who just landed speak first: their next requests then share the next flight.
+                self.event_queue.put(answer.events)
+                await self.event_queue.room()
+            # The callers of this batch have their turn first: their next requests then share the next batch.
             await asyncio.sleep(0)
 
 

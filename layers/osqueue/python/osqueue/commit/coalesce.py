@@ -1,6 +1,6 @@
 """Operations that are alike, made one: ten callers who claim a job each claim ten jobs together.
 
-A flight carries operations of many callers. Only neighbours are coalesced, so all of them are applied in the order in
+A batch carries operations of many callers. Only neighbours are coalesced, so all of them are applied in the order in
 which they were asked for, and each caller gets what it would have got alone.
 """
 

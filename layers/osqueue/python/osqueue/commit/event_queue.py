@@ -1,7 +1,7 @@
 """What was committed, on its way to those who want to know: in order, and after everybody has gone on.
 
-Whoever landed a flight puts its events here while it still has the controls, which fixes their order, and tells them
-once it has passed the controls on. So a listener may call its own queue: that call puts its events behind those
+A leader puts the events of its batch here while it still leads, which fixes their order, and delivers them once
+another one leads. So a listener may call its own queue: that call puts its events behind those
 being told and returns.
 """
 

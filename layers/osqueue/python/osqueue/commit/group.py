@@ -1,13 +1,13 @@
-"""Group commit inside one process: callers of one Queue object share its flights.
+"""Group commit inside one process: callers of one Queue object share its batches.
 
-The first caller flies with whatever waits; those who come meanwhile ride the next flight, which waits a moment
-for as many as the last one carried. There is no background thread and no timer: with one caller a flight carries
-one request and waits for nobody, with many it carries many. One shard never has
-two flights of one Queue object in the air, which is what gives its writer one outstanding request.
+The first caller is the leader: its thread runs the commit protocol for everything that waits. Callers that come
+meanwhile are waiters of the next batch. The next leader waits a moment until as many have come as the last batch had.
+There is no background thread and no timer: with one caller a batch carries one request and waits for nobody.
+A shard has at most one running batch of a Queue object, so its writer has at most one outstanding request.
 
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
-itself. The flight goes on: a rider inherits it from an interrupted thread, and leases that were granted to nobody
-are given back by the next flight.
+itself. The batch goes on: a waiter takes it over from an interrupted thread, and the next batch gives back leases
+that were granted to nobody.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .protocol import CommitResult, RequestRefused, commit
 from .writer import ShardWriter
 
 ITEMS_PER_BATCH_MAX = 4_000
-LEAVE_GRACE_SECONDS = 1.0  # a rider outwaits its flight's own deadline by this much
+LEAVE_GRACE_SECONDS = 1.0  # that a waiter waits beyond its batch's own deadline
 
-LINGER_SHARE = 0.5  # of the last flight's time that the next one waits for those who just landed
+LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
-LEADER_INTERRUPTED = "the thread that flew this operation was interrupted. It may still be applied."
+LEADER_INTERRUPTED = "the thread that committed this operation was interrupted. It may still be applied."
 
 
 class CommitWaiter(Struct, eq=False):
-    """One caller's operations on their way."""
+    """The operations of one caller, which waits for their outcomes."""
 
     ops: tuple[Op, ...]
     deadline: float  # monotonic seconds
@@ -49,15 +49,15 @@ class CommitWaiter(Struct, eq=False):
     answer: CommitResult | None = None
     error: BaseException | None = None
     gone: bool = False
-    lead: bool = False  # woken to fly, not because it has arrived
+    lead: bool = False  # woken to lead the next batch, not because it has an answer
 
     def waits(self) -> bool:
-        """Is there still somebody behind it? A chore, done for one who left, has nobody."""
+        """Whether a caller still waits for it. Nobody waits for what is done after a caller that left."""
         return self.wake is not None and not self.gone and self.answer is None and self.error is None
 
 
 class CommitBatch:
-    """One run of the commit protocol for several riders; can be resumed by another after an interruption."""
+    """One run of the commit protocol for several waiters; another thread can resume it after an interruption."""
 
     def __init__(self, writer: ShardWriter, waiters: list[CommitWaiter]) -> None:
         self.waiters = waiters
@@ -67,13 +67,13 @@ class CommitBatch:
         self.flow: Flow[CommitResult] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
         self.answer: CommitResult | None = None
-        self.told = False  # have its events been put where they are told from?
+        self.told = False  # its events are in the event queue
         self.torn = (
             False  # interrupted outside an effect, inside the protocol or after it: nobody can resume it
         )
 
     def run(self, perform: Callable[[Effect], Any]) -> CommitResult:
-        """Fly, or fly on. An effect that was interrupted counts as one whose reply was lost."""
+        """Run the protocol, or resume it. An effect that was interrupted counts as one whose reply was lost."""
         reply = _lost(self.pending)
         while True:
             self.torn = True
@@ -86,7 +86,7 @@ class CommitBatch:
             reply = perform(self.pending)
 
     def distribute(self, answer: CommitResult) -> list[Op]:
-        """Hand every rider its outcomes; answers what has to be done for those who left."""
+        """Give every waiter its outcomes; returns the operations that undo what was granted to callers that left."""
         at = 0
         chores: list[Op] = []
         shared = map(split_outcomes, self.runs, answer.outcomes)
@@ -100,7 +100,7 @@ class CommitBatch:
         return chores
 
     def crash(self, error: BaseException) -> None:
-        """Hand every rider that has no answer the error."""
+        """Give the error to every waiter that has no answer."""
         for waiter in self.waiters:
             if waiter.answer is None:
                 waiter.error = error
@@ -127,7 +127,7 @@ def _lost(effect: Effect | None) -> Any:
 
 
 def next_batch(waiting: Sequence[CommitWaiter]) -> tuple[list[CommitWaiter], list[CommitWaiter]]:
-    """The riders of the next flight, and of the one after it: all who wait, up to a limit, those who left excepted."""
+    """The waiters of the next batch and of the one after it, up to a limit and without those that left."""
     waiters = [waiter for waiter in waiting if not waiter.gone]
     if len(waiters) < 2 or _items(waiters) <= ITEMS_PER_BATCH_MAX:
         return waiters, []
@@ -151,10 +151,10 @@ class BlockingGroup:
     _lingering: CommitWaiter | None
     _running_batch: CommitBatch | None
 
-    def __init__(self, writer: ShardWriter, driver: BlockingDriver, outbox: EventQueue) -> None:
+    def __init__(self, writer: ShardWriter, driver: BlockingDriver, event_queue: EventQueue) -> None:
         self.writer = writer
         self.driver = driver
-        self.outbox = outbox
+        self.event_queue = event_queue
         self._start_afresh(driver.machine)
 
     def submit(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitResult:
@@ -195,15 +195,15 @@ class BlockingGroup:
                 self._lingering = None
 
     def _start_afresh(self, machine: Machine) -> None:
-        """At first, and in a fork's child, where what was in the air belongs to the parent."""
+        """At first, and in a fork's child, where running batches belong to the parent."""
         self._process = machine.process()
         self._lock = threading.Lock()
         self._lingering = None  # the leader, while it waits for others to come along
         self._waiting: list[CommitWaiter] = []
-        self._leader = None  # who has the controls; None: nobody flies
-        self._running_batch = None  # in the air
-        self._interrupted: CommitBatch | None = None  # in the air no more, to be flown on
-        self._expected = 1  # riders of the last flight: as many are likely to come again
+        self._leader = None  # the waiter that leads; None: nobody does
+        self._running_batch = None
+        self._interrupted: CommitBatch | None = None  # its leader was interrupted; another one resumes it
+        self._expected = 1  # waiters of the last batch: as many are likely to come again
         self._linger = 0.0  # seconds that the next one may wait for them
 
     def _wait(self, waiter: CommitWaiter, machine: Machine) -> None:
@@ -225,7 +225,7 @@ class BlockingGroup:
     def _leave(self, waiter: CommitWaiter) -> None:
         """This caller gives up, or its thread was interrupted, wherever: the others go on.
 
-        Somebody else flies its flight on, unless the protocol itself was torn. What it was granted is given back.
+        Another waiter resumes its batch, unless the protocol itself was torn. What it was granted is given back.
         """
         with self._lock:
             waiter.gone = True
@@ -244,11 +244,11 @@ class BlockingGroup:
                 _signal([each for each in batch.waiters if not each.waits()])
             if self._leader is waiter:
                 self._running_batch = self._lingering = None
-                heirs = batch or self._interrupted  # the latter when it was to be flown on by this one
+                heirs = batch or self._interrupted  # the latter when this one was to resume it
                 self._pass_on(heirs.waiters if heirs is not None else ())
 
     def _lead(self, leader: CommitWaiter) -> None:
-        """One flight with this thread at the controls. An interruption leaves it to ``_leave`` to pass them on."""
+        """Run one batch on this thread. After an interruption ``_leave`` names the next leader."""
         began = self.driver.machine.monotonic()
         if self._expected > len(self._waiting):
             self._await_others(leader)
@@ -258,14 +258,14 @@ class BlockingGroup:
             if batch is None:
                 waiters, left = next_batch(self._waiting)
                 batch = CommitBatch(self.writer, waiters)
-            # In one step: whoever is interrupted before it leaves all of them waiting, and after it a flight.
+            # In one step: an interruption before it leaves all of them waiting, and one after it leaves a batch.
             self._interrupted, self._running_batch, self._waiting[:] = None, batch, left
         try:
             answer = batch.run(self.driver.perform)
-        except Exception as error:  # noqa: BLE001 - whatever it is, every rider hears it
+        except Exception as error:  # noqa: BLE001 - whatever it is, every waiter gets it
             batch.crash(error)
             if isinstance(error, RequestRefused) and error.events:  # of a commit that was made all the same
-                self.outbox.put(error.events)
+                self.event_queue.put(error.events)
         else:
             self._distribute(batch, answer, leader)
         _signal(batch.waiters)
@@ -274,7 +274,7 @@ class BlockingGroup:
             self._expected = len(batch.waiters)
             self._linger = min(LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE)
             self._pass_on()
-        self.outbox.deliver()
+        self.event_queue.deliver()
 
     def _distribute(self, batch: CommitBatch, answer: CommitResult, leader: CommitWaiter) -> None:
         chores = batch.distribute(answer)
@@ -285,7 +285,7 @@ class BlockingGroup:
 
     def _put_events(self, batch: CommitBatch, answer: CommitResult) -> None:
         if answer.events and not batch.told:
-            self.outbox.put(answer.events)
+            self.event_queue.put(answer.events)
             batch.told = True
 
     def _await_others(self, leader: CommitWaiter) -> None:
@@ -297,7 +297,7 @@ class BlockingGroup:
         leader.wake.acquire(timeout=self._linger)
 
     def _pass_on(self, waiters: Sequence[CommitWaiter] = ()) -> None:
-        """Give the controls to a caller that still waits, if there is one. Called with the lock held."""
+        """Make a caller that still waits the leader, if there is one. Called with the lock held."""
         for waiter in (*waiters, *self._waiting):
             if waiter.waits():
                 self._leader = waiter

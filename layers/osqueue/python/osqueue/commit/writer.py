@@ -70,7 +70,7 @@ class ClockReading(Struct, frozen=True):
 
 
 class ShardWriter:
-    """The memory of one writer between its commits. Not thread-safe: one flight at a time uses it."""
+    """The memory of one writer between its commits. Not thread-safe: one batch at a time uses it."""
 
     def __init__(
         self,

@@ -61,12 +61,12 @@ class AsyncQueue(QueueBase[T]):
     def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = AsyncDriver(self._place, self.machine)
-        self._outbox = AsyncEventQueue(self._tell_async, self.machine)
+        self._event_queue = AsyncEventQueue(self._tell_async, self.machine)
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
         if shard not in self._groups:
-            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._outbox)
+            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._event_queue)
         return self._groups[shard]
 
     async def _run(self, flow: QueueFlow[R]) -> R:
@@ -149,7 +149,7 @@ class AsyncQueue(QueueBase[T]):
 
         The object may be used again.
         """
-        left = await self._outbox.drain(self.timeout)
+        left = await self._event_queue.drain(self.timeout)
         if left and self._outlet is not None:
             self._outlet.lose(left)
         self._place.close()

@@ -60,12 +60,12 @@ class Queue(QueueBase[T]):
     def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
         super().__init__(store, queue, **options)
         self._driver = BlockingDriver(self._place, self.machine)
-        self._outbox = EventQueue(self._tell, self.machine)
+        self._event_queue = EventQueue(self._tell, self.machine)
         self._groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
         if shard not in self._groups:
-            made = BlockingGroup(self._writers[shard], self._driver, self._outbox)
+            made = BlockingGroup(self._writers[shard], self._driver, self._event_queue)
             self._groups.setdefault(shard, made)  # one step, so two threads get the same one
         return self._groups[shard]
 

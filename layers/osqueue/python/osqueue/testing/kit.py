@@ -59,8 +59,8 @@ class Kit:
     def _next(self) -> Steps[Ran | None]:
         """Claim one job, run its handler, report what became of it."""
         handlers = self.queue.handlers
-        desk = WorkerReporter(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
-        _, claimed = yield desk.turn([], 1)
+        reporter = WorkerReporter(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
+        _, claimed = yield reporter.turn([], 1)
         if isinstance(claimed, Exception):
             raise claimed
         if not claimed.leases:
@@ -72,10 +72,10 @@ class Kit:
         )
         self._running += 1
         try:
-            ending = yield from self._perform(desk, handler, job, granted)
+            ending = yield from self._perform(reporter, handler, job, granted)
         finally:
             self._running -= 1
-        (done,), _ = yield desk.turn([(job, ending)], 0)
+        (done,), _ = yield reporter.turn([(job, ending)], 0)
         if isinstance(done, Exception):
             raise done
         outcome = resulting_state(ending, done)
@@ -87,7 +87,7 @@ class Kit:
         return ran
 
     def _perform(
-        self, desk: WorkerReporter, handler: Any, job: WorkerJob[Any], granted: GrantedLease
+        self, reporter: WorkerReporter, handler: Any, job: WorkerJob[Any], granted: GrantedLease
     ) -> Steps[RunOutcome]:
         codec, run = self.queue.codec, self._plain_run
         try:
@@ -98,17 +98,17 @@ class Kit:
         if is_coroutine(handler):
 
             async def beat() -> None:
-                await run(desk.beat_one(job)) if self._awaits else run(desk.beat_one(job))
+                await run(reporter.beat_one(job)) if self._awaits else run(reporter.beat_one(job))
 
             job._beat = beat
             ending: RunOutcome = yield perform_async(handler, job)
             return ending
         if self._awaits:
             loop = asyncio.get_running_loop()
-            job._beat = lambda: asyncio.run_coroutine_threadsafe(run(desk.beat_one(job)), loop).result()
+            job._beat = lambda: asyncio.run_coroutine_threadsafe(run(reporter.beat_one(job)), loop).result()
             ended: RunOutcome = yield asyncio.to_thread(perform, handler, job)
             return ended
-        job._beat = lambda: run(desk.beat_one(job))
+        job._beat = lambda: run(reporter.beat_one(job))
         return perform(handler, job)
 
     def _drain(self, advance: bool = True, raise_errors: bool = False) -> Steps[list[Ran]]:

@@ -6,9 +6,9 @@
 
     q.run(concurrency=8)
 
-One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``endings``
-(what a handler may wish), ``desk`` (what is said to the queue, as flows), ``leases`` (heartbeats), ``threads``,
-``loop`` (the worker itself).
+One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``outcomes``
+(what a handler may ask for), ``reporter`` (what is reported to the queue, as flows), ``heartbeats``, ``signals``,
+``threads``, ``loop`` (the worker itself).
 """
 
 from __future__ import annotations

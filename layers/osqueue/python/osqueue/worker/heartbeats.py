@@ -20,10 +20,10 @@ Running = Collection[WorkerJob[Any]]
 FlowRunner = Callable[[QueueFlow[Any]], Awaitable[Any]]
 
 
-async def keep_leases(running: Running, desk: WorkerReporter, call: FlowRunner) -> None:
+async def keep_leases(running: Running, reporter: WorkerReporter, call: FlowRunner) -> None:
     """Beat for every job in hand at a third of its lease; give up those whose lease ends unheard. Never returns."""
-    interval = desk.lease / BEATS_PER_LEASE
-    margin = desk.lease * LEASE_MARGIN
+    interval = reporter.lease / BEATS_PER_LEASE
+    margin = reporter.lease * LEASE_MARGIN
     beating: dict[ShardChoice, asyncio.Task[None]] = {}
     again_at: dict[ShardChoice, float] = {}  # monotonic: no heartbeat before, as the last one may have failed
     while True:
@@ -32,15 +32,15 @@ async def keep_leases(running: Running, desk: WorkerReporter, call: FlowRunner) 
             if job.seconds_left <= margin:
                 log.warning("job %s: its lease ends and no heartbeat got through", job.job_id)
                 job.lease_lost.set()
-        now = desk.machine.monotonic()
+        now = reporter.machine.monotonic()
         waits = [interval]
-        for place in {desk.place(job) for job in held}:
-            here = [job for job in held if desk.place(job) == place]
+        for place in {reporter.place(job) for job in held}:
+            here = [job for job in held if reporter.place(job) == place]
             free = place not in beating or beating[place].done()
             if free and now >= again_at.get(place, 0.0) and any(job.beat_age >= interval for job in here):
                 # Those halfway to their own turn come along, so that all soon beat together.
                 due = [job for job in here if job.beat_age >= interval / 2]
-                beating[place] = asyncio.create_task(_beat(due, desk, call))
+                beating[place] = asyncio.create_task(_beat(due, reporter, call))
                 again_at[place] = now + interval / 4
             for job in here:
                 waits.append(job.seconds_left - margin)
@@ -48,9 +48,9 @@ async def keep_leases(running: Running, desk: WorkerReporter, call: FlowRunner) 
         await asyncio.sleep(max(min(waits), interval / 20))
 
 
-async def _beat(jobs: list[WorkerJob[Any]], desk: WorkerReporter, call: FlowRunner) -> None:
+async def _beat(jobs: list[WorkerJob[Any]], reporter: WorkerReporter, call: FlowRunner) -> None:
     try:
-        lost = await call(desk.beat(jobs))
+        lost = await call(reporter.beat(jobs))
     except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
         log.warning("a heartbeat of %d jobs failed (%s)", len(jobs), log_text(error))
         return

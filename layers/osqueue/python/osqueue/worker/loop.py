@@ -1,6 +1,6 @@
-"""The worker itself: one event loop that says everything about a queue to it in turns, while handlers run.
+"""The worker itself: one event loop that claims, reports and keeps leases, while handlers run.
 
-    desk      one turn after another: how jobs ended, and a claim for the free slots, in one commit
+    reporter  one turn after another: how jobs ended, and a claim for the free slots, in one commit
     leases    heartbeats for every job in hand, in one commit, at a third of the lease
               (both shard by shard where there are several, so that one without answers holds up no other)
     handlers  blocking ones in daemon threads, coroutines as tasks of this loop
@@ -82,7 +82,7 @@ class Worker:
         self.signals = signals
         self.tally = Tally()
         self._handlers: Handlers = queue.handlers
-        self._desk = WorkerReporter(queue, name, self.lease, self._handlers.kinds)
+        self._reporter = WorkerReporter(queue, name, self.lease, self._handlers.kinds)
         self._machine = queue.machine
         self._serving: asyncio.Task[Any] | None = None  # the task of serve()
         self._awaits = inspect.iscoroutinefunction(queue._run)
@@ -133,19 +133,19 @@ class Worker:
         if self._stop_at is not None:
             self._begin_to_stop()
         log.info("worker starts: queue %s, %d at once", self.queue.name, self.concurrency)
-        leases = asyncio.create_task(keep_leases(self._running, self._desk, self._call))
-        desk = asyncio.create_task(self._report_loop())
+        leases = asyncio.create_task(keep_leases(self._running, self._reporter, self._call))
+        reporter = asyncio.create_task(self._report_loop())
         try:
             with listening(self._on_signal) if self.signals else contextlib.nullcontext():
-                await self._until_done(desk)
+                await self._until_done(reporter)
         except asyncio.CancelledError:
             self.stop(now=True)
-            await self._until_done(desk)
+            await self._until_done(reporter)
             raise
         finally:
             with self._lock:
                 self._loop = None
-            tasks = (leases, desk, *self._turns.values())
+            tasks = (leases, reporter, *self._turns.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,17 +173,17 @@ class Worker:
         self._stopping.set()
         self._wake.set()
 
-    async def _until_done(self, desk: asyncio.Task[None]) -> None:
-        """Wait for the desk; leave it behind when the queue does not answer for long after a stop."""
-        while not desk.done():
-            await asyncio.wait({desk}, timeout=self._seconds_to(self._stop_at, GIVE_BACK_SECONDS_MAX))
+    async def _until_done(self, reporter: asyncio.Task[None]) -> None:
+        """Wait for the reporter; leave it behind when the queue does not answer for long after a stop."""
+        while not reporter.done():
+            await asyncio.wait({reporter}, timeout=self._seconds_to(self._stop_at, GIVE_BACK_SECONDS_MAX))
             stop_at = self._stop_at
             if stop_at is not None and self._machine.monotonic() >= stop_at + GIVE_BACK_SECONDS_MAX:
                 return
-        await desk
+        await reporter
 
     async def _last_words(self) -> None:
-        """Say what the desk could not say any more, when it was cancelled together with everything else."""
+        """Say what the reporter could not say any more, when it was cancelled together with everything else."""
         now = self._machine.monotonic()
         until = (now if self._stop_at is None else self._stop_at) + GIVE_BACK_SECONDS_MAX
         if self._ended and now < until:
@@ -192,7 +192,7 @@ class Worker:
                 async with asyncio.timeout(until - now):
                     await self._turn(None, ended, 0, alone=False)
         if self._awaits:  # then this loop tells the slow sinks, and may end with its worker
-            await self.queue._outbox.told(GIVE_BACK_SECONDS_MAX)
+            await self.queue._event_queue.told(GIVE_BACK_SECONDS_MAX)
 
     def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
         longest = 1.0  # a stop may come meanwhile, and set another moment
@@ -210,7 +210,7 @@ class Worker:
                 task.cancel()
         self._running.clear()
 
-    # ── Desk ─────────────────────────────────────────────────────────────────
+    # ── Reporting ────────────────────────────────────────────────────────────
     async def _report_loop(self) -> None:
         while True:
             self._wake.clear()
@@ -231,10 +231,10 @@ class Worker:
         """One at each place that has something to hear, and one that claims: alone, or together with endings."""
         places: dict[ShardChoice, list[Ended]] = {}
         for each in self._ended:
-            places.setdefault(self._desk.place(each[0]), []).append(each)
+            places.setdefault(self._reporter.place(each[0]), []).append(each)
         turns = {place: ended for place, ended in places.items() if self._is_free(place, now)}
         self._ended = [each for place, ended in places.items() if place not in turns for each in ended]
-        claims_at = self._desk.claims_at()
+        claims_at = self._reporter.claims_at()
         limit = self._wanted(bool(turns), now) if self._is_free(claims_at, now) else 0
         alone = not (places or self._running or self._turns)
         if limit:
@@ -254,20 +254,20 @@ class Worker:
         return self.concurrency - len(self._running)
 
     def _idle_seconds(self, now: float) -> float | None:
-        """Until something may have to be done, if nobody wakes the desk before, as the end of a turn does."""
+        """Until something may have to be done, if nobody wakes the reporter before, as the end of a turn does."""
         moments = [self._stop_at] if self._stop_at is not None and now < self._stop_at else []
-        claims_at = self._desk.claims_at()
+        claims_at = self._reporter.claims_at()
         free = len(self._running) < self.concurrency and claims_at not in self._turns
         if self._stop_at is None and free:
             moments.append(max(self._claim_at, self._turn_at.get(claims_at, 0.0)))
-        places = {self._desk.place(job) for job, _ in self._ended} - self._turns.keys()
+        places = {self._reporter.place(job) for job, _ in self._ended} - self._turns.keys()
         moments.extend(self._turn_at.get(place, 0.0) for place in places)
         return max(0.0, min(moments) - now) if moments else None
 
     async def _turn(self, place: ShardChoice, ended: list[Ended], limit: int, alone: bool) -> None:
         """Say how jobs ended, claim new ones. ``alone``: nothing is in hand."""
         try:
-            answers, claimed = await self._call(self._desk.turn(ended, limit))
+            answers, claimed = await self._call(self._reporter.turn(ended, limit))
         except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
             answers, claimed = [error] * len(ended), error if limit else None
         except asyncio.CancelledError:
@@ -355,12 +355,12 @@ class Worker:
             return
         loop = asyncio.get_running_loop()
         if awaits:
-            job._beat = lambda: self._call(self._desk.beat_one(job))
+            job._beat = lambda: self._call(self._reporter.beat_one(job))
             self._running[job] = asyncio.create_task(self._await(handler, job))
             return
 
         def beat() -> None:
-            asyncio.run_coroutine_threadsafe(self._call(self._desk.beat_one(job)), loop).result()
+            asyncio.run_coroutine_threadsafe(self._call(self._reporter.beat_one(job)), loop).result()
 
         def run() -> None:
             ending = perform(handler, job)
