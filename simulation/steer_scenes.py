@@ -285,7 +285,7 @@ def archive_tells_all(stage: Play) -> int:
 
 
 def redriven_by_two(stage: Play) -> Any:
-    """Letters of one kind are about to be redriven, one after the other, when somebody else lets others go round."""
+    """Letters of one kind are about to be redriven, as they were read, when somebody else lets others go round."""
     slow, other = map(stage.actor, ("slow", "other"))
     for kind in ("", "", "mail", "", "mail"):
         other.fill(kind)

@@ -182,6 +182,11 @@ def older_lives_forgotten() -> AbstractContextManager[None]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
+def redriven_whatever_comes_first() -> AbstractContextManager[None]:
+    """A redrive looks at as many letters as were read, whether or not they are the same."""
+    return dispatched(RedriveJobs, lambda draft, op: admin.redrive(draft, replace(op, first=b"")))
+
+
 def redriven_in_the_same_run() -> AbstractContextManager[None]:
     """A job that is redriven has no run of its own until somebody claims it."""
     real = admin.redrive
@@ -315,6 +320,11 @@ CONTROLS: tuple[Control, ...] = (
         "notes go with their tombstones",
         notes_of_tombstones_kept,
         (in_scene("cancelled as it fails", "of which state"),),
+    ),
+    Control(
+        "letters that were read",
+        redriven_whatever_comes_first,
+        (in_scene("redriven by two", "went past a dead letter"),),
     ),
     Control("runs of redriven jobs", redriven_in_the_same_run, (in_scene("cancelled at once", "of 2 ends"),)),
     Control("shards only grow", shards_given_back, (in_scene("shards by two", "shards went back"),)),

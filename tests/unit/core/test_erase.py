@@ -32,6 +32,7 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
+    RedriveJobs,
     RunTimers,
     SpanSwap,
 )
@@ -129,6 +130,22 @@ def test_dead_letters_in_segments_go_with_their_span_unless_it_has_moved_on(loos
     left = [job.key for job in loose.jobs(loose.state.dead, set())]
     assert sorted(left) == sorted(set(keys) - {gone})
     assert imbalances(loose.state) == []
+
+
+# ── Redrive of chosen letters ────────────────────────────────────────────────
+def test_only_the_letters_that_were_chosen_are_redriven(shard: Any) -> None:
+    first, second, third = bury(shard, 3)
+    (answer,) = shard.apply(RedriveJobs(3, 3, keys=(second,), first=first))
+    assert answer.runs == ((Code.OK, 1), (Code.EMPTY, 3))
+    assert [shard.where(key) for key in (first, second, third)] == ["failed", "queued", "failed"]
+    assert [job.key for job in shard.jobs(shard.state.dead, set())] == [first, third]
+
+
+def test_letters_that_have_moved_since_they_were_read_stay(shard: Any) -> None:
+    first, second = bury(shard, 2)
+    (answer,) = shard.apply(RedriveJobs(2, 2, keys=(first, second), first=second))
+    assert answer.runs == ((Code.RETRY, 0), (Code.EMPTY, 0))
+    assert [shard.where(key) for key in (first, second)] == ["failed", "failed"]
 
 
 # ── Blanking ─────────────────────────────────────────────────────────────────

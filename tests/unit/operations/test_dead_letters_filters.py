@@ -15,7 +15,7 @@ from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, JobRecord, State
 from osqueue.objects.layout import root_of
-from osqueue.operations.dead_letters import REDRIVE_TRIES, RedriveProgress
+from osqueue.operations.settings import REDRIVE_TRIES, RedriveProgress
 from osqueue.stores.base import Delete, List, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -69,29 +69,6 @@ def test_those_that_were_found_and_those_that_were_left_are_in_order(q: Queue[An
 def test_a_limit_is_kept_and_the_next_redrive_goes_on(q: Queue[Any]) -> None:
     assert [q.redrive(limit=7, **KIND_B) for _ in range(4)] == [7, 7, 6, 0]
     assert payloads(q, "b") == list(range(WANTED))
-
-
-@pytest.mark.parametrize("which", [KIND_B, "fingerprint"], ids=str)
-def test_a_slow_redrive_finds_the_letters_behind_many_others(q: Queue[Any], which: Any) -> None:
-    if which == "fingerprint":
-        (mark,) = (group.fingerprint for group in q.dead_letter_groups() if "b" in group.kinds)
-        which = {"fingerprint": mark}
-    assert q.redrive(rate=3, **which) == WANTED
-    assert payloads(q, "b") == list(range(WANTED))
-    assert q.stats()["failed"] == OTHERS
-
-
-def test_letters_put_back_in_front_do_not_count_as_looked_at(shard: Any) -> None:
-    """Or a redrive of a few at a time would end before it has seen them all."""
-    shard.enqueue(3, kind="a")
-    shard.enqueue(2, kind="b")
-    for lease in shard.claim(5):
-        shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "x", final=True),)))
-    front = [job.kind for job in shard.jobs(shard.state.dead, set())]
-    assert front == ["a", "a", "a", "b", "b"]
-    assert shard.apply(RedriveJobs(1, 5, kinds=("b",)))[0].runs == ((Code.OK, 1), (Code.EMPTY, 1))
-    assert [job.kind for job in shard.jobs(shard.state.dead, set())] == ["a", "a", "a", "b"]
-    assert shard.apply(RedriveJobs(1, 4, kinds=("b",)))[0].runs == ((Code.OK, 1), (Code.EMPTY, 4))
 
 
 def test_a_letter_that_a_purge_has_blanked_is_not_run_again(machine: Any) -> None:

@@ -6,7 +6,7 @@ rewritten segments, merged tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -221,13 +221,14 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
 def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
     """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at).
 
-    Those that it looked at and put back in front, as the limit was reached, do not count. In place of OK: LANES when
-    it queued none because there was no lane for one that matched. In place of EMPTY: RETRY when the next jobs had not
-    been read, so that the caller has to ask again for the rest; UNREADABLE when nobody can read them.
+    In place of OK: LANES when it queued none because there was no lane for one that matched; RETRY when what the
+    caller chose its keys from has moved. In place of EMPTY: RETRY when the next jobs had not been read, so that the
+    caller has to ask again for the rest; UNREADABLE when nobody can read them.
     """
     draft.blocked = False
     found, end = Code.OK, Code.EMPTY
     moved = looked = 0
+    keys = None if op.keys is None else frozenset(op.keys)
     kept: list[JobRecord] = []
     while moved < op.limit and looked < op.scan:
         need = draft.dead.refill(draft.blocks, set())
@@ -237,12 +238,13 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
             break
         if not draft.dead.ready:
             break
+        if op.first and not looked and draft.dead.ready[0].key != op.first:
+            return Outcome(((Code.RETRY, 0), (Code.EMPTY, 0)))
         job = draft.dead.pop()
         looked += 1
         # A run of its own, even if it is cancelled before anybody claims it: the archive has a record of the last one.
         again = replace(job, attempt=0, run=job.run + 1)
-        # A blank one is about to be forgotten by a purge.
-        if is_blank(job) or not is_meant(job, op.kinds, op.error, op.fingerprint):
+        if not _matches(job, op, keys):
             kept.append(job)
         elif not draft.queue(again):
             kept.append(job)
@@ -259,22 +261,14 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
     else:
         for job in reversed(kept):
             draft.dead.push_front(job)
-        if moved == op.limit:
-            looked -= len(kept)
     return Outcome(((Code.OK if moved else found, moved), (end, looked)))
 
 
-def is_meant(job: JobRecord, kinds: Collection[str] | None, error: str, mark: str) -> bool:
-    """Is a dead letter of these kinds, with this text in its last error, and with this fingerprint?"""
-    if kinds is not None and job.kind not in kinds:
+def _matches(job: JobRecord, op: RedriveJobs, keys: frozenset[bytes] | None) -> bool:
+    if (keys is not None and job.key not in keys) or is_blank(job):  # blank: a purge is about to forget it
         return False
-    if error and error not in (job.history[-1].error if job.history else ""):
-        return False
-    if not mark:
-        return True
-    from .fingerprint import fingerprint, last_error  # here, because few commits compile its patterns
-
-    return fingerprint(*last_error(job.history)) == mark
+    error = job.history[-1].error if job.history else ""
+    return (op.kinds is None or job.kind in op.kinds) and op.error in error
 
 
 def run_timers(draft: Draft, op: RunTimers) -> Outcome:

@@ -262,7 +262,8 @@ class RedriveJobs(Operation, frozen=True, tag="redrive"):
     scan: int
     kinds: tuple[str, ...] | None = None
     error: str = ""  # part of the last error's text
-    fingerprint: str = ""  # of the last error
+    keys: tuple[bytes, ...] | None = None  # only these, as chosen by a caller who has read the first ``scan``
+    first: bytes = b""  # then: the first of them; if another one is first by now, RETRY
 
 
 class RunTimers(Operation, frozen=True, tag="sweep"):

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from .. import limits
 from ..core import state as stored
-from ..core.admin import is_meant
 from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
 from ..errors import Rejected, shown
 from . import validation
@@ -63,7 +62,11 @@ class DeadLetterFilter(Struct, frozen=True):
 
     def matches(self, job: stored.JobRecord) -> bool:
         """Is this one of them?"""
-        return is_meant(job, self.kinds, self.error, self.fingerprint)
+        if self.kinds is not None and job.kind not in self.kinds:
+            return False
+        if self.error and self.error not in (job.history[-1].error if job.history else ""):
+            return False
+        return not self.fingerprint or fingerprint(*last_error(job.history)) == self.fingerprint
 
 
 def filter_of(kinds: Iterable[str] | None, error: str | None, mark: Any) -> DeadLetterFilter:

@@ -18,7 +18,7 @@ from ..model.keys import drawn_ms
 from ..model.validation import whole_number
 from .layout import read_state, root_of
 from .segments import page as segment_page
-from .segments import segments_of
+from .segments import segment_jobs, segments_of
 
 PAGE_MAX = 1_000
 
@@ -210,3 +210,20 @@ def _since_ms(job: stored.JobRecord) -> int:
 def dead_count(state: State) -> int:
     """How many dead letters a shard has."""
     return stored.waiting(state.dead)
+
+
+def count_dead(
+    queue: str, shard: int, kinds: tuple[str, ...] | None, error: str, most: int | None
+) -> QueueFlow[int]:
+    """How many dead letters a redrive would move."""
+    state = yield from read_state(queue, shard)
+    if state is None:
+        return 0
+    jobs = [*state.dead.ready, *state.dead.tail]
+    for span in (yield from segments_of(root_of(queue, shard), state.dead.spans)):
+        jobs.extend((yield from segment_jobs(root_of(queue, shard), span)))
+    matching = sum(
+        (kinds is None or job.kind in kinds) and error in (job.history[-1].error if job.history else "")
+        for job in jobs
+    )
+    return matching if most is None else min(matching, most)

@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, grouping them, and queueing them again, at a pace if somebody asks for one."""
+"""Dead letters: looking at them, grouping them, and queueing some of them again at a pace."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
-from ..core.ops import Code, Outcome, RedriveJobs
-from ..errors import Damaged, Rejected, Throttled, Timeout, shown
+from ..core.ops import RedriveJobs
+from ..errors import Rejected, shown
 from ..model import validation
 from ..model.dead_letters import (
     DeadGroup,
@@ -20,11 +20,10 @@ from ..model.dead_letters import (
 from ..objects.layout import read_state, root_of
 from ..objects.listing import PAGE_MAX, dead_count, read_cursor, write_cursor
 from ..objects.segments import read_backlog
-from .settings import SettingsFlows
+from .settings import RedriveProgress, SettingsFlows
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
 RATE_MAX = 100_000.0  # jobs a second
-REDRIVE_TRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile
 PACE_SECONDS = 1.0  # of jobs in one commit of a redrive that has a rate
 
 
@@ -92,12 +91,11 @@ class DeadLetterFlows(SettingsFlows):
         *,
         so_far: RedriveProgress | None = None,
     ) -> QueueFlow[int]:
-        """Queue dead jobs again, the oldest first; returns how many (or how many it would be).
-
-        Goes on with ``so_far``, if given: it holds what was done also where an error ends it.
-        """
+        """Queue dead jobs again, as ``SettingsFlows`` does: also those of one fingerprint alone, or at a rate."""
         which = filter_of(kinds, error, fingerprint)
         pace = None if rate is None else rate_of(rate)
+        if not which.fingerprint and (pace is None or dry_run):
+            return (yield from super().redrive(limit, kinds, error, dry_run, so_far=so_far))
         most = (
             validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
             if limit is not None
@@ -109,24 +107,17 @@ class DeadLetterFlows(SettingsFlows):
             left = None if most is None else most - redriven.moved
             if left == 0:
                 break
+            there = yield from self._count(shard, which, left)
             if dry_run:
-                redriven.moved += yield from self._count(shard, which, left)
-            elif not which.fingerprint or (
-                yield from self._count(shard, which, 1)
-            ):  # a wrong one writes nothing
-                yield from self._redrive(redriven, shard, most, which, pace)
+                redriven.moved += there
+            elif there:
+                yield from self._chosen(redriven, shard, most, which, pace)
         return redriven.total()
 
     def _count(self, shard: int, which: DeadLetterFilter, most: int | None) -> QueueFlow[int]:
-        """How many match, up to ``most``."""
         state = yield from read_state(self.queue, shard)
-        if state is None:
-            return 0
-        there = dead_count(state)
         count = skip = 0
-        if which == DeadLetterFilter():
-            count = skip = there
-        while skip < there and (most is None or count < most):
+        while state is not None and (most is None or count < most):
             jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
             if not jobs:
                 break
@@ -134,7 +125,7 @@ class DeadLetterFlows(SettingsFlows):
             count += sum(map(which.matches, jobs))
         return count if most is None else min(count, most)
 
-    def _redrive(
+    def _chosen(
         self,
         redriven: RedriveProgress,
         shard: int,
@@ -146,62 +137,33 @@ class DeadLetterFlows(SettingsFlows):
 
         Each commit is a step of its own: wherever it stops, every letter is dead or queued.
         """
-        state = yield from read_state(self.queue, shard)
-        scan = 0 if state is None else dead_count(state)
-        while scan > 0 and (most is None or redriven.moved < most):
-            began, before = self.machine.monotonic(), redriven.moved
-            chunk = min(limits.ITEMS_PER_REQUEST_MAX, scan)
-            room = chunk if most is None else min(chunk, most - before)
+        root = root_of(self.queue, shard)
+        scan: int | None = None
+        while scan != 0 and (most is None or redriven.moved < most):
+            began = self.machine.monotonic()
+            state = yield from read_state(self.queue, shard)
+            if state is None:
+                break
+            scan = dead_count(state) if scan is None else scan
+            jobs = yield from read_backlog(root, state.dead, 0, min(scan, limits.ITEMS_PER_REQUEST_MAX))
+            if not jobs:
+                break
+            room = len(jobs) if most is None else most - redriven.moved
             if pace is not None:
                 room = min(room, max(1, int(pace * PACE_SECONDS)))
-            op = RedriveJobs(room, chunk, which.kinds, which.error, which.fingerprint)
+            keys = [job.key for job in jobs if which.matches(job)][:room]
+            if len(keys) == room:  # what lies behind the last of them is for the next commit
+                last = next(at for at, job in enumerate(jobs) if job.key == keys[-1])
+                jobs = jobs[: last + 1]
+            op = RedriveJobs(len(jobs), len(jobs), keys=tuple(keys), first=jobs[0].key)
+            before = redriven.moved
             answer = yield Submit(shard, (op,))
             scan -= redriven.add(answer.outcomes[0])
-            if answer.outcomes[0].runs[1] == (Code.EMPTY, 0):
-                break  # others have taken the rest
             again = redriven.moved - before
-            if pace is not None and again and scan > 0 and (most is None or redriven.moved < most):
+            if pace is not None and again and scan and (most is None or redriven.moved < most):
                 wait = again / pace - (self.machine.monotonic() - began)
                 if wait > 0:
                     yield Sleep(wait)
-
-
-class RedriveProgress:
-    """What the commits of one redrive brought so far."""
-
-    def __init__(self) -> None:
-        self.moved = 0
-        self._tries = 0  # in a row that got nowhere
-        self._crowded = False
-
-    def add(self, outcome: Outcome) -> int:
-        """One more commit; how many letters it looked at.
-
-        Raises Damaged where it cannot go on; Throttled, or Timeout once it has moved some, where others get in its way.
-        """
-        (code, moved), (end, looked) = outcome.runs
-        self.moved += moved
-        self._crowded |= code == Code.LANES
-        if end == Code.UNREADABLE:
-            raise Damaged(
-                f"{self.moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
-                " newer format. See docs/operations.md."
-            )
-        self._tries = 0 if looked else self._tries + 1
-        if self._tries >= REDRIVE_TRIES:
-            raise (Timeout if self.moved else Throttled)(
-                f"{self.moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
-            )
-        return looked
-
-    def total(self) -> int:
-        """How many were queued again. Raises Throttled when there would have been some, and a lane for none."""
-        if self._crowded and not self.moved:
-            raise Throttled(
-                f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already, and the dead"
-                " letters are of others. Wait until some of them are empty, then redrive again."
-            )
-        return self.moved
 
 
 def rate_of(value: object) -> float:

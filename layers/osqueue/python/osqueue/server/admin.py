@@ -32,7 +32,7 @@ from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
-from ..operations.dead_letters import RedriveProgress
+from ..operations.settings import RedriveProgress as Moved
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .jobs import PAGE_DEFAULT
@@ -117,7 +117,7 @@ def redrive(asked: RequestContext) -> Redriven:
         there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
         return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
     most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
-    done = RedriveProgress()
+    done = Moved()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
