@@ -13,7 +13,7 @@ CEILING = {
     "enqueue, embedded": 27,
     "complete, embedded": 26,
     "enqueue over HTTP, its caller": 15,
-    "enqueue over HTTP, its function": 38,
+    "enqueue over HTTP, its function": 39,
     "complete over HTTP, its caller": 13,
     "complete over HTTP, its function": 36,
 }

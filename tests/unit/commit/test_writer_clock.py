@@ -14,7 +14,7 @@ from osqueue.core.encoding import encode_head
 from osqueue.core.ops import ChangeSettings, Code
 from osqueue.core.state import Session, State, session_weight, session_weight_of
 from osqueue.errors import Throttled
-from osqueue.stores.base import Put
+from osqueue.stores.base import Found, Get, Missing, Put, Unchanged
 from osqueue.stores.memory import MemoryStore
 
 
@@ -48,3 +48,32 @@ def test_a_new_writer_asks_for_the_time_before_it_is_turned_away(machine: Any) -
 def test_while_the_others_may_still_be_at_work_it_is_turned_away(machine: Any) -> None:
     with pytest.raises(Throttled, match="too many writers"):
         configure(machine, full(machine.now_ms()))
+
+
+class WritesAgain(MemoryStore):
+    """The writer's small object is written once more after its answer: the request has arrived twice."""
+
+    def __init__(self, machine: Any, seconds: float) -> None:
+        super().__init__(machine)
+        self.machine = machine
+        self.seconds = seconds
+
+    def get(self, request: Get) -> Found | Missing | Unchanged:
+        found = super().get(request)
+        if isinstance(found, Found):
+            self.machine.advance(self.seconds)
+            self.put(Put(request.key, found.body))
+            again = super().get(request)
+            assert isinstance(again, Found)
+            return Found(
+                found.body, found.version, again.modified_ms
+            )  # a version that is a hash stays the same
+        return found
+
+
+def test_a_write_that_arrives_twice_does_not_put_the_clock_ahead(machine: Any) -> None:
+    store = WritesAgain(machine, 20.0)
+    writer = ShardWriter("q/", "q", machine)
+    BlockingDriver(store, machine).run(writer.measure_clock())
+    now_ms = writer.now_ms(State(bytes(16), 7, 1, 0))
+    assert machine.now_ms() - 1_000 <= now_ms <= machine.now_ms()

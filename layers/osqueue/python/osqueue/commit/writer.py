@@ -227,8 +227,9 @@ class ShardWriter:
     def measure_clock(self) -> Flow[None]:
         """Write a small object and ask the store when it was written.
 
-        That was between the request and its answer, however long the question took. Where another writer has written
-        the object since, that was before the store answered the question.
+        That was between the first request and the last answer, however long they took. The answer to the write does
+        not end the interval: the object may be written again meanwhile, by another writer, or by this request where it
+        arrives twice.
         """
         since = self.machine.moment()
         body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
@@ -236,15 +237,12 @@ class ShardWriter:
         if not isinstance(written, Written):
             self.complaint = written.error if isinstance(written, Failed) else None
             return
-        until = self.machine.moment()
         found = yield Get(self.root + CLOCK)
         if not isinstance(found, Found):
             return
-        now = self.machine.moment()
-        if found.version != written.version:
-            until = now
+        until = self.machine.moment()
         # A client that stood still meanwhile knows too little, and asks again.
-        if not _apart(since, now) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
+        if not _apart(since, until) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
             self.measured = ClockReading(found.modified_ms, since, until)
 
     def forget_old_blocks(self) -> None:
