@@ -23,7 +23,7 @@ DEADLINE_S_MIN = 0.1
 
 
 class Function:
-    """Answers the events of one function. ``name`` is one of ``api.functions``.
+    """Answers the events of one function. ``name`` is one of ``contract.functions``.
 
     Opens the store named by the environment. Raises Rejected when there is none, or it means nothing.
 

@@ -1,7 +1,8 @@
 """What repeats a request, and how often: the policies by name, and the functions that follow one.
 
-Only what may be repeated is given to them: reads, writes of what nobody else writes, and conditional writes whose
-second answer the caller can judge. The commit protocol waits by measured times instead (``backoff``).
+Only what may be repeated is given to them: reads, writes of what nobody else writes, conditional writes whose second
+answer the caller can judge, API calls that are harmless twice, and the turns of a worker. The commit protocol waits by
+measured times instead (``deadline.backoff``).
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Takeover:
 class Deduplication:
     """Enqueues the jobs of one call, some of them under ids.
 
-    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. A heir says what differs
+    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. An heir says what differs
     where callers draw the keys and repeat their calls.
     """
 

@@ -67,7 +67,7 @@ class Api:
     it commits, ``hearing`` of every head that passes by. One object may be used by many threads.
 
     >>> api = Api("memory://")
-    >>> api.answer(Request("GET", "/healthz")).status
+    >>> api.answer(ApiRequest("GET", "/healthz")).status
     200
     """
 

@@ -80,8 +80,8 @@ def _invalid(message: str, type: Any, data: bytes | msgspec.Raw) -> Rejected:
             option.read(msgspec.json.decode(data)[option.name])
         except Rejected as error:
             return error
-        except msgspec.DecodeError:
-            pass  # a number beyond all numbers
+        except (msgspec.DecodeError, RecursionError):
+            pass  # a number beyond all numbers, or a payload as deep as can be read
     if not field:
         return Malformed(f"the body is not of the form this request has: {what.lower().replace('`', '')}.")
     return Rejected(f"{field}: {what[:1].lower()}{what[1:].replace('`', '')}.", field=field)
