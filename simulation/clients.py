@@ -360,7 +360,7 @@ class Client:
             elif roll < 0.4:
                 yield from self.call(RedriveJobs(self.dice.choice((1, 10)), self.dice.choice((1, 20))))
             elif roll < 0.7:
-                # Two in one request, as the flights of one process may carry.
+                # Two in one request, as the batches of one process may carry.
                 yield from self.call(*[RunTimers(flush=self.dice.random() < 0.5) for _ in range(2)])
             else:
                 yield from self.rewrite()

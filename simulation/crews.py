@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 LEASE_MS = 600_000  # so long that no lease ends by itself before it is missed
 PATIENCE_SECONDS = 120.0
-ANSWERED_SECONDS_MAX = 3 * PATIENCE_SECONDS  # where a flight waits for another one
+ANSWERED_SECONDS_MAX = 3 * PATIENCE_SECONDS  # where a batch waits for another one
 LEAVING_SECONDS_MAX = 2.0  # after which a caller that is to leave has left
 FORKS_MAX = 4
 
@@ -59,7 +59,7 @@ class SharedWriter(WatchedWriter):
 
 
 class WatchedBatch(CommitBatch):
-    """A flight whose riders are known, where they are a crew's."""
+    """A batch whose waiters are known, where they are a crew's."""
 
     crew: Crew | None
 
@@ -70,7 +70,7 @@ class WatchedBatch(CommitBatch):
             return
         self.crew = writer.crew
         self.ops = [op for waiter in waiters for op in waiter.ops]
-        # What it speaks under is what its riders spoke under, each with its share.
+        # What it speaks under is what its waiters spoke under, each with its share.
         writer.call = self.call = ClientCall(writer.crew.name, (), writer.crew.world.now, identities=[])
         weak_point()
         self.crew.takes_off(self)
@@ -89,7 +89,7 @@ class WatchedBatch(CommitBatch):
 
 @contextmanager
 def watched_flights() -> Iterator[None]:
-    """Every flight of a crew is watched."""
+    """Every batch of a crew is watched."""
     name = "CommitBatch"
     before = [(home, getattr(home, name)) for home in (group, async_group)]
     for home, _ in before:
@@ -215,7 +215,7 @@ class Crew:
         self.writer.crew = self
         self.host = host
         self.aboard: dict[int, ClientCall] = {}  # by the operations they brought
-        self.landed: list[tuple[CommitWaiter, ClientCall]] = []  # riders that were granted leases
+        self.landed: list[tuple[CommitWaiter, ClientCall]] = []  # waiters that were granted leases
         self.told: set[str] = set()  # tokens that some caller of it was told
         self.left = run.profile.clients.threads  # callers that have not finished
         self.queue = self.opened()

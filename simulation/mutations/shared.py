@@ -33,7 +33,7 @@ def cancelled_unheard() -> AbstractContextManager[None]:
 
 
 def torn_flown_on() -> AbstractContextManager[None]:
-    """A flight that was interrupted inside the protocol is flown on like any other."""
+    """A batch that was interrupted inside the protocol is resumed like any other."""
 
     real = CommitBatch.run
 
@@ -80,7 +80,7 @@ def everybody_flies() -> AbstractContextManager[None]:
 
 
 def nobody_inherits() -> AbstractContextManager[None]:
-    """A flight whose thread was interrupted is forgotten, and those who ride it are not told."""
+    """A batch whose thread was interrupted is forgotten, and its waiters are not told."""
     real = BlockingGroup._pass_on
 
     def pass_on(self: Any, waiters: Sequence[CommitWaiter] = ()) -> None:
@@ -91,7 +91,7 @@ def nobody_inherits() -> AbstractContextManager[None]:
 
 
 def boards_too_early() -> AbstractContextManager[None]:
-    """Riders wait no more before their flight stands."""
+    """Waiters wait no more before their batch stands."""
     real = group.next_batch
 
     def boarding(waiting: list[CommitWaiter]) -> tuple[list[CommitWaiter], list[CommitWaiter]]:
@@ -108,7 +108,7 @@ def forked_writer() -> AbstractContextManager[None]:
 
 
 def forked_threads() -> AbstractContextManager[None]:
-    """A fork's child waits for the flight that its parent is flying."""
+    """A fork's child waits for the batch that its parent runs."""
     real = BlockingGroup.submit
 
     def submit(self: Any, *args: Any) -> Any:
@@ -132,17 +132,17 @@ def forked_tasks() -> AbstractContextManager[None]:
 CONTROLS: tuple[Control, ...] = (
     Control("leases of those who left", keep_what_nobody_heard, (in_runs("shared", "not given back"),)),
     Control("cancelled callers", cancelled_unheard, (in_runs("shared", "not given back"),)),
-    Control("torn flights", torn_flown_on, (in_runs("shared", "was told AttributeError"),)),
+    Control("torn batches", torn_flown_on, (in_runs("shared", "was told AttributeError"),)),
     Control(
         "a lost effect is not done",
         lost_is_done,
         (in_runs("shared", "invariant 5|answered without a commit"),),
     ),
     Control("each its own share", shares_mixed_up, (in_runs("shared", "committed was"),)),
-    Control("one flight at a time", everybody_flies, (in_runs("shared", "although nothing fails"),)),
-    Control("riders inherit a flight", nobody_inherits, (in_runs("shared", "although nothing fails"),)),
-    Control("riders wait until they fly", boards_too_early, (in_runs("shared", "although nothing fails"),)),
+    Control("one batch at a time", everybody_flies, (in_runs("shared", "although nothing fails"),)),
+    Control("waiters inherit a batch", nobody_inherits, (in_runs("shared", "although nothing fails"),)),
+    Control("waiters wait until they lead", boards_too_early, (in_runs("shared", "although nothing fails"),)),
     Control("a child's own voice", forked_writer, (in_runs("forked", "nobody can tell any more"),)),
-    Control("a child's own flights", forked_threads, (in_runs("forked", "although nothing fails"),)),
+    Control("a child's own batches", forked_threads, (in_runs("forked", "although nothing fails"),)),
     Control("a child's own loop", forked_tasks, (in_runs("forked", "was never answered"),)),
 )
