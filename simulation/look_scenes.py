@@ -7,23 +7,36 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.retry import OBJECT
-from osqueue.core.ops import ClaimJobs, FailedAttempt, FailJobs, RedriveJobs, RunTimers
+from osqueue.core.ops import (
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    FailedAttempt,
+    FailJobs,
+    RedriveJobs,
+    RunTimers,
+)
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
 from osqueue.objects import archive, listing, snapshot
+from osqueue.objects.staging import StagingArea
 from osqueue.stores.base import Get, List
 
 from .id_scenes import NO_ANSWER, bury_in_segment, damage_segments, entry_of, fill
 from .ledger import Violation
 from .places import FINISHED, JobPlace
 from .promises import Ask
-from .scenes import QUEUE, Actor, Play, cancelled, head_swap, part_written, segmented
+from .scenes import QUEUE, ROOT, Actor, Play, cancelled, head_swap, part_written, segmented
 from .shelf_scenes import finish
 from .upkeep_scenes import age, collect, endured, table_read
 
 HOUR_SECONDS = 3_600.0
+BODIES = "bodies/"
+PASSES = 12  # of a reaper: by then what expired is collected
 
 
 def status(actor: Actor) -> Flow[Any]:
@@ -81,6 +94,27 @@ def merged_as_somebody_looks(stage: Play) -> Any:
         finish(other, name, 600.0)
     caller.stop_at(caller.result("a"), table_read(stage))
     other.run(other.reap())
+    return caller.go_on()
+
+
+def body_read(effect: Effect) -> bool:
+    """A payload or result that lies beside the head is about to be read."""
+    return isinstance(effect, Get) and effect.key.startswith(f"{ROOT}{BODIES}")
+
+
+def result_collected_as_it_is_read(stage: Play, call: Callable[[Actor], Flow[Any]]) -> Any:
+    """A caller has read that a job is completed, and stands still until its result has expired and is collected."""
+    caller, other = map(stage.actor, ("caller", "other"))
+    other.run(other.enqueue("a", "first", 60.0))
+    (lease,) = other.run(other.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+    area = StagingArea(ROOT, other.client.writer.head.state.seq, other.client.writer.machine)  # type: ignore[union-attr]
+    (result,) = other.run(area.bodies([msgspec.json.encode("x" * 200)]))
+    other.run(other.commit(CompleteJobs((Completion(lease.job.key, lease.token, result),))))
+    caller.stop_at(call(caller), body_read)
+    for _ in range(PASSES):
+        age(stage, other)
+        other.run(other.reap())
+    assert not stage.truth.keys(f"{ROOT}{BODIES}")
     return caller.go_on()
 
 
@@ -241,6 +275,12 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "cancelled in a segment": cancelled_in_a_segment,
     "prolonged in a younger table": prolonged_in_a_younger_table,
     "merged as somebody looks": merged_as_somebody_looks,
+    "collected as its result is read": partial(
+        result_collected_as_it_is_read, call=lambda caller: caller.result("a")
+    ),
+    "collected as its result answers": partial(
+        result_collected_as_it_is_read, call=lambda caller: caller.enqueue("a", "second")
+    ),
     "looked for where nobody can tell": looked_for_where_nobody_can_tell,
     "collected as a snapshot is read": collected_as_a_snapshot_is_read,
     "archived by many": archived_by_many,

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.core import archive_record
 from osqueue.core.archive_record import ArchiveRecord
-from osqueue.core.state import ARCHIVE_ONLY, ENDED, State, TableRef
+from osqueue.core.state import ARCHIVE_ONLY, ENDED, FinishedJob, State, TableRef
 from osqueue.errors import Damaged, NotFound, OsqueueError, Unavailable
 from osqueue.objects import archive, finished_tables, listing, lookup, snapshot
 from osqueue.objects.archive import RecordDeduplicator
+from osqueue.operations.results import ResultFlows
 
 from .control import Control, in_scene, patched
 
@@ -64,6 +65,16 @@ def _nowhere(error: type[OsqueueError]) -> AbstractContextManager[None]:
         return None
 
     return patched((lookup, "find_in_state", look))
+
+
+def results_do_not_go() -> AbstractContextManager[None]:
+    """A result that a row names is there, or lost."""
+
+    def gone(self: Any, key: bytes, row: FinishedJob, missing: NotFound) -> Flow[OsqueueError]:
+        yield from ()
+        return Damaged(missing.message)
+
+    return patched((ResultFlows, "_gone", gone))
 
 
 # ── All jobs ─────────────────────────────────────────────────────────────────
@@ -188,6 +199,14 @@ CONTROLS: tuple[Control, ...] = (
         "jobs that cannot be read",
         unreadable_is_nowhere,
         (in_scene("looked for where nobody can tell", _TOLD),),
+    ),
+    Control(
+        "results that were collected",
+        results_do_not_go,
+        tuple(
+            in_scene(f"collected as its result {what}", "was told .*Damaged")
+            for what in ("is read", "answers")
+        ),
     ),
     Control(
         "pages of jobs that failed once",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from osqueue import Damaged, Unavailable
+from osqueue import Damaged, Expired, Unavailable
 from simulation.look_scenes import SCENES
 from simulation.scenes import play
 
@@ -20,6 +20,14 @@ def test_a_job_that_was_cancelled_in_its_segment_is_told_as_cancelled() -> None:
 @pytest.mark.parametrize("scene", ["prolonged in a younger table", "merged as somebody looks"])
 def test_a_result_is_found_in_whichever_table_it_is(scene: str) -> None:
     assert play(SCENES[scene]) == "done"
+
+
+def test_a_result_that_is_collected_as_it_is_read_has_expired() -> None:
+    assert isinstance(play(SCENES["collected as its result is read"]), Expired)
+
+
+def test_an_id_whose_result_is_collected_as_it_is_read_stands_for_a_new_job() -> None:
+    assert play(SCENES["collected as its result answers"]).status == "queued"
 
 
 def test_nothing_is_told_of_a_job_where_nobody_can_tell() -> None:

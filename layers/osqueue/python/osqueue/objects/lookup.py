@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from ..commit.effects import Flow, QueueFlow, together
+from ..commit.effects import Flow, together
 from ..commit.retry import OBJECT, retried
 from ..core import state as stored
 from ..core.state import ARCHIVE_ONLY, FAILED, PROCESSING, QUEUED, FinishedJob, LeaseRecord, Span, State
@@ -108,12 +108,12 @@ def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes
     return {**(yield from finished_tables.find_all(root, state.tables, left)), **found}
 
 
-def seek(queue: str, shard: int, key: bytes) -> QueueFlow[tuple[State | None, JobLocation | None]]:
+def seek(queue: str, shard: int, key: bytes) -> Flow[tuple[State | None, JobLocation | None]]:
     """Find a job in the committed state as it is now, and that state (None: the shard has none yet)."""
     return (yield from _seek(queue, shard, lambda state: find_in_state(root_of(queue, shard), state, key)))
 
 
-def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, JobLocation]]:
+def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> Flow[dict[bytes, JobLocation]]:
     """Find jobs of a shard in its committed state as it is now. Looks a few times where the store fails."""
     root = root_of(queue, shard)
 
@@ -124,15 +124,13 @@ def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict
     return found or {}
 
 
-def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> QueueFlow[dict[bytes, FinishedJob]]:
+def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> Flow[dict[bytes, FinishedJob]]:
     """The rows of those of many jobs of a shard that are over, by its committed state as it is now."""
     _, found = yield from _seek(queue, shard, lambda state: rows_of(root_of(queue, shard), state, keys))
     return found or {}
 
 
-def _seek(
-    queue: str, shard: int, looking: Callable[[State], Flow[R]]
-) -> QueueFlow[tuple[State | None, R | None]]:
+def _seek(queue: str, shard: int, looking: Callable[[State], Flow[R]]) -> Flow[tuple[State | None, R | None]]:
     missing: NotFound | None = None
     version = b""
     for _ in range(LOOKS_MAX):

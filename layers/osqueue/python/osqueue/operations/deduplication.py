@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.ops import LOOK_AGAIN, Code, JobSpec
 from ..core.state import COMPLETED, State
-from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
+from ..errors import Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, shard_of
 from ..objects import finished_tables, id_index
@@ -109,10 +109,12 @@ class Deduplication:
         yield from ()
         return anew.unused()
 
-    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
-        """The answer where the id's job is completed: its result."""
+    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued | None]:
+        """The answer where the id's job is completed: its result. None if that has expired meanwhile: look again."""
         try:
             result = yield from self.flows.result_of(key, sighting)
+        except Expired:
+            return None
         except OsqueueError as error:
             return Enqueued("completed", job_id(key), COMPLETED, error=error)
         return Enqueued("completed", job_id(key), COMPLETED, result)

@@ -66,7 +66,7 @@ class ResultFlows(FlowContext):
         (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
-    def _seek(self, key: bytes) -> QueueFlow[LocatedJob | None]:
+    def _seek(self, key: bytes) -> Flow[LocatedJob | None]:
         if shard_of(key) >= limits.SHARDS_MAX:
             return None
         state, sighting = yield from seek(self.queue, shard_of(key), key)
@@ -79,12 +79,12 @@ class ResultFlows(FlowContext):
             return None
         return found.sighting.view()
 
-    def _expired(self, found: LocatedJob) -> QueueFlow[bool]:
+    def _expired(self, found: LocatedJob) -> Flow[bool]:
         if found.sighting.row is None:
             return False
         return found.sighting.expired((yield from self.moment(shard_of(found.key), found.state)))
 
-    def moment(self, shard: int, state: State) -> QueueFlow[int]:
+    def moment(self, shard: int, state: State) -> Flow[int]:
         """The time by the store's clock, milliseconds."""
         writer = self.writers[shard]
         asked = self.machine.monotonic()
@@ -108,9 +108,7 @@ class ResultFlows(FlowContext):
         if found.sighting.state not in OVER:
             raise NotFinished(f"job {text} is {found.sighting.state}. Ask again later, or wait for it.")
         if (yield from self._expired(found)):
-            raise Expired(
-                f"job {text}: its result is not kept any more. The archive has its record, once a reap has written it."
-            )
+            raise _expired(text)
         return (yield from self.result_of(found.key, found.sighting))
 
     def result_of(self, key: bytes, sighting: JobLocation) -> Flow[Any]:
@@ -125,15 +123,21 @@ class ResultFlows(FlowContext):
         if not row.result and not row.codec:
             return None
         (data,) = yield from read_bodies(root_of(self.queue, shard_of(key)), [row.result])
-        if isinstance(
-            data, NotFound
-        ):  # the row that names it was read just now, so nobody may have removed it
-            raise Damaged(
-                f"job {text}: its result is lost. osqueue doctor tells what else is. ({data.message})"
-            )
+        if isinstance(data, NotFound):
+            raise (yield from self._gone(key, row, data))
         if isinstance(data, OsqueueError):
             raise data
         return self.codec.decode(data, row.codec or job.codec, field="result")
+
+    def _gone(self, key: bytes, row: stored.FinishedJob, missing: NotFound) -> Flow[Damaged | Expired]:
+        """Why the result that a row names is not there: lost, or collected since the row was read."""
+        found = yield from self._seek(key)
+        kept = None if found is None else found.sighting.row
+        if found is None or kept is None or kept.result != row.result or (yield from self._expired(found)):
+            return _expired(job_id(key))
+        return Damaged(
+            f"job {job_id(key)}: its result is lost. osqueue doctor tells what else is. ({missing.message})"
+        )
 
     def update_result_ttl(self, text: str, ttl: float) -> QueueFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
@@ -263,6 +267,12 @@ def _too_late(text: str, board: CompletionBoard) -> WaitTimeout:
         why = f" Something that may tell of it cannot be read: {board.damage.message}"
     return WaitTimeout(
         f"job {text} was not finished in time. It goes on; read its result later.{why}", job_id=text
+    )
+
+
+def _expired(text: str) -> Expired:
+    return Expired(
+        f"job {text}: its result is not kept any more. The archive has its record, once a reap has written it."
     )
 
 

@@ -337,7 +337,7 @@ class KeyedDeduplication(Deduplication):
         try:
             sighting = yield from find_in_state(root_of(self.queue, key[15]), anew.state, key)
         except NotFound:  # merged away since that state
-            state, sighting = yield from seek(self.queue, key[15], key)  # type: ignore[misc]
+            state, sighting = yield from seek(self.queue, key[15], key)
         if sighting is not None:
             wish.answer = answer_again(wish.asked, sighting)
         return key, 0 if state is None else state.seq
