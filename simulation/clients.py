@@ -430,10 +430,14 @@ class Client:
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
-        while (yield from self.call(ChangeSettings(paused=False, dead_ttl_ms=0))).answer is None:
+        open_again = ChangeSettings(paused=False, dead_ttl_ms=0)
+        while (yield from self.call(open_again)).answer is None:
             yield Sleep(5.0)
         while not empty():
             if not (yield from self.work_once()):
+                state = yield from self.head()
+                if state is not None and state.settings.paused:  # by an operator's request that came late
+                    yield from self.call(open_again)
                 yield from self.passes(1)
                 yield Sleep(10.0)
 
