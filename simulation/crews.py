@@ -19,7 +19,7 @@ from osqueue.commit import async_group, group
 from osqueue.commit.async_group import AsyncGroup
 from osqueue.commit.effects import Effect, Flow, Submit
 from osqueue.commit.group import LEADER_INTERRUPTED, CommitBatch, CommitWaiter
-from osqueue.commit.protocol import CommitResult
+from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import (
     CancelJob,

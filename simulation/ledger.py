@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from osqueue.commit import protocol
+from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.draft import ReductionContext
 from osqueue.core.ops import Identity, Op, Outcome, Request
@@ -57,7 +58,7 @@ class ClientCall(Struct):
     began: float
     ended: float = 0.0
     identities: list[Identity] = []  # every identity the call spoke under; the last one is the answer's
-    answer: protocol.CommitResult | None = None
+    answer: CommitResult | None = None
     error: Exception | None = None
     shared: bool = False  # its operations were committed together with those of others
 

@@ -16,12 +16,14 @@ from osqueue.stores.base import (
     List,
     Listed,
     Missing,
+    PassTurn,
     Put,
     PutIfAbsent,
     PutIfMatch,
     Refused,
     StoreReply,
     StoreRequest,
+    TakeTurn,
     Unchanged,
     Written,
 )
@@ -73,6 +75,8 @@ class Truth:
                     return Refused()
                 self._remove(key)
                 return Deleted()
+            case TakeTurn() | PassTurn():
+                raise AssertionError("turns are the network's")
 
     def matches(self, key: str, version: str) -> bool:
         """Would a conditional write find its condition met now?"""

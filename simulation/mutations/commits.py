@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue import limits
-from osqueue.commit import announcements, protocol
+from osqueue.commit import announcements, protocol, request_status
 from osqueue.commit.effects import All, Flow
 from osqueue.commit.request_status import RequestStatus
 from osqueue.commit.request_status import status_of_request as real_verdict
@@ -22,7 +22,7 @@ from osqueue.stores.base import Put
 
 from .control import Control, in_interleavings, in_runs, patched
 
-Swap = Callable[..., Flow[protocol.CommitResult | None]]
+Swap = Callable[..., Flow[request_status.CommitResult | None]]
 
 
 def no_etag() -> AbstractContextManager[None]:
@@ -55,7 +55,7 @@ def fresh_born() -> AbstractContextManager[None]:
     """A request is announced with the date of the announcement, not of its identity."""
     real = protocol._Commit.announced
 
-    def announced(self: Any, request: Request) -> Flow[protocol.CommitResult]:
+    def announced(self: Any, request: Request) -> Flow[request_status.CommitResult]:
         head = yield from self.reread()
         return (yield from real(self, replace(request, born=head.state.seq)))
 
@@ -92,7 +92,7 @@ def spill_after_swap() -> AbstractContextManager[None]:
 
     def swap(
         self: Any, request: Request, head: Any, reduction: Reduction, done: tuple[str, ...]
-    ) -> Flow[protocol.CommitResult | None]:
+    ) -> Flow[request_status.CommitResult | None]:
         answer = yield from real(self, request, head, replace(reduction, objects=()), done)
         if answer is not None and reduction.objects:
             yield All(tuple(Put(self.writer.root + item.name, item.body) for item in reduction.objects))

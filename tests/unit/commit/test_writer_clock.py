@@ -8,7 +8,8 @@ import pytest
 
 from osqueue import limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.protocol import commit
+from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.encoding import encode_head
 from osqueue.core.ops import ChangeSettings, Code

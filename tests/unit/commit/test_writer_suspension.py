@@ -7,7 +7,8 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.protocol import commit
+from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import ChangeSettings, Code, EnqueueJobs, JobSpec, Op
 from osqueue.stores.memory import MemoryStore

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osqueue import limits
-from osqueue.commit.protocol import CommitResult, commit
+from osqueue.commit.protocol import commit
+from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs, ExtendLeases, JobSpec, LeaseRef, Op, RunTimers
 from osqueue.stores.base import Get, Put

@@ -18,7 +18,8 @@ from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import CommitBatch, CommitWaiter, give_back, next_batch
-from .protocol import CommitResult, RequestRefused
+from .protocol import RequestRefused
+from .request_status import CommitResult
 from .writer import ShardWriter
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from .coalesce import coalesced, runs_of, split_outcomes
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .event_queue import EventQueue
-from .protocol import CommitResult, RequestRefused, commit
+from .protocol import RequestRefused, commit
+from .request_status import CommitResult
 from .writer import ShardWriter
 
 ITEMS_PER_BATCH_MAX = 4_000

@@ -36,13 +36,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from .. import limits
 from ..core import intents
 from ..core.backlog import NeededRange
 from ..core.draft import ReductionContext, StagedObject
-from ..core.ops import Op, Outcome, Request
+from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, needs_of_claims, reduce
 from ..core.state import State, Transition
 from ..core.timers import has_due_timers
@@ -65,7 +63,8 @@ from .announcements import Announcements
 from .block_reader import Place, read_blocks
 from .deadline import Deadline, may_combine, poll_delay
 from .effects import All, Flow
-from .request_status import RequestStatus, outcomes_of, status_of_request
+from .in_turn import commit_in_turn
+from .request_status import CommitResult, RequestStatus, outcomes_of, status_of_request
 from .writer import HEAD, Head, ShardWriter
 
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
@@ -76,14 +75,6 @@ DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long l
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
 CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
-
-
-class CommitResult(Struct, frozen=True):
-    """What a commit brought."""
-
-    outcomes: tuple[Outcome, ...]  # one for each operation
-    now_ms: int  # head time of the commit, or of the head that the answer was read from
-    events: tuple[Transition, ...] = ()  # every transition of the commit, when this writer made it
 
 
 def commit(writer: ShardWriter, ops: Sequence[Op], deadline: float, look: bool = False) -> Flow[CommitResult]:
@@ -125,12 +116,20 @@ class _Commit:
         self.left_out = 0  # commits in a row that had no room for this request
         self.unsure: dict[bytes, tuple[Transition, ...]] = {}  # of swaps whose answer was lost, by commit
         self.stumbles = 0  # reads of segments in a row that failed
+        self.noted = False  # may somebody have read a note with the request?
+        self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the reduction that was answered from
 
     def run(self) -> Flow[CommitResult]:
         while True:
             try:
+                self.noted = False
                 request, head = yield from self.prepare()
-                answer = yield from self.direct(request, head)
+                in_turn = self.writer.turns and head.version is not None and not self.look_first
+                answer = None
+                if not in_turn or not (self.is_old(head) or self.contended(head)):
+                    answer = yield from self.direct(request, head)
+                if answer is None and in_turn:
+                    answer = yield from commit_in_turn(self, request)
                 if answer is None:
                     answer = yield from self.announced(request)
                 return answer
@@ -144,15 +143,17 @@ class _Commit:
         writer.check_process()
         writer.forget_old_blocks()
         head = writer.head
-        if head is None or self.is_old(head):
+        if head is None or self.is_outdated(head) or (self.is_old(head) and not writer.turns):
             head = yield from self.reread()
         return writer.identify(self.ops, head.state), head
+
+    def is_outdated(self, head: Head) -> bool:
+        """Is it too long ago that the head was current, for the identity of a request?"""
+        return self.writer.machine.ms_since(head.seen) > limits.BORN_AGE_MAX_MS
 
     def is_old(self, head: Head) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
         unseen_ms = self.writer.machine.ms_since(head.seen)
-        if unseen_ms > limits.BORN_AGE_MAX_MS:
-            return True
         return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.contended(head)
 
     def contended(self, head: Head) -> bool:
@@ -199,6 +200,27 @@ class _Commit:
         if answer is None and head.version is None:
             answer = yield from self.created(request)
         return answer
+
+    def apply(self, request: Request, head: Head, others: Sequence[Request]) -> Flow[CommitResult | None]:
+        """Commit the request together with others, on a head that was just read, in turn. None: not this time."""
+        yield from self.tell_time()
+        if self.writer.now_ms(head.state) - head.state.direct_ms >= DIRECT_MS_MAX:
+            return (yield from self.combine(request, head, noted=others))
+        reduction = yield from self.reduce(head, [*others, request], load=True)
+        if reduction is None or self.writer.clock_is_due():
+            return None
+        own = reduction.outcomes.get(request.identity)
+        if own is None and not self.noted:
+            self.refuse(head.state, request, reduction)
+        if (
+            own is None
+        ):  # whoever reads its note later may have room for it: it is told so for good, or applied
+            return None
+        if reduction.changed:
+            return (yield from self.swap(request, head, reduction, ()))
+        self.applied = reduction.outcomes
+        yield from self.await_flush(head)
+        return CommitResult(own, head.state.now_ms)
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock, if it is time for that, until it answers."""
@@ -365,7 +387,7 @@ class _Commit:
             yield from self.deadline.back_off(tries)
 
     def combine(
-        self, request: Request, head: Head, listed: Listed | None = None
+        self, request: Request, head: Head, listed: Listed | None = None, noted: Sequence[Request] = ()
     ) -> Flow[CommitResult | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
         yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
@@ -380,7 +402,7 @@ class _Commit:
             if answer is not None:
                 return answer
             head = fresh
-        reduction = yield from self.reduce(head, [*others, request], load=True, listed=True)
+        reduction = yield from self.reduce(head, [*others, *noted, request], load=True, listed=True)
         if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
             return None
         if request.identity not in reduction.outcomes:
@@ -429,6 +451,7 @@ class _Commit:
                 raise reply.error  # refused for good, and nothing else was sent: it did not happen
             return None
         writer.won(reduction.state, reply.version, began)
+        self.applied = reduction.outcomes
         outcomes = reduction.outcomes.get(request.identity)
         if outcomes is None:
             raise RequestRefused(CROWDED, reduction.events)

@@ -1,12 +1,22 @@
-"""What a head says of a request: applied, not yet, never, or nobody can tell."""
+"""What a head says of a request: applied, not yet, never, or nobody can tell; and what its commit brought."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
+from msgspec import Struct
+
 from ..core.ops import Code, Outcome, Request, decode_outcomes, token_of
 from ..core.reduce import was_refused
-from ..core.state import State
+from ..core.state import State, Transition
+
+
+class CommitResult(Struct, frozen=True):
+    """What a commit brought."""
+
+    outcomes: tuple[Outcome, ...]  # one for each operation
+    now_ms: int  # head time of the commit, or of the head that the answer was read from
+    events: tuple[Transition, ...] = ()  # every transition of the commit, when this writer made it
 
 
 class RequestStatus(Enum):

@@ -80,12 +80,14 @@ class ShardWriter:
         store_clock: Callable[[], int | None] = lambda: None,
         room: Callable[[str], int] = room_below,
         flushes: bool = False,
+        turns: bool = False,
     ) -> None:
         self.root = root  # the shard's prefix, ending in "/"
         self.queue = queue
         self.machine = machine
         self.name_bytes_max = room(intents_prefix(root))  # of its announcements
         self.store_clock = store_clock
+        self.turns = turns  # may its commits wait for their turn?
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
         self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?

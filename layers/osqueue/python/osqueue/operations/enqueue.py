@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..commit.protocol import CommitResult
+from ..commit.request_status import CommitResult
 from ..core.ops import AttachSpans, Code, EnqueueJobs, JobSpec
 from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled

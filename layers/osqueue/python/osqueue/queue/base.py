@@ -166,7 +166,9 @@ class QueueBase(Generic[T]):
     def _writer(self, shard: int) -> ShardWriter:
         store = self.store
         root = root_of(self.name, shard)
-        writer = ShardWriter(root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes)
+        writer = ShardWriter(
+            root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns
+        )
         writer.observed = bool(self._observers)
         writer.on_head = self._board(shard).see
         return writer

@@ -84,7 +84,16 @@ class DeleteIfMatch(Struct, frozen=True):
     version: str
 
 
-StoreRequest = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch
+class TakeTurn(Struct, frozen=True):
+    """Wait until it is this caller's turn to replace an object; only for stores that offer ``turns``.
+
+    Answered by a Turn, by Answered where the holder of the turn has carried ``note`` out meanwhile, and by Refused
+    where nobody passed the turn on in ``wait_seconds``. A note is read by somebody, perhaps later, or by nobody.
+    """
+
+    key: str
+    note: bytes  # for whoever has the turn: what this caller would do with it
+    wait_seconds: float
 
 
 class Found(Struct, frozen=True):
@@ -130,7 +139,38 @@ class Failed(Struct, frozen=True):
     error: OsqueueError
 
 
-StoreReply = Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed
+class Turn(Struct, frozen=True):
+    """It is this caller's turn, until it passes it on; or until it dies, or drops this object.
+
+    A turn is a courtesy, no lock: whoever waits too long does without it, so the object is replaced by PutIfMatch.
+    """
+
+    notes: tuple[bytes, ...]  # of callers who wait
+    held: object  # what the store knows it by
+    noted: bool = True  # may anybody have read this caller's own note?
+
+
+class PassTurn(Struct, frozen=True):
+    """Let the next caller have the turn. ``answers``: for those whose notes were carried out, by their position."""
+
+    turn: Turn
+    answers: tuple[tuple[int, bytes], ...] = ()
+
+
+class Answered(Struct, frozen=True):
+    """The note was carried out. An empty answer was too long to be passed: the object tells it."""
+
+    answer: bytes
+
+
+class Passed(Struct, frozen=True):
+    """The turn is somebody else's, or nobody's."""
+
+
+StoreRequest = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch | TakeTurn | PassTurn
+StoreReply = (
+    Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed | Turn | Answered | Passed
+)
 
 
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
@@ -144,6 +184,7 @@ class Store(ABC):
     key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     remote: bool = True  # requests wait for another machine, so several at once are faster
+    turns: bool = False  # those who replace an object may take turns
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 
     def room_below(self, prefix: str) -> int:
@@ -170,6 +211,14 @@ class Store(ABC):
 
     @abstractmethod
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused: ...
+
+    def take_turn(self, request: TakeTurn) -> Turn | Answered | Refused:
+        """Wait for the turn; only where ``turns`` says so."""
+        raise NotImplementedError
+
+    def pass_turn(self, request: PassTurn) -> Passed:
+        """Pass it on."""
+        raise NotImplementedError
 
     def clock_ms(self) -> int | None:
         """The store's own clock, where it can be read without a request (ms since the epoch), else None."""
@@ -201,6 +250,10 @@ class Store(ABC):
                     return self.delete(request)
                 case DeleteIfMatch():
                     return self.delete_if_match(request)
+                case TakeTurn():
+                    return self.take_turn(request)
+                case PassTurn():
+                    return self.pass_turn(request)
         except OsqueueError as error:
             return Failed(error)
 

@@ -26,9 +26,11 @@ from typing import NoReturn
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import OsqueueError, Rejected
+from . import file_turns
 from .base import (
     FILE_NAME_BYTES_MAX,
     LIST_KEYS_MAX,
+    Answered,
     Delete,
     Deleted,
     DeleteIfMatch,
@@ -38,6 +40,8 @@ from .base import (
     List,
     Listed,
     Missing,
+    Passed,
+    PassTurn,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -45,6 +49,8 @@ from .base import (
     Store,
     StoreReply,
     StoreRequest,
+    TakeTurn,
+    Turn,
     Unchanged,
     Written,
 )
@@ -52,6 +58,7 @@ from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
 from .file_locks import LockDeadline, LockTimeout, Stripes, time_after, version_of
 from .file_swap import drop, replace_unflushed
 from .file_system import network_type
+from .file_turns import FolderTurns
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
@@ -77,6 +84,7 @@ class FileStore(Store):
 
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
+    turns = file_turns.offered()
 
     def __init__(
         self,
@@ -97,6 +105,7 @@ class FileStore(Store):
         # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
         self._token = machine.bits(64)
         self._names = itertools.count()
+        self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine)
         self._settled: set[str] = set()
         self._flushed: dict[str, str | None] = {}  # versions that a power cut would leave, by key
         self._ready = False
@@ -247,11 +256,24 @@ class FileStore(Store):
             self._fail("delete", request.key, error)
         return Deleted()
 
+    def take_turn(self, request: TakeTurn) -> Turn | Answered | Refused:
+        return self._turns.take(request)
+
+    def pass_turn(self, request: PassTurn) -> Passed:
+        return self._turns.pass_on(request)
+
+    def close(self) -> None:
+        self._turns.close()
+
     def clock_ms(self) -> int:
         return self._machine.now_ms()
 
     async def perform_async(self, request: StoreRequest) -> StoreReply:
         """Without flushes, what most commits ask for is done sooner than a thread would have taken it over."""
+        if isinstance(request, PassTurn):
+            return self.pass_turn(request)
+        if isinstance(request, TakeTurn) and (turn := self._turns.take_now(request.key)) is not None:
+            return turn
         if self._ready and not self._fsync:
             if isinstance(request, Get):
                 return self.perform(request)

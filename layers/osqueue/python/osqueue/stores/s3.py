@@ -32,12 +32,14 @@ from .base import (
     List,
     Listed,
     Missing,
+    PassTurn,
     Put,
     PutIfAbsent,
     PutIfMatch,
     Refused,
     StoreReply,
     StoreRequest,
+    TakeTurn,
     Unchanged,
     Written,
 )
@@ -192,8 +194,8 @@ class S3Store(PerformingStore):
                 return self._list(request)
             case Delete():
                 return self._delete(request)
-            case DeleteIfMatch():
-                raise AssertionError("obstore has no conditional deletion")
+            case DeleteIfMatch() | TakeTurn() | PassTurn():
+                raise AssertionError("obstore has neither conditional deletion nor turns")
 
     def _get(self, request: Get) -> _Steps:
         path = self.prefix + request.key

@@ -73,6 +73,7 @@ class WrappedStore(PerformingStore):
         self.name_bytes_max = inner.name_bytes_max
         self.remote = inner.remote
         self.flushes = inner.flushes
+        self.turns = inner.turns
 
     @property
     def place(self) -> object:

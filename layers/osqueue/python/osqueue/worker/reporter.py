@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..commit.effects import QueueFlow, Submit
-from ..commit.protocol import CommitResult
+from ..commit.request_status import CommitResult
 from ..errors import Rejected
 from ..model.job import Done
 from ..model.validation import error_details

@@ -1,0 +1,156 @@
+"""Commits in turn: how the writers of one machine share a head, where the store lets them take turns.
+
+Writers on S3 race for the head, because nobody can tell them whose turn it is. Where a store can (a folder: the
+kernel's locks), a writer leaves a note with its request and waits for the turn. Whoever has the turn reads what
+changed, applies *every* request it finds noted together with its own in one commit, and hands the outcomes over with
+the turn. So contention makes batches larger, nobody loses a race, and no pause is guessed. This is flat combining
+(D. Hendler et al., 2010) with the lock's waiters as its publication list.
+
+    leave a note, wait for the turn ── answered ──▶ the outcomes, from whoever applied the note
+                 │ my turn                └─ nobody passes it on ──▶ race for the head, as on S3
+                 ▼
+    GET head ── my row is there ──▶ answer, pass the turn on
+                 │ not yet
+                 ▼
+    reduce my request and all noted ones, PUT head If-Match ──▶ answer, pass the turn and the outcomes on
+
+A turn makes a commit cheap, it does not make it safe. A holder may have been stopped and may go on when others have
+done without it; a note may be read twice, or after its writer has given up. The head is swapped as ever, and its
+session rows decide what was applied: see ``protocol``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from .. import limits
+from ..core.encoding import encode
+from ..core.intents import within_bytes
+from ..core.ops import Identity, Outcome, Request
+from ..core.reduce import applicable
+from ..core.state import State
+from ..stores.base import Answered, PassTurn, TakeTurn, Turn
+from .deadline import Deadline
+from .effects import Flow
+from .request_status import CommitResult
+from .writer import HEAD, Head, ShardWriter
+
+WAIT_SECONDS_MAX = 1.0  # for a turn that nobody passes on; longer means that its holder stands still
+SWAPS_MAX = 3  # that the holder of a turn loses to those who did without it, before it does so too
+NOTE_FORMAT = 1  # a note or an answer of another release is not read
+
+
+class HandedOver(Struct, frozen=True, array_like=True):
+    """What the holder of the turn tells the writer whose note it applied."""
+
+    form: int
+    nonce: int  # of the request
+    outcomes: tuple[Outcome, ...]
+    now_ms: int
+
+
+class Note(Struct, frozen=True, array_like=True):
+    """What a writer who waits for the turn leaves for its holder."""
+
+    form: int
+    request: Request
+
+
+_decode_note = msgspec.msgpack.Decoder(Note).decode
+_decode_answer = msgspec.msgpack.Decoder(HandedOver).decode
+
+
+class Steps(Protocol):
+    """The steps of a commit, as ``protocol`` takes them."""
+
+    writer: ShardWriter
+    deadline: Deadline
+    noted: bool  # may somebody have read a note with the request?
+    applied: dict[
+        Identity, tuple[Outcome, ...]
+    ]  # all requests of the latest reduction that was answered from
+
+    def reread(self) -> Flow[Head]: ...
+    def look(self, request: Request, head: Head) -> Flow[CommitResult | None]: ...
+    def apply(self, request: Request, head: Head, others: Sequence[Request]) -> Flow[CommitResult | None]: ...
+
+
+def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:
+    """Commit when it is this writer's turn, or hear from the holder of the turn. None: do without a turn."""
+    writer, deadline = steps.writer, steps.deadline
+    wait_seconds = min(WAIT_SECONDS_MAX, deadline.left() / 2)
+    note = encode(Note(NOTE_FORMAT, request))
+    reply = yield TakeTurn(writer.root + HEAD, note, wait_seconds)
+    if not isinstance(reply, Turn):
+        steps.noted = deadline.sent = True
+        if not isinstance(reply, Answered):
+            return None
+        writer.shared = True
+        return _handed_over(reply.answer, request) or (
+            yield from steps.look(request, (yield from steps.reread()))
+        )
+    if reply.noted:
+        steps.noted = deadline.sent = True
+    try:
+        answer, answers = yield from _lead(steps, request, reply.notes)
+    except Exception:
+        yield PassTurn(reply)
+        raise
+    yield PassTurn(reply, answers)
+    return answer
+
+
+def _lead(
+    steps: Steps, request: Request, notes: Sequence[bytes]
+) -> Flow[tuple[CommitResult | None, tuple[tuple[int, bytes], ...]]]:
+    """Commit the request, and those of notes; its answer, and theirs by the position of their notes."""
+    noted = _read(notes)
+    for _ in range(SWAPS_MAX):
+        head = yield from steps.reread()
+        answer = yield from steps.look(request, head)
+        told = [(at, b"") for at, each in noted if _is_applied(head.state, each)]  # they read it in the head
+        if answer is not None:
+            return answer, tuple(told)
+        others = [(at, each) for at, each in noted if applicable(head.state, each)]
+        taken = within_bytes([each for _, each in others])[: limits.INTENTS_PER_COMMIT_MAX]
+        answer = yield from steps.apply(request, head, taken)
+        if answer is not None:
+            for at, each in others:
+                outcomes = steps.applied.get(each.identity)
+                if outcomes is not None:
+                    told.append((at, encode(HandedOver(NOTE_FORMAT, each.nonce, outcomes, answer.now_ms))))
+            return answer, tuple(told)
+    return None, ()
+
+
+def _read(notes: Sequence[bytes]) -> list[tuple[int, Request]]:
+    """The requests of those notes that this release can read, with their positions."""
+    found: dict[Identity, tuple[int, Request]] = {}
+    for at, data in enumerate(notes):
+        try:
+            note = _decode_note(data)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        if note.form == NOTE_FORMAT:
+            found[note.request.identity] = at, note.request
+    return list(found.values())
+
+
+def _is_applied(state: State, request: Request) -> bool:
+    row = state.sessions.get(request.env)
+    return row is not None and (row.n, row.nonce) == (request.n, request.nonce)
+
+
+def _handed_over(data: bytes, request: Request) -> CommitResult | None:
+    """What an answer tells of this request; None where the head has to tell it."""
+    try:
+        handed = _decode_answer(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if (handed.form, handed.nonce) != (NOTE_FORMAT, request.nonce):
+        return None
+    return CommitResult(handed.outcomes, handed.now_ms)
