@@ -110,6 +110,17 @@ def doomed_tables_kept() -> AbstractContextManager[None]:
     return patched((head_restore.Restorer, "_read_doomed", read))
 
 
+def strange_tables_kept() -> AbstractContextManager[None]:
+    """A restored head refers to tables that its copy does not know, unless they overlap one another."""
+    real = head_restore.Restorer._read_doomed
+
+    def read(self: Any, known: Any, since: Any) -> Flow[None]:
+        since.rests = {name: rows for name, rows in since.rests.items() if name in known}
+        yield from real(self, known, since)
+
+    return patched((head_restore.Restorer, "_read_doomed", read))
+
+
 def cancelled_rows_unread() -> AbstractContextManager[None]:
     """Where a vector is lost, the copy's own rows do not tell which jobs were cancelled."""
     real = BackupFilter.unmarked
@@ -294,6 +305,11 @@ CONTROLS: tuple[Control, ...] = (
         "tables about to be deleted",
         doomed_tables_kept,
         (in_repair("merged in a former life", "invariant 8"),),
+    ),
+    Control(
+        "tables that were merged before the copy",
+        strange_tables_kept,
+        (in_repair("merged before its copy", "invariant 8"),),
     ),
     Control(
         "tables that may be collected",
