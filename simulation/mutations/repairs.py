@@ -140,16 +140,6 @@ def later_vectors_unread() -> AbstractContextManager[None]:
     return patched((salvage, "_marked", marked))
 
 
-def tables_of_any_age() -> AbstractContextManager[None]:
-    """A restore takes up a table that the copy does not name, however old it is."""
-    real = head_restore._SinceBackup
-
-    def since(begin_ms: int, floor: int, *rest: Any) -> Any:
-        return real(begin_ms, 0, *rest)
-
-    return patched((head_restore, "_SinceBackup", since))
-
-
 def told_to_the_archive_again() -> AbstractContextManager[None]:
     """The finished jobs of a copy go to the archive, whether or not it has got them since."""
     real = core_restore._finished
@@ -310,11 +300,6 @@ CONTROLS: tuple[Control, ...] = (
         "tables that were merged before the copy",
         strange_tables_kept,
         (in_repair("merged before its copy", "invariant 8"),),
-    ),
-    Control(
-        "tables that may be collected",
-        tables_of_any_age,
-        (in_repair("collected by the former life", "invariant 8"),),
     ),
     Control(
         "records that the archive has got",

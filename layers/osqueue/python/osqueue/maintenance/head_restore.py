@@ -273,7 +273,7 @@ class Restorer:
         ):
             pointer = known.get(name)
             if pointer is None and born_of(name) < since.floor:
-                continue  # perhaps about to be collected
+                continue  # garbage: what is still right in it stands in a younger table
             if pointer is not None and pointer.archived and not _concerned(pointer, since.purged):
                 since.tables.append(pointer)
                 continue
