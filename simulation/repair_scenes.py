@@ -239,17 +239,23 @@ def failed_before_its_copy(stage: Play, *, redriven: bool) -> Any:
     return stage.invariants.found[job.key].state
 
 
-def merged_in_a_former_life(stage: Play) -> Any:
-    """A reaper stands still before it deletes tables that it has merged, until a head is back that refers to them."""
+def merged_in_a_former_life(stage: Play, *, before: bool = False) -> Any:
+    """A reaper stands still before it deletes tables that it has merged, until a head is restored.
+
+    ``before``: its merge was before the copy, so that the tables are unknown to it and may be younger.
+    """
     reaper, other = map(stage.actor, ("reaper", "other"))
     for _ in range(3):
         other.fill("")
         other.work()
         other.run(other.commit(RunTimers(flush=True)))
     surgeon = _surgeon(stage, other)
-    surgeon.copy()
+    if not before:
+        surgeon.copy()
     reaper.stop_at(endured(reaper.reap()), tables_deleted)
-    other.run(surgeon.restore(force=True, wished=surgeon.copies()[0]))
+    if before:
+        surgeon.copy()
+    other.run(surgeon.restore(force=True, wished=surgeon.copies()[-1 if before else 0]))
     reaper.go_on()
     return sum(len(leaf.rows) for leaf in stage.invariants.leaves)
 
@@ -423,6 +429,7 @@ REPAIR_SCENES: dict[str, Callable[[Play], Any]] = {
     "failed before its copy": partial(failed_before_its_copy, redriven=False),
     "redriven before its copy": partial(failed_before_its_copy, redriven=True),
     "merged in a former life": merged_in_a_former_life,
+    "merged before its copy": partial(merged_in_a_former_life, before=True),
     "collected by the former life": collected_by_the_former_life,
     "archived since its copy": archived_since_its_copy,
     "collected since its copy": collected_since_its_copy,

@@ -68,8 +68,9 @@ def test_a_dead_letter_of_the_copy_is_not_told_to_have_failed_since() -> None:
     assert mended(REPAIR_SCENES["failed before its copy"]) == "failed"
 
 
-def test_a_restored_head_needs_no_table_that_a_reaper_of_the_old_life_deletes() -> None:
-    assert mended(REPAIR_SCENES["merged in a former life"]) == 3
+@pytest.mark.parametrize("scene", ["merged in a former life", "merged before its copy"])
+def test_a_restored_head_needs_no_table_that_a_reaper_of_the_old_life_deletes(scene: str) -> None:
+    assert mended(REPAIR_SCENES[scene]) == 3
 
 
 def test_a_job_whose_payload_was_collected_is_not_restored() -> None:

@@ -273,7 +273,7 @@ class Restorer:
         ):
             pointer = known.get(name)
             if pointer is None and born_of(name) < since.floor:
-                continue  # perhaps about to be collected
+                continue  # garbage: what is still right in it stands in a younger table
             if pointer is not None and pointer.archived and not _concerned(pointer, since.purged):
                 since.tables.append(pointer)
                 continue
@@ -291,7 +291,7 @@ class Restorer:
             rows = self._intact([row for row in found if row.key not in since.purged], since)
             if not rows:
                 continue
-            if rows != found:
+            if rows != found or pointer is None:
                 since.rests[name] = rows
             if pointer is None:
                 pointer = inventory.pointer_to(found, reply.body, name)
@@ -312,8 +312,9 @@ class Restorer:
     def _read_doomed(self, known: Mapping[str, TableRef], since: _SinceBackup) -> Flow[None]:
         """Read the tables that a reaper of the old life may be about to delete: they are written anew.
 
-        Where it has merged one, the other one overlaps it and is unknown to the backup; where it has dropped one,
-        nothing in it had to be remembered.
+        Where it has merged one since the backup, the other one overlaps it and is unknown to the backup. Where it has
+        dropped one, nothing in it had to be remembered. One that is itself unknown to the backup is written anew in any
+        case: it may have been merged before the backup was made.
         """
         fresh = [table for table in since.tables if table.name not in known]
         kept: list[TableRef] = []
