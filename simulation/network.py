@@ -18,17 +18,20 @@ from osqueue.stores.base import (
     Found,
     Get,
     List,
+    PassTurn,
     Put,
     PutIfAbsent,
     PutIfMatch,
     Refused,
     StoreReply,
     StoreRequest,
+    TakeTurn,
     Written,
 )
 
 from .profile import Latency
 from .truth import Truth
+from .turns import Turns
 from .world import Deliver, World
 
 _ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
@@ -44,6 +47,7 @@ class Network:
         self.truth = truth
         self.latency = latency
         self.requests: Counter[str] = Counter()
+        self.turns = Turns(world)
         self._busy: set[str] = set()
         self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
 
@@ -76,7 +80,8 @@ class Network:
             return
         reply_lost = world.happens("lost", faults.lost)
         world.after(there, lambda: self._arrive(request, lose if reply_lost else answer))
-        if not isinstance(request, Get | List) and world.happens("duplicate", faults.duplicate):
+        # Nobody sends a note twice: whoever got the turn at once has to know that nobody can read one.
+        if not isinstance(request, Get | List | TakeTurn) and world.happens("duplicate", faults.duplicate):
             world.after(there + world.long_while(), lambda: self._arrive(request, _ignore))
 
     def _seconds(self, body: bytes) -> float:
@@ -96,6 +101,8 @@ class Network:
                 median = latency.delete
             case Put():
                 median = latency.put
+            case TakeTurn() | PassTurn():
+                median = latency.turn
             case _:
                 return 0.0, 0.0  # a swap's time is spent at its key
         total = median * self.world.chance.lognormvariate(0.0, latency.sigma) / 1000
@@ -103,7 +110,9 @@ class Network:
         return total * share, total * (1 - share)
 
     def _arrive(self, request: StoreRequest, answer: Callable[[StoreReply], None]) -> None:
-        if isinstance(request, PutIfMatch | PutIfAbsent):
+        if isinstance(request, TakeTurn | PassTurn):
+            self.turns.perform(request, answer)
+        elif isinstance(request, PutIfMatch | PutIfAbsent):
             self._swap(request, answer)
         else:
             answer(self.truth.perform(request))

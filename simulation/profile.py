@@ -16,6 +16,7 @@ class Latency(Struct, frozen=True):
     swap_low: float = 58.0  # a compare-and-swap holds its key for this long …
     swap_high: float = 68.0  # … up to this
     swaps_per_second: float = 15.0  # and one key takes no more of them than this; 0: no such limit
+    turn: float = 0.01  # where there are any
     sigma: float = 0.25  # of the logarithm
     bytes_per_second: float = 0.0  # of bodies, on top of all this; 0: they take no time
     parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
@@ -24,6 +25,9 @@ class Latency(Struct, frozen=True):
 S3 = Latency()
 S3_EXPRESS = Latency(
     get=4.0, put=7.0, list=7.0, delete=7.0, swap_low=13.0, swap_high=15.0, swaps_per_second=70.0
+)
+FOLDER = Latency(  # on a disk whose flushes take their time
+    get=0.1, put=0.2, list=0.2, delete=0.2, swap_low=20.0, swap_high=40.0, swaps_per_second=0.0, sigma=0.5
 )
 SLOW_BYTES = Latency(bytes_per_second=50_000.0)
 
@@ -44,6 +48,8 @@ class Faults(Struct, frozen=True):
     clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
     leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
     relay: float = 0.0  # a call over the API is lost, or its answer is; it comes late, or twice
+    turn: float = 0.0  # the turn is somebody else's, and its holder does not know
+    note: float = 0.0  # a note, or what its writer is told, is lost, cut short or read twice
     fork: float = 0.0  # a process of several callers forks, and both go on
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
@@ -54,14 +60,16 @@ class Faults(Struct, frozen=True):
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 
+TURNS = ("note lost", "answer short", "answer of a note lost", "note read again", "turn lost")
 OVER_AN_API = ("call lost", "answer lost", "call late", "call twice")  # what ``relay`` stands for
 FAULTS = [
     *(
         name
         for name in Faults.__struct_fields__
-        if name != "relay" and not name.endswith(("_max", "_seconds", "_wall"))
+        if name not in ("relay", "turn", "note") and not name.endswith(("_max", "_seconds", "_wall"))
     ),
     *OVER_AN_API,
+    *TURNS,
 ]
 
 
@@ -102,6 +110,7 @@ class Profile(Struct, frozen=True):
     clients: Clients = Clients()
     latency: Latency = S3
     limits: dict[str, int] = {}
+    turns: bool = False  # the store offers turns
     ordered: bool = False  # nothing fails, so progress is checked too
     begin_seconds: float = 0.0  # of virtual time at the beginning: runs begin 2,800 s before a full hour
 
@@ -350,6 +359,22 @@ PROFILES = {
             limits=TIGHT | {"TOMBSTONES_MAX": 12, "SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 3},
             faults=ROUGH,
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
+        ),
+        Profile(  # a folder whose processes take turns
+            "turns",
+            limits=TIGHT,
+            latency=FOLDER,
+            turns=True,
+            ordered=True,
+            clients=Clients(producers=8, workers=8, pause_seconds=0.4),
+        ),
+        Profile(
+            "turns lost",  # the same, and everything fails
+            limits=TIGHT | {"SESSIONS_BYTES_MAX": 3_000},
+            latency=FOLDER,
+            turns=True,
+            faults=replace(ROUGH, turn=0.03, note=0.05, leave=0.05, delay_seconds_max=60.0),
+            clients=Clients(producers=6, crews=2, threads=3, rounds=15, pause_seconds=0.3),
         ),
         Profile(
             "election",  # candidates on machines whose clocks run at different speeds

@@ -159,7 +159,9 @@ class Run:
         )
 
     def writer(self, name: str, shard: int) -> WatchedWriter:
-        return WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
+        writer = WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
+        writer.turns = self.profile.turns
+        return writer
 
     def client(self, name: str, shard: int = 0) -> Client:
         """A client of one shard."""
@@ -253,6 +255,7 @@ class Run:
         """A process of several callers."""
         host = Host(self.world, self.network.send)
         writer = SharedWriter(root_of(QUEUE, 0), QUEUE, self.machine(name, ThreadedMachine))
+        writer.turns = self.profile.turns
         return kind(self, name, turns, writer, host)
 
     def end(self) -> None:

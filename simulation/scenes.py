@@ -32,7 +32,18 @@ from osqueue.maintenance.reaper import Reaper
 from osqueue.objects.archive import ROOT as ARCHIVE
 from osqueue.objects.id_index import FOLDER as IDS
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, DeleteIfMatch, Get, Put, PutIfAbsent, PutIfMatch
+from osqueue.stores.base import (
+    Delete,
+    DeleteIfMatch,
+    Get,
+    Passed,
+    PassTurn,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    TakeTurn,
+    Turn,
+)
 
 from .clients import Client, SharedKeys
 from .invariants import Invariants
@@ -67,6 +78,7 @@ class Play:
         self.invariants = Invariants(ROOT, self.truth, self.ledger, queue=QUEUE, on_bulk=self.loads.join)
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = SharedKeys()
+        self.told: list[bytes] = []  # with the turn that was passed on last, to those who left notes
 
     def actor(self, name: str) -> Actor:
         """Somebody with a process of their own."""
@@ -83,6 +95,11 @@ class Play:
         self.later(effect.seconds if isinstance(effect, Sleep) else STEP_SECONDS)
         if isinstance(effect, Sleep):
             return None
+        if isinstance(effect, TakeTurn):
+            return Turn((), None, noted=False)
+        if isinstance(effect, PassTurn):
+            self.told = [answer for _, answer in effect.answers]
+            return Passed()
         if isinstance(effect, All):
             return tuple(self.truth.perform(request) for request in effect.requests)
         return self.truth.perform(effect)
@@ -229,6 +246,11 @@ def id_freed(effect: Effect) -> bool:
     if isinstance(effect, Delete):
         return effect.keys[0].startswith(IDS)
     return isinstance(effect, DeleteIfMatch) and effect.key.startswith(IDS)
+
+
+def clock_written(effect: Effect) -> bool:
+    """Somebody is about to ask for the time."""
+    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
 
 
 def batch_written(effect: Effect) -> bool:
@@ -466,25 +488,6 @@ def due_with_cancelled_ones(stage: Play) -> Any:
     return state.delayed.spans, sorted({keys[0], keys[-2]} & set(segmented(other)))
 
 
-# ── Clocks ───────────────────────────────────────────────────────────────────
-def clock_written(effect: Effect) -> bool:
-    """Somebody is about to ask for the time."""
-    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
-
-
-def asked_for_the_time(stage: Play) -> Any:
-    """A worker stands still while it asks for the time, for longer than a lease lasts."""
-    slow, other = map(stage.actor, ("slow", "other"))
-    other.fill("")
-    slow.stop_at(slow.client.call(ClaimJobs(1, "slow", 10_000), timeout=600.0), clock_written)
-    stage.later(300.0)
-    (lease,) = slow.go_on().answer.outcomes[0].leases
-    left_ms = lease.expires_ms - stage.truth.clock_ms()
-    if left_ms > 13_000:
-        raise Violation(f"a lease of 10000 ms was granted for {left_ms - 10_000} ms more")
-    return left_ms
-
-
 def play(scene: Callable[[Play], Any]) -> Any:
     """Play a scene; what it answers. A violation is raised."""
     with limited(TIGHT):
@@ -504,7 +507,6 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "refused and resumed": refused_and_resumed,
     "announced and gone": announced_and_gone,
     "the crowd has gone": the_crowd_has_gone,
-    "asked for the time": asked_for_the_time,
     "settled by two": settled_by_two,
     "settled once passed": settled_once_passed,
     "merged with cancelled ones": merged_with_cancelled_ones,

@@ -25,7 +25,19 @@ from osqueue.objects.id_index import FOLDER as IDS
 from osqueue.objects.staging import SegmentBuilder, StagingArea
 from osqueue.stores.base import Failed, Get, Put, PutIfMatch, Refused, StoreReply
 
-from .scenes import FORGOTTEN_SECONDS, QUEUE, ROOT, Actor, Play, Wish, head_swap, id_freed, id_taken
+from .ledger import Violation
+from .scenes import (
+    FORGOTTEN_SECONDS,
+    QUEUE,
+    ROOT,
+    Actor,
+    Play,
+    Wish,
+    clock_written,
+    head_swap,
+    id_freed,
+    id_taken,
+)
 from .tight import limited
 
 AGED_SECONDS = (
@@ -258,7 +270,22 @@ def rewritten_after_the_collector(stage: Play) -> Any:
     return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
+# ── Clocks ───────────────────────────────────────────────────────────────────
+def asked_for_the_time(stage: Play) -> Any:
+    """A worker stands still while it asks for the time, for longer than a lease lasts."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.fill("")
+    slow.stop_at(slow.client.call(ClaimJobs(1, "slow", 10_000), timeout=600.0), clock_written)
+    stage.later(300.0)
+    (lease,) = slow.go_on().answer.outcomes[0].leases
+    left_ms = lease.expires_ms - stage.truth.clock_ms()
+    if left_ms > 13_000:
+        raise Violation(f"a lease of 10000 ms was granted for {left_ms - 10_000} ms more")
+    return left_ms
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
+    "asked for the time": asked_for_the_time,
     "attached before the floor": attached_before_the_floor,
     "attached as pointers move": attached_as_pointers_move,
     "id refused to be freed": partial(id_not_freed, reply=Refused()),

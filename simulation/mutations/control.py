@@ -23,6 +23,7 @@ from .. import (
     scenes,
     shelf_scenes,
     steer_scenes,
+    turn_scenes,
     upkeep_scenes,
 )
 from ..explore import SCENARIOS, explore
@@ -43,6 +44,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **collect_scenes.SCENES,
     **shelf_scenes.SCENES,
     **steer_scenes.SCENES,
+    **turn_scenes.SCENES,
 }
 SEEDS = 9  # runs that a mutation may survive
 

@@ -61,7 +61,3 @@ def test_merged_segments_lack_the_cancelled_jobs() -> None:
 
 def test_cancelled_jobs_never_become_due() -> None:
     assert play(SCENES["due with cancelled ones"]) == ((), [])
-
-
-def test_a_worker_that_stood_still_while_it_asked_for_the_time_asks_again() -> None:
-    assert 10_000 <= play(SCENES["asked for the time"]) < 13_000

@@ -53,3 +53,7 @@ def test_a_bulk_that_was_collected_before_its_commit_is_refused_as_a_whole() -> 
 
 def test_a_segment_written_anew_and_collected_before_its_commit_takes_nothings_place() -> None:
     assert play(SCENES["rewritten after the collector"]) == 2
+
+
+def test_a_worker_that_stood_still_while_it_asked_for_the_time_asks_again() -> None:
+    assert 10_000 <= play(SCENES["asked for the time"]) < 13_000

@@ -29,7 +29,6 @@ from msgspec import Struct
 
 from .. import limits
 from ..core.encoding import encode
-from ..core.intents import within_bytes
 from ..core.ops import Identity, Outcome, Request
 from ..core.reduce import applicable
 from ..core.state import State
@@ -48,7 +47,6 @@ class HandedOver(Struct, frozen=True, array_like=True):
     """What the holder of the turn tells the writer whose note it applied."""
 
     form: int
-    nonce: int  # of the request
     outcomes: tuple[Outcome, ...]
     now_ms: int
 
@@ -69,10 +67,7 @@ class Steps(Protocol):
 
     writer: ShardWriter
     deadline: Deadline
-    noted: bool  # may somebody have read a note with the request?
-    applied: dict[
-        Identity, tuple[Outcome, ...]
-    ]  # all requests of the latest reduction that was answered from
+    applied: dict[Identity, tuple[Outcome, ...]]  # by the latest swap that was won
 
     def reread(self) -> Flow[Head]: ...
     def look(self, request: Request, head: Head) -> Flow[CommitResult | None]: ...
@@ -82,19 +77,16 @@ class Steps(Protocol):
 def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:
     """Commit when it is this writer's turn, or hear from the holder of the turn. None: do without a turn."""
     writer, deadline = steps.writer, steps.deadline
-    wait_seconds = min(WAIT_SECONDS_MAX, deadline.left() / 2)
+    wait_seconds = max(0.0, min(WAIT_SECONDS_MAX, deadline.left() / 2))
     note = encode(Note(NOTE_FORMAT, request))
     reply = yield TakeTurn(writer.root + HEAD, note, wait_seconds)
     if not isinstance(reply, Turn):
-        steps.noted = deadline.sent = True
+        deadline.sent = True
         if not isinstance(reply, Answered):
             return None
         writer.shared = True
-        return _handed_over(reply.answer, request) or (
-            yield from steps.look(request, (yield from steps.reread()))
-        )
-    if reply.noted:
-        steps.noted = deadline.sent = True
+        return _handed_over(reply.answer) or (yield from steps.look(request, (yield from steps.reread())))
+    deadline.sent = deadline.sent or reply.noted
     try:
         answer, answers = yield from _lead(steps, request, reply.notes)
     except Exception:
@@ -108,7 +100,7 @@ def _lead(
     steps: Steps, request: Request, notes: Sequence[bytes]
 ) -> Flow[tuple[CommitResult | None, tuple[tuple[int, bytes], ...]]]:
     """Commit the request, and those of notes; its answer, and theirs by the position of their notes."""
-    noted = _read(notes)
+    noted = [(at, each) for at, each in _read(notes) if each.identity != request.identity]
     for _ in range(SWAPS_MAX):
         head = yield from steps.reread()
         answer = yield from steps.look(request, head)
@@ -116,21 +108,24 @@ def _lead(
         if answer is not None:
             return answer, tuple(told)
         others = [(at, each) for at, each in noted if applicable(head.state, each)]
-        taken = within_bytes([each for _, each in others])[: limits.INTENTS_PER_COMMIT_MAX]
-        answer = yield from steps.apply(request, head, taken)
+        answer = yield from steps.apply(request, head, [each for _, each in others])
         if answer is not None:
             for at, each in others:
                 outcomes = steps.applied.get(each.identity)
                 if outcomes is not None:
-                    told.append((at, encode(HandedOver(NOTE_FORMAT, each.nonce, outcomes, answer.now_ms))))
+                    told.append((at, encode(HandedOver(NOTE_FORMAT, outcomes, answer.now_ms))))
             return answer, tuple(told)
     return None, ()
 
 
 def _read(notes: Sequence[bytes]) -> list[tuple[int, Request]]:
-    """The requests of those notes that this release can read, with their positions."""
+    """The requests of those notes that this release can read, with their positions; as many as one commit takes."""
     found: dict[Identity, tuple[int, Request]] = {}
-    for at, data in enumerate(notes):
+    room = limits.INTENT_BYTES_PER_COMMIT_MAX
+    for at, data in enumerate(notes[: limits.INTENTS_PER_COMMIT_MAX]):
+        room -= len(data)
+        if room < 0:
+            break
         try:
             note = _decode_note(data)
         except (msgspec.MsgspecError, RecursionError):
@@ -145,12 +140,10 @@ def _is_applied(state: State, request: Request) -> bool:
     return row is not None and (row.n, row.nonce) == (request.n, request.nonce)
 
 
-def _handed_over(data: bytes, request: Request) -> CommitResult | None:
-    """What an answer tells of this request; None where the head has to tell it."""
+def _handed_over(data: bytes) -> CommitResult | None:
+    """What the holder of the turn tells; None where the head has to tell it."""
     try:
         handed = _decode_answer(data)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    if (handed.form, handed.nonce) != (NOTE_FORMAT, request.nonce):
-        return None
-    return CommitResult(handed.outcomes, handed.now_ms)
+    return CommitResult(handed.outcomes, handed.now_ms) if handed.form == NOTE_FORMAT else None

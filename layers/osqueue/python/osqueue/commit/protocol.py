@@ -116,13 +116,11 @@ class _Commit:
         self.left_out = 0  # commits in a row that had no room for this request
         self.unsure: dict[bytes, tuple[Transition, ...]] = {}  # of swaps whose answer was lost, by commit
         self.stumbles = 0  # reads of segments in a row that failed
-        self.noted = False  # may somebody have read a note with the request?
-        self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the reduction that was answered from
+        self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the latest swap that was won
 
     def run(self) -> Flow[CommitResult]:
         while True:
             try:
-                self.noted = False
                 request, head = yield from self.prepare()
                 in_turn = self.writer.turns and head.version is not None and not self.look_first
                 answer = None
@@ -210,15 +208,15 @@ class _Commit:
         if reduction is None or self.writer.clock_is_due():
             return None
         own = reduction.outcomes.get(request.identity)
-        if own is None and not self.noted:
+        if own is None and not self.deadline.sent:
             self.refuse(head.state, request, reduction)
         if (
             own is None
         ):  # whoever reads its note later may have room for it: it is told so for good, or applied
             return None
-        if reduction.changed:
+        # Whoever meets a request again must find that it was answered: another answer may be due by then.
+        if reduction.changed or others or self.deadline.sent:
             return (yield from self.swap(request, head, reduction, ()))
-        self.applied = reduction.outcomes
         yield from self.await_flush(head)
         return CommitResult(own, head.state.now_ms)
 
@@ -402,7 +400,8 @@ class _Commit:
             if answer is not None:
                 return answer
             head = fresh
-        reduction = yield from self.reduce(head, [*others, *noted, request], load=True, listed=True)
+        each = {other.identity: other for other in (*others, *noted, request)}
+        reduction = yield from self.reduce(head, list(each.values()), load=True, listed=True)
         if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
             return None
         if request.identity not in reduction.outcomes:

@@ -29,6 +29,7 @@ from .. import forks
 from ..clock import Machine
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
 
+STUCK_SECONDS = 3.0  # for which nobody waits again for a turn that was waited for in vain
 LOOK_SECONDS = 0.02  # between two tries of the lock by someone who hears nothing
 BOX_BYTES_MAX = 1 << 16  # of notes that are read at once, which is what a pipe holds
 LEFTOVER_MS_MAX = 3_600_000  # a channel older than this whose process is gone is removed
@@ -91,6 +92,7 @@ class FolderTurns:
         self._boxes: dict[str, int] = {}
         self._writers: dict[bytes, int] = {}
         self._waits = 0
+        self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
 
     # ── The two requests ─────────────────────────────────────────────────────
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:
@@ -99,6 +101,8 @@ class FolderTurns:
             turn = self.take_now(request.key)
             if turn is not None:
                 return turn
+            if self._machine.monotonic() < self._stuck.get(request.key, 0.0):
+                return Refused()
             channel = self._channel()
             try:
                 return self._wait(request, channel)
@@ -164,6 +168,7 @@ class FolderTurns:
                 return _turn(held, self._empty(held.box), note)
             left = end - self._machine.monotonic()
             if left <= 0:
+                self._stuck[request.key] = end + STUCK_SECONDS
                 return Refused()
             channel.wait(min(left, LOOK_SECONDS))
 

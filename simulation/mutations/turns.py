@@ -1,0 +1,62 @@
+"""Commits in turn, with one check removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from osqueue.commit import in_turn, protocol
+from osqueue.commit.effects import Flow
+from osqueue.commit.request_status import CommitResult
+from osqueue.commit.writer import Head
+from osqueue.core.ops import Request
+
+from .control import Control, in_scene, patched
+
+
+def idle_answers_unwritten() -> AbstractContextManager[None]:
+    """What changes nothing is not written, though a note of it may be read again."""
+    real = protocol._Commit.apply
+
+    def apply(
+        self: Any, request: Request, head: Head, others: Sequence[Request]
+    ) -> Flow[CommitResult | None]:
+        reduction = yield from self.reduce(head, [*others, request], load=True)
+        own = None if reduction is None else reduction.outcomes.get(request.identity)
+        if reduction is None or own is None or reduction.changed:
+            return (yield from real(self, request, head, others))
+        self.applied = reduction.outcomes
+        return CommitResult(own, head.state.now_ms)
+
+    return patched((protocol._Commit, "apply", apply))
+
+
+def begun_again_without_a_turn() -> AbstractContextManager[None]:
+    """Who gets no turn begins again, as if nobody could have read the note."""
+    real = in_turn.commit_in_turn
+
+    def commit(steps: Any, request: Request) -> Flow[CommitResult | None]:
+        answer = yield from real(steps, request)
+        if answer is None:
+            answer = yield from steps.direct(request, (yield from steps.reread()))
+        return answer
+
+    return patched((protocol, "commit_in_turn", commit))
+
+
+CONTROLS: tuple[Control, ...] = (
+    Control(
+        "answers to notes are written",
+        idle_answers_unwritten,
+        tuple(
+            in_scene(scene, "without a commit")
+            for scene in ("a note read once its writer is answered", "a note read by two")
+        ),
+    ),
+    Control(
+        "a note was left",
+        begun_again_without_a_turn,
+        (in_scene("a note carried out too late", "invariant 2|outside|granted"),),
+    ),
+)

@@ -1,0 +1,70 @@
+"""The turns of a folder among processes: a holder that is killed, and one that is stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osqueue import Queue
+
+HOLDER = """
+import sys, time
+from osqueue import Queue
+from osqueue.commit.writer import HEAD
+from osqueue.objects.layout import root_of
+from osqueue.stores.base import TakeTurn
+q = Queue.connect(sys.argv[1], "mail")
+turn = q.store.perform(TakeTurn(root_of("mail", 0) + HEAD, b"", 1.0))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"file://{tmp_path}"
+
+
+@pytest.fixture
+def holder(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the turn, and does nothing."""
+    queue(address)
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, address], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def queue(address: str) -> Queue[Any]:
+    """A queue that two others have used before, so that nobody thinks to be alone."""
+    for at in range(2):
+        Queue[Any].connect(address, "mail").enqueue(at)
+    return Queue.connect(address, "mail")
+
+
+def test_the_turn_of_a_killed_process_is_free(address: str, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    assert queue(address).enqueue("here").status == "queued"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_whoever_keeps_the_turn_keeps_nobody_from_the_queue(
+    address: str, holder: subprocess.Popen[str], stopped: bool
+) -> None:
+    if stopped:
+        holder.send_signal(signal.SIGSTOP)
+    q = queue(address)
+    assert q.enqueue("here").status == "queued"
+    leases = q.claim(10)
+    q.complete_many(leases)
+    assert [lease.payload for lease in leases] == [0, 1, 0, 1, "here"]

@@ -1,0 +1,17 @@
+"""Scenes of turns, each the way it ends well."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.scenes import play
+from simulation.turn_scenes import SCENES
+
+
+@pytest.mark.parametrize("scene", ["a note read once its writer is answered", "a note read by two"])
+def test_a_note_that_is_read_again_changes_no_answer(scene: str) -> None:
+    assert play(SCENES[scene]) == ()
+
+
+def test_a_writer_who_got_no_turn_finds_that_its_note_was_carried_out() -> None:
+    assert len(play(SCENES["a note carried out too late"])) == 1
