@@ -20,7 +20,6 @@ ratios, so that what else the machine does meets both.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,9 +27,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench import peer
+from bench import ours, peer
 from bench.crew import BenchCrew
-from bench.fleet import Answer
+from bench.embedded_wake import wake
+from bench.fleet import Answer, run_one
 from bench.row import BenchOptions, Figure, at_least, exactly, ratio
 
 OURS = "osqueue"
@@ -50,9 +50,8 @@ OVER_PEER = {  # goals over litequeue: processes, flushed
 OVER_ONE = 4.0  # 16 processes of ours over one, flushed
 OVER_SINGLE = 20.0  # 100 jobs a call over litequeue's single ones, 16 processes
 OVER_RAW = 0.6  # one writer's flushed commits over flushed writes in place
-ROUND_SHARE = (
-    1 / 8
-)  # of BenchOptions.seconds, which are meant for a round that begins with starting processes
+CALLERS = 8  # in one process
+ROUND_SHARE = 1 / 12  # of BenchOptions.seconds: there are many rounds, and none of them starts processes
 RAW_ROUNDS = 3  # for each round of the other parts, as long as half of one
 
 
@@ -90,7 +89,7 @@ Rounds = dict[Setting, dict[str, list[RoundTally]]]
 def one_job(options: BenchOptions) -> Iterator[Figure]:
     """One job a call."""
     settings = [Setting(processes, flushed) for flushed in (True, False) for processes in CROWDS]
-    rounds = compare(settings, (OURS, *PEERS), options)
+    rounds = compare(settings, (OURS, *PEERS), options, seconds(options))
     for setting in settings:
         sides = rounds[setting]
         yield from rates(setting, sides)
@@ -108,22 +107,22 @@ def one_job(options: BenchOptions) -> Iterator[Figure]:
 def batch(options: BenchOptions) -> Iterator[Figure]:
     """100 jobs a call against single ones: 16 processes."""
     settings = [Setting(16, flushed) for flushed in (True, False)]
-    rounds = compare(settings, (BATCHED, "litequeue"), options)
+    rounds = compare(settings, (BATCHED, "litequeue"), options, 2 * seconds(options))
     for setting, sides in rounds.items():
         yield from rates(setting, sides)
         what = f"{setting.name}, {BATCH} a call, over litequeue's single jobs"
         yield over(what, sides[BATCHED], sides["litequeue"], OVER_SINGLE)
 
 
-def compare(settings: Sequence[Setting], sides: Sequence[str], options: BenchOptions) -> Rounds:
-    """Every side in every setting, in turn, each round in a new folder."""
+def compare(settings: Sequence[Setting], sides: Sequence[str], options: BenchOptions, long: float) -> Rounds:
+    """Every side in every setting, in turn, each round so many seconds in a new folder."""
     peer.ensure()
     found: Rounds = {setting: {side: [] for side in sides} for setting in settings}
     largest = max(setting.processes for setting in settings)
     with ExitStack() as stack:
         crews = {
             name: stack.enter_context(BenchCrew(command, largest))
-            for name, command in (("ours", ours()), ("theirs", peer.embedded()))
+            for name, command in (("ours", ours.embedded()), ("theirs", peer.embedded()))
         }
         for turn in range(turns(options)):
             for setting in settings:
@@ -134,8 +133,8 @@ def compare(settings: Sequence[Setting], sides: Sequence[str], options: BenchOpt
                         order |= (
                             {"peer": side} if side in PEERS else {"batch": BATCH if side == BATCHED else 1}
                         )
-                        answers = crew.round(setting.processes, seconds(options), **order)
-                    found[setting][side].append(tally(answers, seconds(options)))
+                        answers = crew.round(setting.processes, long, **order)
+                    found[setting][side].append(tally(answers, long))
     return found
 
 
@@ -165,7 +164,7 @@ def over(
 
 
 def compared(what: str, pairs: Iterable[tuple[float, float]], goal: float | None = None) -> Figure:
-    ratios = sorted(ratio(ours, theirs) for ours, theirs in pairs)
+    ratios = sorted(ratio(mine, theirs) for mine, theirs in pairs)
     note = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds"
     middle = statistics.median(ratios)
     return Figure(what, middle, "x", note=note) if goal is None else at_least(what, middle, goal, note=note)
@@ -175,7 +174,7 @@ def compared(what: str, pairs: Iterable[tuple[float, float]], goal: float | None
 def raw(options: BenchOptions) -> Iterator[Figure]:
     """Flushed commits of one writer over flushed writes in place of as many bytes."""
     answers: list[Answer] = []
-    with BenchCrew(ours(), 1) as crew, folder() as place:
+    with BenchCrew(ours.embedded(), 1) as crew, folder() as place:
         for _ in range(turns(options) * RAW_ROUNDS):
             answers += crew.round(1, seconds(options) / 2, folder=place, flushed=True, raw=True)
     commits, writes, size = (
@@ -188,6 +187,24 @@ def raw(options: BenchOptions) -> Iterator[Figure]:
     yield compared("flushed commits over flushed writes in place", pairs, OVER_RAW)
 
 
+# ── Callers in one process ───────────────────────────────────────────────────
+def threads(options: BenchOptions) -> Iterator[Figure]:
+    """8 threads on one Queue against 8 tasks on one AsyncQueue."""
+    for flushed in (True, False):
+        found: dict[str, list[float]] = {"threads": [], "tasks": []}
+        for turn in range(turns(options)):
+            for by in ("threads", "tasks") if turn % 2 == 0 else ("tasks", "threads"):
+                with folder() as place:
+                    address = f"file://{place}" + ("" if flushed else "?fsync=off")
+                    timing = ("--callers", CALLERS, "--seconds", 2 * seconds(options))
+                    answer = run_one(ours.command("cycle", address, *timing, "--by", by))
+                found[by].append(answer["done"] / answer["seconds"])
+        what = f"{CALLERS} callers in a process, {'flushed' if flushed else 'not flushed'}"
+        for by, tallies in found.items():
+            yield Figure(f"{what}, {by}", statistics.median(tallies), "jobs/s")
+        yield compared(f"{what}, threads over tasks", zip(found["threads"], found["tasks"], strict=True))
+
+
 # ── What the parts share ─────────────────────────────────────────────────────
 def turns(options: BenchOptions) -> int:
     """Rounds of each side: an odd number, so that the median is one of them."""
@@ -196,10 +213,6 @@ def turns(options: BenchOptions) -> int:
 
 def seconds(options: BenchOptions) -> float:
     return options.seconds * ROUND_SHARE
-
-
-def ours() -> list[str]:
-    return [sys.executable, "-m", "bench.embedded_worker"]
 
 
 @contextmanager
@@ -212,4 +225,6 @@ PARTS: dict[str, Callable[[BenchOptions], Iterator[Figure]]] = {
     "one-job": one_job,
     "batch": batch,
     "raw": raw,
+    "wake": wake,
+    "threads": threads,
 }
