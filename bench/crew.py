@@ -1,6 +1,7 @@
 """Worker processes that stay for many short rounds, so that sides can take turns without starting anew.
 
-A crew's worker reads a line of JSON, the order; opens what it names, does one job to be warm and prints ``ready``.
+A crew's worker reads a line of JSON, the order; opens what it names, does one job to be warm (the process that
+``creates`` it always, the others once in their life) and prints ``ready``.
 It reads a second line with the moment of the start, on the monotonic clock that all processes of a machine share,
 and the length of the round; works; and prints one line of JSON. Closing its input ends it.
 """
@@ -43,7 +44,7 @@ class BenchCrew:
         try:
             for few in ([first], others):
                 for worker in few:
-                    self.tell(worker, order)
+                    self.tell(worker, {**order, "creates": worker is first})
                 for worker in few:
                     if (line := self.line(worker).strip()) != READY:
                         raise RuntimeError(f"{' '.join(self.command)} said {line!r} instead of {READY!r}")

@@ -48,7 +48,7 @@ OVER_PEER = {  # goals over litequeue: processes, flushed
     (16, False): 1.0,
 }
 OVER_ONE = 4.0  # 16 processes of ours over one, flushed
-OVER_SINGLE = 20.0  # 100 jobs a call over litequeue's single ones, 16 processes
+OVER_SINGLE = 20.0  # 100 jobs a call over litequeue's single ones, 16 processes, flushed
 OVER_RAW = 0.6  # one writer's flushed commits over flushed writes in place
 CALLERS = 8  # in one process
 ROUND_SHARE = 1 / 12  # of BenchOptions.seconds: there are many rounds, and none of them starts processes
@@ -66,8 +66,27 @@ class RoundTally(Struct, frozen=True):
 def run(options: BenchOptions) -> Iterator[Figure]:
     if unknown := [part for part in options.parts if part not in PARTS]:
         raise ValueError(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    for part in options.parts or PARTS:
-        yield from PARTS[part](options)
+    with ExitStack() as stack:
+        crews = BenchCrews(stack)
+        for part in options.parts or PARTS:
+            yield from PARTS[part](options, crews)
+
+
+class BenchCrews:
+    """The processes of both sides, started when first asked for and kept until the end."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.started: dict[bool, BenchCrew] = {}
+
+    def of(self, side: str) -> BenchCrew:
+        theirs = side in PEERS
+        if theirs not in self.started:
+            if theirs:
+                peer.ensure()
+            crew = BenchCrew(peer.embedded() if theirs else ours.embedded(), max(CROWDS))
+            self.started[theirs] = self.stack.enter_context(crew)
+        return self.started[theirs]
 
 
 # ── Jobs a second ────────────────────────────────────────────────────────────
@@ -86,10 +105,10 @@ class Setting(Struct, frozen=True):
 Rounds = dict[Setting, dict[str, list[RoundTally]]]
 
 
-def one_job(options: BenchOptions) -> Iterator[Figure]:
+def one_job(options: BenchOptions, crews: BenchCrews) -> Iterator[Figure]:
     """One job a call."""
     settings = [Setting(processes, flushed) for flushed in (True, False) for processes in CROWDS]
-    rounds = compare(settings, (OURS, *PEERS), options, seconds(options))
+    rounds = compare(crews, settings, (OURS, *PEERS), options, seconds(options))
     for setting in settings:
         sides = rounds[setting]
         yield from rates(setting, sides)
@@ -104,37 +123,31 @@ def one_job(options: BenchOptions) -> Iterator[Figure]:
     yield exactly("osqueue, jobs claimed twice", twice, 0, "jobs")
 
 
-def batch(options: BenchOptions) -> Iterator[Figure]:
-    """100 jobs a call against single ones: 16 processes."""
+def batch(options: BenchOptions, crews: BenchCrews) -> Iterator[Figure]:
+    """100 jobs a call against single ones: 16 processes. Without flushes, where a commit costs little, it informs."""
     settings = [Setting(16, flushed) for flushed in (True, False)]
-    rounds = compare(settings, (BATCHED, "litequeue"), options, 2 * seconds(options))
+    rounds = compare(crews, settings, (BATCHED, "litequeue"), options, 2 * seconds(options))
     for setting, sides in rounds.items():
         yield from rates(setting, sides)
         what = f"{setting.name}, {BATCH} a call, over litequeue's single jobs"
-        yield over(what, sides[BATCHED], sides["litequeue"], OVER_SINGLE)
+        yield over(what, sides[BATCHED], sides["litequeue"], OVER_SINGLE if setting.flushed else None)
 
 
-def compare(settings: Sequence[Setting], sides: Sequence[str], options: BenchOptions, long: float) -> Rounds:
+def compare(
+    crews: BenchCrews, settings: Sequence[Setting], sides: Sequence[str], options: BenchOptions, long: float
+) -> Rounds:
     """Every side in every setting, in turn, each round so many seconds in a new folder."""
-    peer.ensure()
     found: Rounds = {setting: {side: [] for side in sides} for setting in settings}
-    largest = max(setting.processes for setting in settings)
-    with ExitStack() as stack:
-        crews = {
-            name: stack.enter_context(BenchCrew(command, largest))
-            for name, command in (("ours", ours.embedded()), ("theirs", peer.embedded()))
-        }
-        for turn in range(turns(options)):
-            for setting in settings:
-                for side in sides if turn % 2 == 0 else reversed(sides):
-                    crew = crews["theirs" if side in PEERS else "ours"]
-                    with folder() as place:
-                        order = {"folder": place, "flushed": setting.flushed}
-                        order |= (
-                            {"peer": side} if side in PEERS else {"batch": BATCH if side == BATCHED else 1}
-                        )
-                        answers = crew.round(setting.processes, long, **order)
-                    found[setting][side].append(tally(answers, long))
+    for turn in range(turns(options)):
+        for setting in settings:
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                order = {"peer": side} if side in PEERS else {"batch": BATCH if side == BATCHED else 1}
+                with folder() as place:
+                    crew = crews.of(side)
+                    answers = crew.round(
+                        setting.processes, long, folder=place, flushed=setting.flushed, **order
+                    )
+                found[setting][side].append(tally(answers, long))
     return found
 
 
@@ -171,10 +184,11 @@ def compared(what: str, pairs: Iterable[tuple[float, float]], goal: float | None
 
 
 # ── Against the disk itself ──────────────────────────────────────────────────
-def raw(options: BenchOptions) -> Iterator[Figure]:
+def raw(options: BenchOptions, crews: BenchCrews) -> Iterator[Figure]:
     """Flushed commits of one writer over flushed writes in place of as many bytes."""
     answers: list[Answer] = []
-    with BenchCrew(ours.embedded(), 1) as crew, folder() as place:
+    crew = crews.of(OURS)
+    with folder() as place:
         for _ in range(turns(options) * RAW_ROUNDS):
             answers += crew.round(1, seconds(options) / 2, folder=place, flushed=True, raw=True)
     commits, writes, size = (
@@ -188,7 +202,7 @@ def raw(options: BenchOptions) -> Iterator[Figure]:
 
 
 # ── Callers in one process ───────────────────────────────────────────────────
-def threads(options: BenchOptions) -> Iterator[Figure]:
+def threads(options: BenchOptions, _: BenchCrews) -> Iterator[Figure]:
     """8 threads on one Queue against 8 tasks on one AsyncQueue."""
     for flushed in (True, False):
         found: dict[str, list[float]] = {"threads": [], "tasks": []}
@@ -221,10 +235,10 @@ def folder() -> Iterator[str]:
         yield str(Path(place).resolve())
 
 
-PARTS: dict[str, Callable[[BenchOptions], Iterator[Figure]]] = {
+PARTS: dict[str, Callable[[BenchOptions, BenchCrews], Iterator[Figure]]] = {
     "one-job": one_job,
     "batch": batch,
     "raw": raw,
-    "wake": wake,
+    "wake": lambda options, _: wake(options),
     "threads": threads,
 }

@@ -115,29 +115,38 @@ PEERS: dict[str, Callable[[Path, bool], PeerQueue]] = {
 
 def cycle(queue: PeerQueue, start: float, seconds: float) -> dict[str, Any]:
     """Jobs one by one. A step counts when its call returned before the time was up."""
-    steps, taken, longest = 0, [], 0.0
+    steps, taken, longest, end = 0, [], 0.0, start + seconds
     time.sleep(max(0.0, start - time.monotonic()))
-    end = start + seconds
-    while (begun := time.monotonic()) < end:
+    while True:
+        begun = time.monotonic()
         queue.put()
-        steps += time.monotonic() <= end
+        if time.monotonic() > end:
+            break
+        steps += 1
         job = queue.take()
+        taken += [] if job is None else [job]
+        if time.monotonic() > end:
+            break
         if job is not None:
-            taken.append(job)
-            steps += time.monotonic() <= end
+            steps += 1
             queue.done(job)
-            steps += time.monotonic() <= end
-        longest = max(longest, time.monotonic() - begun)
-    return {"steps": steps, "taken": taken, "longest_s": longest}
+            longest = max(longest, time.monotonic() - begun)
+            if time.monotonic() > end:
+                break
+            steps += 1
+    return {"steps": steps, "taken": taken, "longest_s": max(longest, time.monotonic() - begun)}
 
 
 def main() -> None:
+    cold = set(PEERS)
     for line in sys.stdin:
         order = json.loads(line)
         queue = PEERS[order["peer"]](Path(order["folder"]), order["flushed"])
-        queue.put()
-        if (job := queue.take()) is not None:
-            queue.done(job)
+        if order["creates"] or order["peer"] in cold:
+            queue.put()
+            if (job := queue.take()) is not None:
+                queue.done(job)
+            cold.discard(order["peer"])
         print("ready", flush=True)
         answer = cycle(queue, **json.loads(sys.stdin.readline()))
         queue.close()

@@ -130,7 +130,7 @@ def main() -> None:
         program = programs.add_parser(role.__name__)
         program.set_defaults(role=role)
         program.add_argument("address")
-        program.add_argument("--jobs", type=int, default=34)
+        program.add_argument("--jobs", type=int, default=26)
         program.add_argument("--seed", type=int, default=0)
     program = programs.add_parser("idle")
     program.set_defaults(role=idle)

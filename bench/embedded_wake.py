@@ -19,8 +19,8 @@ from bench.fleet import Answer, run_together
 from bench.row import BenchOptions, Figure, at_most
 
 PLACES = {"folder": "", "30 ms a request": "?fsync=off&latency_ms=30"}
-PAIRS = 3  # of each kind, so that there are a hundred jobs in less than a minute
-JOBS = 34  # of each pair
+PAIRS = 4  # of each kind, so that there are a hundred jobs in less than a minute
+JOBS = 26  # of each pair
 JOBS_MIN = 4
 WAYS = ("run", "claim")  # how a process waits for jobs
 NAMES = {

@@ -15,28 +15,33 @@ from osqueue import Queue
 
 def cycle(queue: Queue[Any], batch: int, start: float, seconds: float) -> Answer:
     """Jobs one by one, or ``batch`` to a call. A step of a job counts when its call returned before the time was up."""
-    steps, longest = 0, 0.0
+    steps, longest, end = 0, 0.0, start + seconds
     taken: list[str] = []
     jobs = [{"payload": PAYLOAD}] * batch
     time.sleep(max(0.0, start - time.monotonic()))
-    end = start + seconds
-    while (begun := time.monotonic()) < end:
+    while True:
+        begun = time.monotonic()
         if batch == 1:
             queue.enqueue(PAYLOAD)
         else:
             queue.enqueue_many(jobs)
-        steps += batch * (time.monotonic() <= end)
+        if time.monotonic() > end:
+            break
+        steps += batch
         leases = queue.claim(limit=batch)
-        if leases:
-            taken += [lease.job_id for lease in leases]
-            steps += len(leases) * (time.monotonic() <= end)
-            if batch == 1:
-                leases[0].complete()
-            else:
-                queue.complete_many(leases)
-            steps += len(leases) * (time.monotonic() <= end)
+        taken += [lease.job_id for lease in leases]
+        if time.monotonic() > end:
+            break
+        steps += len(leases)
+        if len(leases) == 1:
+            leases[0].complete()
+        elif leases:
+            queue.complete_many(leases)
         longest = max(longest, time.monotonic() - begun)
-    return {"steps": steps, "taken": taken, "longest_s": longest}
+        if time.monotonic() > end:
+            break
+        steps += len(leases)
+    return {"steps": steps, "taken": taken, "longest_s": max(longest, time.monotonic() - begun)}
 
 
 def raw(queue: Queue[Any], folder: Path, start: float, seconds: float) -> Answer:
@@ -83,13 +88,16 @@ def flush(descriptor: int) -> None:
 
 
 def main() -> None:
+    cold = True
     for line in sys.stdin:
         order = json.loads(line)
         folder = order["folder"]
         queue = Queue.connect(f"file://{folder}/jobs" + ("" if order["flushed"] else "?fsync=off"), NAME)
-        queue.enqueue(PAYLOAD)
-        for lease in queue.claim():
-            lease.complete()
+        if order["creates"] or cold:
+            queue.enqueue(PAYLOAD)
+            for lease in queue.claim():
+                lease.complete()
+            cold = False
         print("ready", flush=True)
         timing = json.loads(sys.stdin.readline())
         if order.get("raw"):
