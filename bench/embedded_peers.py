@@ -6,6 +6,7 @@ A worker of a crew (see ``crew.py``): enqueues, claims and completes jobs, each 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class HueyPeer:
             return None
         json.loads(data)
         self.number += 1
-        return f"{id(self)}-{self.number}"  # it gives none out; a task carries its own
+        return f"{os.getpid()}-{self.number}"  # it gives none out; a task carries its own
 
     def done(self, job: str) -> None:
         self.storage.put_data(job, b"null", is_result=True)
