@@ -24,7 +24,8 @@ from pyspark.sql.types import (
 
 from osqueue.core.archive_record import ArchiveRecord
 from osqueue.core.state import JobRecord
-from osqueue.model.job_options import OPTIONS, JobOption
+from osqueue.model.fields import DescribedField
+from osqueue.model.job_options import OPTIONS
 
 WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
 NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
@@ -52,7 +53,7 @@ FORMS: dict[type, OptionForm] = {
 class OptionColumn(Struct, frozen=True):
     """A column of an option that is kept with the job."""
 
-    option: JobOption
+    option: DescribedField
     name: str
     type: DataType
     comment: str

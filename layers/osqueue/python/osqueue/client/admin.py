@@ -29,11 +29,11 @@ from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
 from ..model.job import Job
 from ..model.reports import Purged, ReapReport
+from ..model.settings import change_of
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of
 from ..operations.purge import names_of
-from ..operations.settings import settings_of
 from .call import ApiClient, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
@@ -69,7 +69,7 @@ class RemoteAdmin(ApiClient):
 
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
-        settings_of(wished)
+        change_of(wished)
         yield from self.ask("configure", body=Settings(**wished))
 
     def story(self, text: str) -> RemoteFlow[Story]:

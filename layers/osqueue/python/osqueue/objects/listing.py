@@ -15,6 +15,7 @@ from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, St
 from ..errors import Rejected, shown
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.keys import drawn_ms
+from ..model.settings import NESTED, settings_view
 from ..model.validation import whole_number
 from .layout import read_state, root_of
 from .segments import page as segment_page
@@ -145,21 +146,17 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         for name, value in msgspec.structs.asdict(state.counters).items():
             if not name.startswith("keysum"):
                 counters[name] = counters.get(name, 0) + value
-    settings = states[0].settings if states else stored.QueueSettings()
+    settings = settings_view(states[0].settings if states else stored.QueueSettings())
     return {
         "queue": queue,
-        "shards": settings.shards,
-        "paused": settings.paused,
+        "shards": settings["shards"],
+        "paused": settings["paused"],
         **jobs,
         "finished": sum(map(finished_count, states)),
         "oldest_seconds": None if oldest is None else max(0.0, (now_ms - oldest) / 1000),
         "commits": sum(state.seq for state in states),
         "counters": counters,
-        "settings": {
-            "backoff_base": settings.backoff_base_ms / 1000,
-            "backoff_cap": settings.backoff_cap_ms / 1000,
-            "dead_ttl": settings.dead_ttl_ms / 1000,
-        },
+        "settings": {name: settings[name] for name in NESTED},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from .. import limits
@@ -13,6 +13,7 @@ from ..errors import Damaged, Rejected, Throttled, Timeout
 from ..model import validation
 from ..model.job import Job
 from ..model.keys import shard_of
+from ..model.settings import change_of
 from ..objects import listing, segment_rewrite
 from ..objects.layout import read_state, root_of
 from .results import ResultFlows
@@ -73,7 +74,7 @@ class SettingsFlows(ResultFlows):
 
     def configure(self, **wished: Any) -> QueueFlow[None]:
         """Change settings on every shard; answers when all have them."""
-        op = settings_of(wished)
+        op = change_of(wished)
         yield from self.known_queue()
         settings = yield from self._settings()
         if op.shards is not None and op.shards < settings.shards:
@@ -189,29 +190,3 @@ class RedriveProgress:
 
 def _copy(settings: QueueSettings) -> ChangeSettings:
     return ChangeSettings(**{field: getattr(settings, field) for field in ChangeSettings.__struct_fields__})
-
-
-_SETTINGS = {
-    "backoff_base": ("backoff_base_ms", 1, limits.DAY_MS),
-    "backoff_cap": ("backoff_cap_ms", 1, limits.DELAY_MS_MAX),
-    "dead_ttl": ("dead_ttl_ms", limits.MINUTE_MS, limits.DELAY_MS_MAX),
-}
-
-
-def settings_of(wished: Mapping[str, Any]) -> ChangeSettings:
-    """Settings as callers name them, checked. Raises Rejected."""
-    fields: dict[str, Any] = {}
-    for name, value in wished.items():
-        if name in _SETTINGS:
-            field, least, most = _SETTINGS[name]
-            fields[field] = validation.milliseconds(value, name, least, most)
-        elif name == "shards":
-            fields["shards"] = validation.whole_number(value, name, 1, limits.SHARDS_MAX)
-        elif name == "paused":
-            if not isinstance(value, bool):
-                raise Rejected("paused: it is True or False.", field="paused")
-            fields["paused"] = value
-        else:
-            known = ", ".join(sorted([*_SETTINGS, "shards", "paused"]))
-            raise Rejected(f"{name}: no such setting. Known: {known}.", field=name)
-    return ChangeSettings(**fields)
