@@ -16,7 +16,8 @@ from osqueue import limits
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 from osqueue.contract.operations import ROUTES, Route
 from osqueue.core.arrows import ARROWS, LEAVING
-from osqueue.model.fields import DescribedField
+from osqueue.model.fields import DescribedField, described_fields
+from osqueue.model.job import Attempt, Job
 from osqueue.model.job_options import OPTIONS
 from osqueue.model.settings import DEFAULTS, SETTINGS
 
@@ -103,6 +104,22 @@ def job_options() -> str:
     return table(("option", "", "what", "default"), rows)
 
 
+def job() -> str:
+    """What callers see of a job."""
+    own = described_fields(Job)
+    rows = [
+        (f"`{name}`", (own[name] if name in own else OPTIONS[name]).about.description or "")
+        for name in Job.__struct_fields__
+    ]
+    return table(("`Job`", ""), rows)
+
+
+def attempt() -> str:
+    """What they see of an attempt."""
+    rows = [(f"`{each.name}`", each.about.description or "") for each in described_fields(Attempt).values()]
+    return table(("`Attempt`", ""), rows)
+
+
 def settings() -> str:
     """What an operator may change while a queue runs."""
     rows = [
@@ -151,7 +168,7 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (diagram, arrows, operations, functions, job_options, settings, setting_options)
+    for made in (diagram, arrows, operations, functions, job_options, job, attempt, settings, setting_options)
 }
 
 

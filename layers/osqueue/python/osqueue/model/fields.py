@@ -8,7 +8,7 @@ its bounds; "read", for values of a form of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -40,6 +40,22 @@ class DescribedField(Struct, frozen=True):
     def told(self, value: Any) -> Any:
         """The inverse, of numbers: what a row keeps as callers see it."""
         return value / 1000 if self.type in TIMES else value
+
+    def seen(self, value: Any) -> Any:
+        """The same of a view: a time is a datetime, and what is not there is None."""
+        if self.optional and not value:
+            return None
+        return moment(value) if self.type is datetime else value
+
+
+def meaning(text: str, column: str | None = None) -> Meta:
+    """The description of a field of a view, and the row's name of it."""
+    return Meta(description=text, extra={"column": column} if column else None)
+
+
+def moment(ms: int) -> datetime:
+    """A stored time as an aware datetime, UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _read_text(field: DescribedField, value: Any) -> str:
@@ -92,8 +108,20 @@ def described_fields(struct: type[Struct]) -> Mapping[str, DescribedField]:
             continue
         kind = datetime if datetime in members else get_origin(bounded.__origin__) or bounded.__origin__
         about = bounded.__metadata__[0]
-        column = (about.extra or {}).get("column", f"{field.name}_ms" if kind in TIMES else field.name)
+        column = (about.extra or {}).get(
+            "column", f"{field.name.removesuffix('_at')}_ms" if kind in TIMES else field.name
+        )
         found[field.name] = DescribedField(
             field.name, kind, about, field.default, column, NoneType in members
         )
     return found
+
+
+@cache
+def _shared(view: type[Struct], row: type[Struct]) -> list[DescribedField]:
+    return [each for each in described_fields(view).values() if each.column in row.__struct_fields__]
+
+
+def seen_in(view: type[Struct], row: Struct) -> dict[str, Any]:
+    """Those fields of a view that a row has a column of, as callers see them."""
+    return {field.name: field.seen(getattr(row, field.column)) for field in _shared(view, type(row))}

@@ -27,6 +27,7 @@ from ..contract.schemas import Failure, Health
 from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
 from ..model import validation
+from ..model.job import archived_view
 from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
@@ -200,7 +201,7 @@ def _take(
     while at < len(records) and len(page) < limit:
         finished = records[at].finished_ms
         if (since is None or finished >= since) and (until is None or finished < until):
-            encoded = msgspec.json.encode(archive.archived_view(records[at]))
+            encoded = msgspec.json.encode(archived_view(records[at]))
             room -= len(encoded) + 1
             if room < 0 and page:
                 return page, at
