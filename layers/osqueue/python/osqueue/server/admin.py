@@ -33,7 +33,7 @@ from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
-from ..operations.settings import RedriveProgress as Moved
+from ..operations.dead_letters import RedriveProgress, redrive_limit
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .jobs import PAGE_DEFAULT
@@ -110,15 +110,14 @@ def configure(asked: RequestContext) -> dict[str, Any]:
 def redrive(asked: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish: Redrive = asked.read()
-    if wish.limit is not None:
-        validation.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+    redrive_limit(wish.limit)
     flows = asked.warm.steering
     which = (wish.kinds, wish.error)
     if wish.dry_run:
         there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
         return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
     most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
-    done = Moved()
+    done = RedriveProgress()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
