@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from ..commit.effects import QueueFlow, Submit
 from ..core.ops import CancelJob, ChangeSettings, Code, Op
 from ..core.state import FAILED, QueueSettings
@@ -86,14 +88,10 @@ class SettingsFlows(ResultFlows):
             # The first shard last: it tells everybody how many there are. New ones get all settings there are.
             for shard in reversed(range(count)):
                 new = shard >= settings.shards
-                yield Submit(shard, (_copy(settings), op) if new else (op,))
+                yield Submit(shard, (ChangeSettings(**asdict(settings)), op) if new else (op,))
             settings = yield from self._settings()
 
     def _settings(self) -> QueueFlow[QueueSettings]:
         """The queue's settings as they are now."""
         state = yield from read_state(self.queue, 0)
         return state.settings if state is not None else QueueSettings()
-
-
-def _copy(settings: QueueSettings) -> ChangeSettings:
-    return ChangeSettings(**{field: getattr(settings, field) for field in ChangeSettings.__struct_fields__})

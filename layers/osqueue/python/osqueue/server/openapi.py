@@ -118,7 +118,6 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "leases": {"items": {"$ref": f"{_REF}Held"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
         "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     },
-    "JobChange": {"result_ttl": _seconds(1, limits.RESULT_TTL_MS_MAX)},
     "Redrive": {
         "limit": {"minimum": 1, "maximum": limits.ITEMS_PER_CALL_MAX},
         "kinds": _KINDS,
