@@ -14,6 +14,7 @@ from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.state import CANCELLED, COMPLETED, FAILED
+from ..model.job import archived_view
 from ..objects import archive as parts
 from ..objects.archive_summary import Summary
 from ..objects.layout import unavailable
@@ -161,7 +162,7 @@ def _row(output: Output, record: ArchiveRecord) -> dict[str, Any]:
     if not output.tables:
         fields: dict[str, Any] = msgspec.to_builtins(record)
         return fields
-    job = parts.archived_view(record)
+    job = archived_view(record)
     return {**msgspec.structs.asdict(job), "run": record.run}
 
 

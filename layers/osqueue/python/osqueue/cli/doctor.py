@@ -19,7 +19,7 @@ from ..maintenance import orphan_ids
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
 from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, worst
 from ..model import validation
-from ..model.job import moment
+from ..model.fields import moment
 from ..objects.layout import registered
 from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Store

@@ -13,16 +13,17 @@ from ..contract.error_codes import error_of
 from ..contract.schemas import Fault
 from ..core.state import STATES
 from ..errors import OsqueueError
+from ..model.settings import SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .exits import exit_code
 from .options import (
     StoreCommand,
-    duration,
     existing_queue,
     open_at,
     open_queue,
+    options_of,
     queues_at,
     queues_of,
     store_arguments,
@@ -176,12 +177,7 @@ def resume(output: Output, address: str, queue: str, timeout: float) -> None:
 @queue.command("configure", cls=StoreCommand)
 @store_arguments()
 @click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
-@click.option(
-    "--backoff-base", type=duration, help="The first retry's longest wait; doubled at each attempt."
-)
-@click.option("--backoff-cap", type=duration, help="The longest wait before a retry.")
-@click.option("--dead-ttl", type=duration, help="How long dead jobs are kept.")
-@click.option("--shards", type=int, help="Over how many heads the queue is spread; can only grow.")
+@options_of(SETTINGS.values())
 @click.pass_obj
 def configure(
     output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any

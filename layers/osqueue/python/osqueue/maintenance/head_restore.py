@@ -24,7 +24,7 @@ from ..clock import Machine
 from ..commit.effects import Flow, Sleep
 from ..commit.retry import NEEDED
 from ..commit.writer import HEAD
-from ..core.archive_record import ArchiveRecord, wants_record
+from ..core.archive_record import ArchiveRecord, past_attempts, wants_record
 from ..core.audit import spans_of
 from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
 from ..core.encoding import born_of, decode_head, encode_head, encode_segment
@@ -41,7 +41,7 @@ from ..core.restore import (
     seq_after,
     without_result,
 )
-from ..core.state import FAILED, BodyRef, FinishedJob, PastAttempt, Span, State, TableRef, jobs_in_memory
+from ..core.state import FAILED, BodyRef, FinishedJob, Span, State, TableRef, jobs_in_memory
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
@@ -485,20 +485,7 @@ def _why(reply: StoreReply) -> str:
 
 
 def _ending_of(record: ArchiveRecord) -> JobEnding:
-    attempts = tuple(
-        PastAttempt(
-            each.run,
-            each.worker,
-            each.started_ms,
-            each.ended_ms,
-            each.outcome,
-            each.error,
-            each.error_type,
-            each.beat_ms,
-        )
-        for each in record.attempts
-    )
-    return JobEnding(record.state, record.run, record.attempt, attempts)
+    return JobEnding(record.state, record.run, record.attempt, past_attempts(record))
 
 
 def live_count(state: State) -> int:

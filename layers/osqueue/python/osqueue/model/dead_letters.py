@@ -18,7 +18,7 @@ from ..core import state as stored
 from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
 from ..errors import Rejected, shown
 from . import validation
-from .job import moment
+from .fields import moment
 from .job_options import ViewedOptions, viewed
 from .keys import job_id
 

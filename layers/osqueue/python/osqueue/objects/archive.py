@@ -22,8 +22,7 @@ from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.encoding import born_of
 from ..core.state import TableRef
 from ..errors import Rejected, shown
-from ..model.job import Job, attempt_view, moment
-from ..model.job_options import viewed
+from ..model.job import Job, archived_view
 from ..stores.base import Found, Get, List, Listed, Missing
 from .layout import unavailable
 
@@ -180,20 +179,3 @@ def _ms(value: Any, field: str) -> int | None:
         raise Rejected(f"{field}: {shown(value)} is neither an aware datetime nor Unix seconds.", field=field)
     found: int = round(value * 1000)
     return found
-
-
-def archived_view(record: ArchiveRecord) -> Job:
-    """A record as callers see jobs."""
-    return Job(
-        job_id=record.job_id,
-        state=record.state,
-        enqueued_at=moment(record.enqueued_ms),
-        attempt=record.attempt,
-        payload_bytes=record.payload_bytes,
-        due_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
-        finished_at=moment(record.finished_ms),
-        error=next((each.error for each in reversed(record.attempts) if each.error), None),
-        attempts=tuple(map(attempt_view, record.attempts)),
-        run=record.run,
-        **viewed(record),
-    )

@@ -276,7 +276,7 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
             wanted.append(segment)
             if room is not None and sum(each.count for each in wanted) - skip >= room:
                 break
-    for group in _by_bytes(wanted):
+    for group in by_bytes(wanted):
         for found in (yield from together([segment_jobs(root, each) for each in group])):
             jobs.extend(found[skip:])
             skip = 0
@@ -285,7 +285,8 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
     return jobs if most is None else jobs[:most]
 
 
-def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+def by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Spans in groups that may be read at once."""
     group: list[Span] = []
     size = 0
     for span in spans:

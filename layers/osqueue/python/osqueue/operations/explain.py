@@ -13,7 +13,8 @@ from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, S
 from ..errors import NotFound
 from ..model import validation
 from ..model.explain import ARCHIVE, JobContext, Story, explain_job
-from ..model.job import moment
+from ..model.fields import moment
+from ..model.job import archived_view
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
@@ -44,7 +45,7 @@ class ExplainFlows(ResultFlows):
             scheduled_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
             why=record.why,
         )
-        return explain_job(archive.archived_view(record), about, moment(self.machine.now_ms()))
+        return explain_job(archived_view(record), about, moment(self.machine.now_ms()))
 
     def _settings_of(self, found: LocatedJob) -> QueueFlow[QueueSettings]:
         """The queue's settings: those of the first shard, which every other one copies."""

@@ -383,7 +383,7 @@ class QueueBase(Generic[T]):
         return self._steering.configure(paused=False)
 
     def _configure(self, /, **settings: Any) -> QueueFlow[None]:
-        """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
+        """Change settings, by name: those of ``docs/api.md``, durations in seconds. Others stay as they are."""
         return self._steering.configure(**settings)
 
     def _redrive(

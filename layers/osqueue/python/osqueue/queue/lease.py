@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from ..commit.effects import QueueFlow
-from ..model.job import Done, moment
+from ..model.fields import moment
+from ..model.job import Done
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease, lease_lost

@@ -27,12 +27,13 @@ from ..contract.schemas import Failure, Health
 from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
 from ..model import validation
+from ..model.job import archived_view
 from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
-from ..operations.settings import RedriveProgress as Moved
+from ..operations.dead_letters import RedriveProgress, redrive_limit
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .jobs import PAGE_DEFAULT
@@ -109,15 +110,14 @@ def configure(asked: RequestContext) -> dict[str, Any]:
 def redrive(asked: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     wish: Redrive = asked.read()
-    if wish.limit is not None:
-        validation.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+    redrive_limit(wish.limit)
     flows = asked.warm.steering
     which = (wish.kinds, wish.error)
     if wish.dry_run:
         there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
         return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
     most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
-    done = Moved()
+    done = RedriveProgress()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
@@ -200,7 +200,7 @@ def _take(
     while at < len(records) and len(page) < limit:
         finished = records[at].finished_ms
         if (since is None or finished >= since) and (until is None or finished < until):
-            encoded = msgspec.json.encode(archive.archived_view(records[at]))
+            encoded = msgspec.json.encode(archived_view(records[at]))
             room -= len(encoded) + 1
             if room < 0 and page:
                 return page, at

@@ -29,7 +29,8 @@ from ..contract.schemas import (
 from ..core.ops import Completion, FailedAttempt
 from ..errors import OsqueueError, Rejected
 from ..model import validation
-from ..model.job import Done, moment
+from ..model.fields import moment
+from ..model.job import Done
 from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
 from ..operations.claims import GrantedLease

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ..clock import Machine
 from ..core.state import LeaseRecord
-from ..model.job import moment
+from ..model.fields import moment
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease
