@@ -122,7 +122,8 @@ def doctor(
         return
     validation.queue_name(queue)
     if how["backups"]:
-        output.rows(_backups(runner, queue, _shards(runner, queue, how["shard"])), BACKUP_COLUMNS)
+        found = _backups(runner, queue, _shards(runner, queue, how["shard"]))
+        output.rows(found, BACKUP_COLUMNS, none="no backups yet: a reap makes one an hour")
     elif how["restore"]:
         _restore(output, runner, queue, how["restore"], how["shard"], how["yes"])
     elif how["fix_clock"]:

@@ -64,7 +64,7 @@ def each_queue(
                 failures.append((name, row))
             yield _row_or_error(name, row)
 
-    output.rows(rows(), columns)
+    output.rows(rows(), columns, none="no queues at this address")
     for name, error in failures:
         worst = max(worst, exit_code(error))
         output.error(error.code, f"queue {name}: {error.message}", queue=name)
@@ -148,7 +148,7 @@ def jobs(
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS)
+    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, none="no jobs found")
     if following:
         output.note(f"more: --cursor {following}")
 

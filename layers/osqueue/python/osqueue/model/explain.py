@@ -202,7 +202,7 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     elif about.ahead == 0:
         where = "queued, and the next to be claimed"
     else:
-        where = f"queued behind about {about.ahead:,} jobs"
+        where = f"queued behind about {about.ahead:,} {'job' if about.ahead == 1 else 'jobs'}"
     if about.paused:
         return where + _PAUSED, _RESUME
     kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
