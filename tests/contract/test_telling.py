@@ -52,7 +52,7 @@ def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     assert q.status(done.job_id) is None
     story = q.story(done.job_id)
     assert (story.source, story.state, story.id) == ("archive", "completed", "order-7")
-    assert "only the archive tells of it" in story.next
+    assert "only the archive has its record" in story.next
     with pytest.raises(NotFound, match="looks through it"):
         q.why("order-7")
 

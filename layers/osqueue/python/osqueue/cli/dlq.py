@@ -114,7 +114,7 @@ def redrive(
     timeout: float,
     sinks: Sequence[Sink],
 ) -> None:
-    """Queue dead jobs again, their attempts starting anew.
+    """Queue dead jobs again; their attempts start from 1.
 
     It may be stopped at any time: what was not queued yet is still dead. Repeat it to go on.
     """

@@ -80,7 +80,7 @@ def otherwise_saying(text: str) -> Iterator[None]:
 
 
 class Stdout:
-    """Standard output for whoever prints: help, or a job of the pipeline its answer. Raises Unwritten."""
+    """Standard output for code that prints to it: click's help, a job of the pipeline. Raises Unwritten."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

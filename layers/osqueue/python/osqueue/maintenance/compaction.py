@@ -1,7 +1,7 @@
 """Upkeep of the tables of one queue: written to the archive, merged, and rewritten without what is forgotten.
 
 No more than about ``TABLE_BYTES_MAX`` of rows is read for one step, and a table that is made is no larger. A table
-that cannot be read is set aside for the pass, and told; its neighbours are looked after without it.
+that cannot be read is set aside for the pass, and reported; its neighbours are looked after without it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class TableCompaction:
         return done, now
 
     def _set_aside(self, broken: _Broken, moved: bool) -> None:
-        """Tell of a table. One that is gone from a head that has moved on was only merged by another pass."""
+        """Report a table. One that is gone from a head that has moved on was only merged by another pass."""
         error = broken.error
         if isinstance(error, NotFound):
             if moved:
@@ -220,7 +220,7 @@ class TableCompaction:
     def _stage(self, shard: int, state: State) -> QueueFlow[StagingArea]:
         """A place for tables made from those of a state.
 
-        They are born no earlier than what they replace: by that the reducer tells what may hold a job that was
+        They are born no earlier than what they replace: by that the reducer sees what may hold a job that was
         enqueued since somebody looked for it.
         """
         stage = yield from self.stage(shard)

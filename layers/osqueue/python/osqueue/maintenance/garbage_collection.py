@@ -104,7 +104,7 @@ def _spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | 
     walk = _Walk(root_of(queue, shard), names)
     troubles: list[OsqueueError] = []
     for _ in range(LOOKS_MAX):
-        if state is None:  # nobody can tell what the shard refers to
+        if state is None:  # nobody knows what the shard refers to
             names.clear()
             return None
         walk.unread.clear()

@@ -10,14 +10,14 @@ Each shard in turn:
     backup    a copy of the head, once an hour
     collect   objects that nobody refers to
 
-and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphans``) and some of the
-batches that are known no longer (``batches``).
+and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphan_ids``) and some of the
+batches that are known no longer (``bulk.receipts``).
 
 Every step is a committed fact or repeats harmlessly, so passes may run at once, overlap, and die anywhere. What goes
 wrong in one step keeps no other from being done; the first trouble is raised when the pass is over.
 
-A pass over many shards of a slow store may be cut short by whoever runs it. So one that lasts notes, every few seconds,
-behind which shard the next pass begins: each has its turn, also after one that takes a whole pass for itself. The note
+A pass over many shards of a slow store may be stopped before its end. So a long pass notes, every few seconds, behind
+which shard the next pass begins. Each shard has its turn, also after one that takes a whole pass for itself. The note
 decides the order and nothing else, so it may be lost, late or wrong.
 
     <root of the first shard>turn       the number of a shard, in digits

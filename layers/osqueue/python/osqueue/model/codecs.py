@@ -23,7 +23,7 @@ class Serializer(Protocol):
         ...
 
     def loads(self, data: bytes, type: Any) -> Any:
-        """The value again, as ``type`` where one is asked for (``Any`` otherwise)."""
+        """The value again, as ``type`` where one is given (``Any`` otherwise)."""
         ...
 
 
@@ -62,7 +62,7 @@ _KNOWN: dict[str, Serializer] = {"json": JSON, "msgpack": MESSAGE_PACK}
 
 
 def serializer_of(wish: str | Serializer) -> Serializer:
-    """The serialiser a caller asked for, by name or as an object."""
+    """The serialiser that a caller names, or passes as an object."""
     if isinstance(wish, str):
         if wish not in _KNOWN:
             raise Rejected(

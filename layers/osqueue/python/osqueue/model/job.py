@@ -68,7 +68,9 @@ class Job(ViewedOptions, frozen=True):
     finished_at: datetime | None = None
     error: str | None = None  # of the last attempt that failed
     attempts: tuple[Attempt, ...] = ()  # those that ended, the latest few
-    run: int = 0  # leases ever granted, and redrives: with job_id it tells a repeated record of the archive
+    run: int = (
+        0  # leases ever granted, and redrives: with job_id it identifies a repeated record of the archive
+    )
 
 
 def moment(ms: int) -> datetime:

@@ -87,7 +87,7 @@ def entry_of(found: Found, place: str) -> IdEntry:
 def _entry_or_error(
     reply: StoreReply, place: str, queue: str, client_id: str
 ) -> IdEntry | OsqueueError | None:
-    """What an id stands for, None for nothing, or why nobody can tell."""
+    """What an id stands for, None for nothing, or why nobody knows."""
     if not isinstance(reply, Found):
         return None if isinstance(reply, Missing) else unavailable(reply, "what an id stands for")
     try:
@@ -141,7 +141,7 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
             if isinstance(reply, Written):
                 done[at] = IdEntry(wished[at][1], reply.version, fresh=True)
             else:
-                unsure.append(at)  # another's, or ours with its answer lost: the entry tells
+                unsure.append(at)  # another's, or ours with its answer lost: the entry decides
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
         found = yield from look_up(queue, [wished[at][0] for at in unsure])
         done.update((at, each) for at, each in zip(unsure, found, strict=True) if each is not None)

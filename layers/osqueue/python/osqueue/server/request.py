@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..operations.admin import AdminFlows
 
 R = TypeVar("R")
-HeadListener = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
+HeadListener = Callable[[str, OnHead], OnHead]  # wraps the listener to a queue's heads
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
@@ -74,7 +74,7 @@ class RequestContext(Struct, frozen=True):
     store: CountingStore
     until: float  # monotonic seconds: when it has to be answered
     open: Callable[[str], CachedQueue]
-    notes: dict[str, Any]  # what a log may tell of it
+    notes: dict[str, Any]  # what a log may say about it
 
     def read(self) -> Any:
         """The body, of the type that the route asks for. Raises Malformed and Rejected."""
@@ -111,7 +111,7 @@ class RequestContext(Struct, frozen=True):
         return BlockingDriver(self.store, self.machine).run(self.in_time(flow))
 
     def note(self, jobs: Iterable[str | None], **more: Any) -> None:
-        """What a log may tell: which jobs it was about."""
+        """Note for the log which jobs the request was about."""
         found = [each for each in jobs if each]
         self.notes["job_count"] = len(found)
         self.notes["jobs"] = found[:JOBS_NOTED_MAX]
