@@ -187,11 +187,11 @@ def configure(
     output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any
 ) -> None:
     """Change settings; what is not named stays as it is."""
-    wished = {name: value for name, value in settings.items() if value is not None}
-    if not wished:
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if not changes:
         raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
     with open_queue(address, queue, timeout) as q:
         if not create:
             existing_queue(q)
-        q.configure(**wished)
-    output.record({"queue": queue, **wished})
+        q.configure(**changes)
+    output.record({"queue": queue, **changes})

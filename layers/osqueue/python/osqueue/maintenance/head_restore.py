@@ -233,7 +233,7 @@ class Restorer:
         unread: list[TableRef] = []
         known = yield from self._tables_below(old.tables, unread)
         for index in unread:
-            if not index.archived:  # of its tables nobody knows which ones the archive has: it says so itself
+            if not index.archived:  # the archive may have some of its tables, and nobody knows which
                 begin_ms = min(begin_ms, max(0, drawn_ms(index.first) - DRAWN_EARLY_MS_MAX))
         floor = 0 if unread else old.gc_floor  # what is older is garbage, or lay below such an index
         since = _SinceBackup(

@@ -44,7 +44,7 @@ class IdEntry(Struct, frozen=True):
 
     key: bytes
     version: str
-    closing: bool = False  # it is about to be removed: nobody may enqueue under its key on its word
+    closing: bool = False  # it is about to be removed: nobody may enqueue under its key
     modified_ms: int = 0  # when it was written, by the store's clock
     fresh: bool = False  # this very call wrote it, and knows so
 
@@ -102,7 +102,7 @@ def _entry_or_error(
 
 
 def look_up(queue: str, ids: Sequence[str]) -> Flow[list[IdEntry | OsqueueError | None]]:
-    """What each id stands for, also after a power cut; None for nothing, an error where nobody can tell."""
+    """What each id stands for, also after a power cut; None for nothing, an error where nobody knows."""
     places = [entry_key(queue, each) for each in ids]
     replies = yield from ask_all([Get(place, flushed=True) for place in places], ENTRY)
     return [

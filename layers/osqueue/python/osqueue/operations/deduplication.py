@@ -61,7 +61,7 @@ class DedupAttempt:
         self.missed: bytes | None = None  # a state that names an object which was not there
 
     def fail(self, error: OsqueueError) -> None:
-        """It ends here."""
+        """The item is not enqueued."""
         self.answer = Enqueued("rejected", None, error=error)
         if not isinstance(error, Damaged | NewerFormat):
             self.failure = error
@@ -88,8 +88,8 @@ class Takeover:
 class Deduplication:
     """Enqueues the jobs of one call, some of them under ids.
 
-    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. An heir says what differs
-    where callers draw the keys and repeat their calls.
+    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. A subclass says what
+    differs where callers draw the keys and repeat their calls.
     """
 
     def __init__(self, flows: ResultFlows, place_jobs: PlaceJobs, draw: Callable[[int], bytes]) -> None:
@@ -99,7 +99,7 @@ class Deduplication:
         self.draw = draw
 
     def repeated(self, new: JobSpec, location: JobLocation) -> bool:
-        """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
+        """Is this the job of an earlier try of the same call? Never where calls are not repeated."""
         return False
 
     def takeover_key(self, item: DedupAttempt, takeover: Takeover) -> Flow[tuple[bytes, int]]:
@@ -127,7 +127,7 @@ class Deduplication:
     def enqueue(self, news: Sequence[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
 
-        What keeps one of them out is its answer. Raises what the store keeps all of them out with.
+        The answer of a job that was not enqueued is its error. Raises an error of the store that kept all of them out.
         """
         items = [DedupAttempt(new) for new in news]
         yield from self._register(items, shard)

@@ -101,34 +101,34 @@ def stats(request: RequestContext) -> dict[str, Any]:
 def configure(request: RequestContext) -> dict[str, Any]:
     """Change settings; answers the statistics."""
     settings: Settings = request.read()
-    wished = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
-    if wished:
-        request.run(request.warm.steering.configure(**wished))
+    changes = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
+    if changes:
+        request.run(request.warm.steering.configure(**changes))
     return stats(request)
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────
 def redrive(request: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
-    wish: Redrive = request.read()
-    if wish.limit is not None:
-        validation.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
+    body: Redrive = request.read()
+    if body.limit is not None:
+        validation.whole_number(body.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
     flows = request.warm.steering
-    which = (wish.kinds, wish.error)
-    if wish.dry_run:
-        there = request.run(flows.redrive(None, *which, True, wish.fingerprint))
-        return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
-    most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
+    which = (body.kinds, body.error)
+    if body.dry_run:
+        there = request.run(flows.redrive(None, *which, True, body.fingerprint))
+        return Redriven(jobs=min(there, body.limit or there), more=there > (body.limit or there))
+    most = min(body.limit or REDRIVE_MAX, REDRIVE_MAX)
     done = Moved()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
-            request.run(flows.redrive(mark, *which, False, wish.fingerprint, so_far=done))
+            request.run(flows.redrive(mark, *which, False, body.fingerprint, so_far=done))
             if done.moved < mark:
                 return Redriven(jobs=done.moved)
             if request.left < TIME_S_MIN:
                 return Redriven(jobs=done.moved, more=True)
-        more = request.run(flows.redrive(1, *which, True, wish.fingerprint)) > 0
+        more = request.run(flows.redrive(1, *which, True, body.fingerprint)) > 0
     except OsqueueError:
         if not done.moved:
             raise
@@ -159,10 +159,10 @@ def dead_letter_groups(request: RequestContext) -> bytes:
 # ── Erasing ──────────────────────────────────────────────────────────────────
 def purge(request: RequestContext) -> Purged:
     """Erase jobs for good."""
-    wish: Purge = request.read()
-    for each in wish.jobs:
+    body: Purge = request.read()
+    for each in body.jobs:
         validation.job_name(each)
-    done = request.run(request.warm.steering.purge(wish.jobs, wish.dead_only))
+    done = request.run(request.warm.steering.purge(body.jobs, body.dead_only))
     request.note(done.jobs)
     return done
 

@@ -43,14 +43,14 @@ T = TypeVar("T")
 # ── Claim ────────────────────────────────────────────────────────────────────
 def claim(request: RequestContext) -> Leases:
     """Lease jobs."""
-    wish: NewClaim = request.read()
+    body: NewClaim = request.read()
     flow = request.warm.flows.claim(
-        wish.limit, wish.worker, request.wait_s(wish.wait), wish.lease, wish.kinds
+        body.limit, body.worker, request.wait_s(body.wait), body.lease, body.kinds
     )
     claimed = request.run(flow)
     jobs = [each.lease.job for each in claimed.leases]
     request.note(
-        [job_id(job.key) for job in jobs], worker=wish.worker, attempts=[job.attempt for job in jobs[:20]]
+        [job_id(job.key) for job in jobs], worker=body.worker, attempts=[job.attempt for job in jobs[:20]]
     )
     return Leases(jobs=[_leased(each) for each in claimed.leases], reason=claimed.reason)
 

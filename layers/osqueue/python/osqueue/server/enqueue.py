@@ -34,7 +34,7 @@ def enqueue(request: RequestContext) -> Any:
     many = body_of(request.body, NewJobs)
     check_items(many.jobs, "jobs", many.codec)
     done = (
-        request.run(request.warm.flows.accept([_wished(each, many.codec) for each in many.jobs]))
+        request.run(request.warm.flows.accept([_item_of(each, many.codec) for each in many.jobs]))
         if many.jobs
         else []
     )
@@ -42,7 +42,7 @@ def enqueue(request: RequestContext) -> Any:
     return AcceptedJobs(jobs=_answers(request, done))
 
 
-def _wished(item: Raw, codec: str) -> EnqueueItem:
+def _item_of(item: Raw, codec: str) -> EnqueueItem:
     try:
         return EnqueueItem(item_of(item, NewJob), codec)
     except OsqueueError as error:

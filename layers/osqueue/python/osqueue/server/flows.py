@@ -70,7 +70,7 @@ class DetachedSubmit(Submit, frozen=True):
 
 
 class EnqueueItem(Struct, frozen=True):
-    """A job that somebody wants queued, or what is wrong with it."""
+    """A job to enqueue, or what is wrong with it."""
 
     job: NewJob | None
     codec: str = ""  # of the request
@@ -110,7 +110,7 @@ class ServerFlows(EmbeddedFlows):
     answer_bytes = 0  # of one answer, at most
 
     # ── Enqueue ──────────────────────────────────────────────────────────────
-    def accept(self, wished: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
+    def accept(self, items: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
         """Queue jobs under the keys that their client drew: a repeated call gets the same jobs.
 
         While the number of shards grows, a repeated job without an id of its client's may come to another shard. A
@@ -121,15 +121,15 @@ class ServerFlows(EmbeddedFlows):
         if head is not None and self.machine.ms_since(head.seen) > SHARDS_AGE_S * 1000:
             yield Submit(0, ())
         count = yield from self.shards()
-        keys = [_drawn(each.job) for each in wished]
+        keys = [_drawn(each.job) for each in items]
         first = next((key for key in keys if isinstance(key, bytes)), None)
         # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
         shard = self.next_of(count) if first is None else first[15] % count
-        spare = iter(self.keys.draw(shard, len(wished)))
+        spare = iter(self.keys.draw(shard, len(items)))
         results: list[Enqueued | None] = []
         news: list[JobSpec] = []
         seen: set[bytes] = set()
-        for each, key in zip(wished, keys, strict=True):
+        for each, key in zip(items, keys, strict=True):
             try:
                 if isinstance(key, OsqueueError):
                     raise each.error or key
@@ -154,7 +154,7 @@ class ServerFlows(EmbeddedFlows):
         return [each for each in answers if isinstance(each, Enqueued)]  # all: a code is of a job with an id
 
     def place_keyed(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
-        """Commit jobs to a shard. One whose key is there already is looked at: it may be another one."""
+        """Commit jobs to a shard. A job whose key is there already is compared: it may be another job."""
         answers = placed(news, (yield from self._commit_once(news, shard)))
         there = [
             at
@@ -248,7 +248,7 @@ class ServerFlows(EmbeddedFlows):
             read = iter(
                 (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
             )
-            yield Sleep(0)  # is there time left to answer? Nobody would hear of these leases
+            yield Sleep(0)  # is there time left to answer? Without an answer nobody holds these leases
         except OsqueueError:
             yield from self._give_back(shard, given)
             raise
@@ -405,11 +405,11 @@ def _drawn(job: NewJob | None) -> bytes | Rejected | None:
     return key_of(job.job_id)
 
 
-def _new(wished: EnqueueItem, key: bytes) -> JobSpec:
+def _new(item: EnqueueItem, key: bytes) -> JobSpec:
     """Check one job."""
-    job = wished.job
+    job = item.job
     assert job is not None
-    content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
+    content = content_of(job.payload, job.data, job.codec or item.codec, "payload", PAYLOAD_BYTES_MAX)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
     return JobSpec(key, content.data, content.codec, **columns_asked(job))

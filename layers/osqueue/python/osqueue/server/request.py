@@ -117,16 +117,16 @@ class RequestContext(Struct, frozen=True):
         self.notes["jobs"] = found[:JOBS_NOTED_MAX]
         self.notes.update(more)
 
-    def wait_s(self, wished: float | None) -> float:
+    def wait_s(self, seconds: float | None) -> float:
         """How long to wait for a job or a result. Raises Rejected."""
-        if wished is None:
+        if seconds is None:
             return 0.0
-        if not 0 <= wished <= WAIT_S_MAX:
+        if not 0 <= seconds <= WAIT_S_MAX:
             raise Rejected(
-                f"wait: {shown(wished)} is not a number of seconds from 0 to {WAIT_S_MAX:g}. Ask again for more.",
+                f"wait: {shown(seconds)} is not a number of seconds from 0 to {WAIT_S_MAX:g}. Ask again for more.",
                 field="wait",
             )
-        return max(0.0, min(wished, self.left - WAIT_MARGIN_S))
+        return max(0.0, min(seconds, self.left - WAIT_MARGIN_S))
 
     def in_time(self, flow: QueueFlow[R]) -> QueueFlow[R]:
         """A flow that ends with Timeout when its answer is due; all it does before is durable or harmless."""

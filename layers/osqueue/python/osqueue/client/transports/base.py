@@ -67,7 +67,7 @@ CallOutcome = ApiAnswer | LostCall
 
 
 class Transport(ABC):
-    """One API, and how its functions are reached. Heirs say what ``send`` does."""
+    """One API, and how its functions are reached. Subclasses implement ``send``."""
 
     remote = True  # for drivers: calls take long enough to be made side by side
 
