@@ -65,7 +65,7 @@ def each_queue(
                 failures.append((name, row))
             yield _row_or_error(name, row)
 
-    output.rows(rows(), columns)
+    output.rows(rows(), columns, none="no queues at this address")
     for name, error in failures:
         worst = max(worst, exit_code(error))
         output.error(error.code, f"queue {name}: {error.message}", queue=name)
@@ -149,7 +149,7 @@ def jobs(
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS)
+    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, none="no jobs found")
     if following:
         output.note(f"more: --cursor {following}")
 
@@ -183,11 +183,11 @@ def configure(
     output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any
 ) -> None:
     """Change settings; what is not named stays as it is."""
-    wished = {name: value for name, value in settings.items() if value is not None}
-    if not wished:
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if not changes:
         raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
     with open_queue(address, queue, timeout) as q:
         if not create:
             existing_queue(q)
-        q.configure(**wished)
-    output.record({"queue": queue, **wished})
+        q.configure(**changes)
+    output.record({"queue": queue, **changes})

@@ -1,4 +1,4 @@
-"""The flows of operators, over an API. Loaded when first asked for."""
+"""The flows of operators, over an API. Imported at first use."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class DeadLetter(ViewedOptions, frozen=True):
     worker: str | None  # that held the last of them
     enqueued_at: datetime
     failed_at: datetime
-    kept_until: datetime  # then it is let go, and only the archive tells of it
+    kept_until: datetime  # then it is let go, and only the archive has its record
     payload_bytes: int
 
 

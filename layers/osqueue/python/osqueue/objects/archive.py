@@ -32,7 +32,7 @@ HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
 
 
 class Archived(Protocol):
-    """A record, or a job as callers see it: what tells one from another."""
+    """A record, or a job as callers see it: what distinguishes one from another."""
 
     @property
     def job_id(self) -> str: ...
@@ -54,7 +54,7 @@ def hour_of(queue: str, ms: int) -> str:
 
 
 def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
-    """The part that tells of these tables: two passes that see the same ones write the same part."""
+    """The part with the records of these tables: two passes that see the same ones write the same part."""
     digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
 

@@ -36,7 +36,7 @@ class ExplainFlows(ResultFlows):
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)
-            return explain_job(found.sighting.view(), _standing(self.queue, found, settings), moment(now))
+            return explain_job(found.location.view(), _standing(self.queue, found, settings), moment(now))
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
         about = JobContext(
@@ -98,7 +98,7 @@ class ExplainFlows(ResultFlows):
 
 
 class _Search:
-    """Reads archive parts of one job's shard until they tell how it ended."""
+    """Reads archive parts of one job's shard until one says how the job ended."""
 
     def __init__(self, queue: str, key: bytes) -> None:
         self.queue = queue
@@ -132,14 +132,14 @@ class _Search:
 
 
 def _whole(records: Sequence[ArchiveRecord]) -> ArchiveRecord:
-    """The latest record of a job, with the attempts that the earlier ones tell of as well."""
+    """The latest record of a job, with the attempts of the earlier ones as well."""
     latest = max(records, key=lambda each: (each.run, each.finished_ms))
     runs = {attempt.run: attempt for each in records for attempt in each.attempts}
     return replace(latest, attempts=tuple(runs[run] for run in sorted(runs)))
 
 
 def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobContext:
-    at = found.sighting
+    at = found.location
     return JobContext(
         queue,
         paused=settings.paused,

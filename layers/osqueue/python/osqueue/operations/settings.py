@@ -29,7 +29,7 @@ class SettingsFlows(ResultFlows):
             found = yield from self.locate(text)
             if found is None:
                 return "not_found"
-            shard, at = shard_of(found.key), found.sighting
+            shard, at = shard_of(found.key), found.location
             if at.row is not None and not at.expired((yield from self.moment(shard, found.state))):
                 return at.state if at.state != FAILED else "not_found"
             if at.row is not None or at.state == FAILED:

@@ -73,8 +73,8 @@ def _invalid(message: str, type: Any, data: bytes | msgspec.Raw) -> Rejected:
             return Rejected(f"{full}: it is missing.", field=full)
         if name in NOT_YET:
             return NotSupported(f"{full}: not supported in this release.", field=full)
-        told = shown(full)[1:-1]
-        return Rejected(f"{told}: no such field.{_known(type, field)}", field=told)
+        text = shown(full)[1:-1]
+        return Rejected(f"{text}: no such field.{_known(type, field)}", field=text)
     fields = described_fields(type) if hasattr(type, "__struct_fields__") else {}
     described = fields.get(field.partition("[")[0])
     if described is not None and ", got " not in what:  # of the right type, and out of bounds
@@ -155,8 +155,8 @@ def query_of(route: Route, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         query = known.get(name)
         if query is None:
             hint = f"Known: {', '.join(known)}." if known else "This request takes none."
-            told = shown(name)[1:-1]
-            raise Rejected(f"{told}: no such parameter. {hint}", field=told)
+            text = shown(name)[1:-1]
+            raise Rejected(f"{text}: no such parameter. {hint}", field=text)
         value = _parameter(query, text)
         if query.many:
             found.setdefault(name, []).append(value)
