@@ -17,6 +17,7 @@ NAMES = (
     "imports",
     "cycle",
     "writers",
+    "embedded",
     "contention",
     "depth",
     "cancel",
@@ -39,7 +40,7 @@ def title(name: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Benchmarks against their goals and, where it can do the same, against jqueue.",
+        description="Benchmarks against their goals and, where they can do the same, against other queues.",
         epilog="\n".join(f"  {name:<12}{title(name)}" for name in NAMES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,10 +53,18 @@ def main() -> int:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="below 1 for a quick try on smaller sizes (1)"
     )
+    parser.add_argument(
+        "--part", action="append", default=[], dest="parts", help="of embedded, only this part (repeatable)"
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in NAMES]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    options = BenchOptions(seconds=arguments.seconds, rounds=arguments.rounds, scale=arguments.scale)
+    options = BenchOptions(
+        seconds=arguments.seconds,
+        rounds=arguments.rounds,
+        scale=arguments.scale,
+        parts=tuple(arguments.parts),
+    )
     broken = 0
     for name in arguments.names or NAMES:
         if not arguments.json:

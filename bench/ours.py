@@ -13,3 +13,13 @@ def command(*arguments: str | float) -> list[str]:
 def finished(*arguments: str | float) -> list[str]:
     """The same for a worker of jobs that are over."""
     return [sys.executable, "-m", "bench.finished_worker", *map(str, arguments)]
+
+
+def embedded() -> list[str]:
+    """The same for a worker of a crew, which is told by its orders what to do."""
+    return [sys.executable, "-m", "bench.embedded_worker"]
+
+
+def waiter(*arguments: str | float) -> list[str]:
+    """The same for processes that wait for one another."""
+    return [sys.executable, "-m", "bench.embedded_waiter", *map(str, arguments)]

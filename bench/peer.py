@@ -1,6 +1,7 @@
-"""The peer: ``jqueue`` 1.0.0, the one comparable queue on object storage, in an environment of its own.
+"""The peers, in an environment of their own: they are compared with and never depended on.
 
-It is compared with and never depended on. Its wheel declares Python 3.12 and runs on 3.11.
+``jqueue`` is the one comparable queue on object storage; its wheel declares Python 3.12 and runs on 3.11. The others
+are what one takes on a single machine, on SQLite.
 """
 
 from __future__ import annotations
@@ -11,24 +12,31 @@ import venv
 
 from bench.fleet import ROOT
 
-VERSION = "1.0.0"
+VERSIONS = {"jqueue": "1.0.0", "litequeue": "0.9", "huey": "3.5.4", "persist-queue": "1.1.0"}
 FOLDER = ROOT / ".venv-peer"
 PYTHON = FOLDER / "bin/python"
 WORKER = ROOT / "bench/peer_worker.py"
+EMBEDDED = ROOT / "bench/embedded_peers.py"
 
 
 def ensure() -> None:
-    """Create the peer's environment unless it is there. Needs the network the first time."""
-    stamp = FOLDER / f".jqueue-{VERSION}"
+    """Create the peers' environment unless it is there. Needs the network the first time."""
+    packages = [f"{name}=={version}" for name, version in VERSIONS.items()]
+    stamp = FOLDER / f".{'-'.join(packages)}"
     if stamp.exists():
         return
-    print(f"setting up jqueue {VERSION} in {FOLDER.name} …", file=sys.stderr)
+    print(f"setting up {', '.join(packages)} in {FOLDER.name} …", file=sys.stderr)
     venv.create(FOLDER, with_pip=True, clear=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--ignore-requires-python"]
-    subprocess.run([PYTHON, *install, f"jqueue=={VERSION}"], check=True)
+    subprocess.run([PYTHON, *install, *packages], check=True)
     stamp.touch()
 
 
 def command(*arguments: str | float) -> list[str]:
     """The command line of one of the peer's workers."""
     return [str(PYTHON), str(WORKER), *map(str, arguments)]
+
+
+def embedded() -> list[str]:
+    """The command line of a worker of the embedded ones, which is told by its orders what to do."""
+    return [str(PYTHON), str(EMBEDDED)]

@@ -27,6 +27,7 @@ class BenchOptions(Struct, frozen=True):
     seconds: float  # length of one timed round
     rounds: int  # rounds of each side, taken in turn
     scale: float  # 1.0 for the full sizes; smaller ones only try a benchmark out
+    parts: tuple[str, ...] = ()  # of a benchmark that has parts, those to run; all of them if empty
 
 
 Benchmark = Callable[[BenchOptions], Iterable[Figure]]

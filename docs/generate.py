@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
 
+from osqueue import limits
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 from osqueue.contract.operations import ROUTES, Route
 from osqueue.core.arrows import ARROWS, LEAVING
+from osqueue.model.fields import DescribedField, described_fields
+from osqueue.model.job import Attempt, Job
+from osqueue.model.job_options import OPTIONS
+from osqueue.model.settings import DEFAULTS, SETTINGS
 
 FOLDER = Path(__file__).parent
 PART = re.compile(r"(<!-- made from (?P<table>\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -89,13 +95,80 @@ def _function(each: FunctionSpec) -> tuple[str, ...]:
     return each.name, f"{each.timeout_s} s", f"{each.memory_mb:,} MB", each.what + often
 
 
+def job_options() -> str:
+    """What may be said of a job beside its payload."""
+    rows = [
+        (f"`{each.name}`", each.about.description or "", _range(each), _default(each.default))
+        for each in OPTIONS.values()
+    ]
+    return table(("option", "", "what", "default"), rows)
+
+
+def job() -> str:
+    """What callers see of a job."""
+    own = described_fields(Job)
+    rows = [
+        (f"`{name}`", (own[name] if name in own else OPTIONS[name]).about.description or "")
+        for name in Job.__struct_fields__
+    ]
+    return table(("`Job`", ""), rows)
+
+
+def attempt() -> str:
+    """What they see of an attempt."""
+    rows = [(f"`{each.name}`", each.about.description or "") for each in described_fields(Attempt).values()]
+    return table(("`Attempt`", ""), rows)
+
+
+def settings() -> str:
+    """What an operator may change while a queue runs."""
+    rows = [
+        (f"`{each.name}`", each.about.description or "", _range(each), _default(DEFAULTS[each.name]))
+        for each in SETTINGS.values()
+    ]
+    return table(("setting", "", "what", "default"), rows)
+
+
+def setting_options() -> str:
+    """The same, as options of the command line."""
+    rows = []
+    for each in SETTINGS.values():
+        name = f"--{each.name.replace('_', '-')}"
+        written = {float: f"`{name} DURATION`", int: f"`{name} N`", bool: f"`{name}/--no-{name[2:]}`"}
+        rows.append((written[each.type], (each.about.description or "").rstrip(".")))
+    return table(("option", ""), rows)
+
+
+def _range(field: DescribedField) -> str:
+    """What values a field takes."""
+    about = field.about
+    if field.type is bool:
+        return "True or False"
+    if field.type is datetime:
+        return "an aware datetime, or Unix seconds"
+    if field.type is dict:
+        return f"a mapping of up to {about.max_length} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together"
+    if field.type is str:
+        return f"{about.min_length or 0} to {about.max_length:,} printable characters"
+    if field.type is int:
+        return f"a whole number, {about.ge} to {about.le:,}"
+    return f"seconds, {about.ge:g} to {about.le:,.0f}"
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, bool) else f"{value:.15g}"
+
+
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Rows in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (diagram, arrows, operations, functions)
+    made.__name__: made
+    for made in (diagram, arrows, operations, functions, job_options, job, attempt, settings, setting_options)
 }
 
 

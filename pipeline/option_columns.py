@@ -24,7 +24,10 @@ from pyspark.sql.types import (
 
 from osqueue.core.archive_record import ArchiveRecord
 from osqueue.core.state import JobRecord
-from osqueue.model.job_options import OPTIONS, JobOption
+from osqueue.model.fields import DescribedField
+from osqueue.model.job_options import OPTIONS
+
+from .view_columns import comment_of
 
 WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
 NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
@@ -52,7 +55,7 @@ FORMS: dict[type, OptionForm] = {
 class OptionColumn(Struct, frozen=True):
     """A column of an option that is kept with the job."""
 
-    option: JobOption
+    option: DescribedField
     name: str
     type: DataType
     comment: str
@@ -68,9 +71,7 @@ def _kept() -> Iterator[OptionColumn]:
         if option.column in ArchiveRecord.__struct_fields__:
             in_ms = option.type is float
             name = option.column if in_ms else option.name
-            comment = (option.about.description or "").rstrip(".").lower() + (
-                ", milliseconds" if in_ms else ""
-            )
+            comment = comment_of(option) + (", milliseconds" if in_ms else "")
             yield OptionColumn(option, name, FORMS[option.type].shown, comment)
 
 

@@ -10,8 +10,8 @@ the type of every column; a reader that guesses takes a queue called ``2024`` fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 
 import pyarrow as pa
 from msgspec import Struct
@@ -36,6 +36,7 @@ from osqueue.commit.effects import together
 from . import files
 from .option_columns import KEPT
 from .places import place
+from .view_columns import ATTEMPT, JOB, TYPES, comment_of
 
 TEXT, INT, LONG, REAL = StringType(), IntegerType(), LongType(), DoubleType()
 FLAG, MOMENT, DAY = BooleanType(), TimestampType(), DateType()
@@ -73,30 +74,36 @@ _BY_HOUR = _columns(
 )
 _BY_DAY = _columns(_QUEUE, ("date", DAY, "the day, UTC"))
 
+
 # ── History ──────────────────────────────────────────────────────────────────
+def _same(*names: str) -> Iterator[tuple[str, DataType, str]]:
+    """Columns that mean what a job's view means by them."""
+    return ((name, TYPES[JOB[name].type], comment_of(JOB[name])) for name in names)
+
+
+# In milliseconds, as the archive has them.
 _LEASE = _columns(
-    ("run", LONG, "which lease of the job it was, from 1; a redrive takes a number, too"),
-    ("worker", TEXT, "who held the lease"),
-    ("started_ms", LONG, "when the job was claimed, milliseconds since 1970"),
-    ("ended_ms", LONG, "when the lease ended, milliseconds since 1970"),
-    ("outcome", TEXT, "completed, failed, stalled, released or cancelled"),
-    ("error", TEXT, "what went wrong; null: nothing"),
-    ("error_type", TEXT, "the exception's class; null: there was none"),
-    ("beat_ms", LONG, "stalled: the last heartbeat, or the claim"),
+    *(
+        (
+            each.column,
+            LONG if each.type is datetime else TYPES[each.type],
+            comment_of(each) + (" (milliseconds since 1970)" if each.type is datetime else ""),
+        )
+        for each in ATTEMPT
+    )
 )
 
 JOBS = TableSpec(
     "jobs",
     _columns(
-        ("job_id", TEXT, "the job's key"),
-        ("run", LONG, "leases ever granted, and redrives: (job_id, run) is unique"),
+        *_same("job_id", "run"),
         ("state", TEXT, "completed, failed or cancelled"),
         *((each.name, each.type, each.comment) for each in KEPT),
-        ("enqueued_at", MOMENT, "when it was accepted"),
+        *_same("enqueued_at"),
         ("claimable_at", MOMENT, "when it could be claimed first: enqueued, or scheduled for"),
         ("started_at", MOMENT, "its first lease since it was enqueued or redriven; null: none, or forgotten"),
-        ("finished_at", MOMENT, "when it ended"),
-        ("attempt", INT, "attempts used; a release gives one back, a redrive starts again"),
+        *_same("finished_at"),
+        ("attempt", INT, comment_of(JOB["attempt"])),
         ("redriven", FLAG, "this is what became of it after it had failed and was redriven"),
         (
             "wait_ms",
@@ -105,7 +112,7 @@ JOBS = TableSpec(
         ),
         ("total_ms", LONG, "claimable to end, milliseconds; null: redriven, or perhaps redriven"),
         ("why", TEXT, "cancelled: by whom, or why"),
-        ("payload_bytes", LONG, "its payload"),
+        *_same("payload_bytes"),
         ("result_bytes", LONG, "its result"),
         ("codec", TEXT, "the serialiser of its payload"),
         (
@@ -126,14 +133,7 @@ ATTEMPTS = TableSpec(
     "attempts",
     _columns(
         ("job_id", TEXT, "the job's key; (job_id, run) is unique"),
-        ("run", LONG, "which lease of the job it was, from 1; a redrive takes a number, too"),
-        ("worker", TEXT, "who held the lease"),
-        ("started_at", MOMENT, "when the job was claimed"),
-        ("ended_at", MOMENT, "when the lease ended"),
-        ("outcome", TEXT, "completed, failed, stalled, released or cancelled"),
-        ("error_type", TEXT, "the exception's class; empty: there was none"),
-        ("error", TEXT, "what went wrong, its first 300 characters"),
-        ("heartbeat_at", MOMENT, "stalled: the last heartbeat, or the claim"),
+        *((each.name, TYPES[each.type], comment_of(each)) for each in ATTEMPT),
         ("run_ms", LONG, "from the claim to the end, milliseconds"),
         ("kind", TEXT, "of the job"),
         ("priority", INT, "of the job"),

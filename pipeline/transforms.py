@@ -10,6 +10,7 @@ it, then it was redriven before or a lease was given back: nobody knows, so how 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +18,11 @@ from msgspec import Struct
 
 from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from osqueue.core.state import FAILED, RELEASED, STALLED
+from osqueue.model.fields import DescribedField
 
 from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
+from .view_columns import ATTEMPT
 
 _JOBS, _ATTEMPTS = JOBS.arrow, ATTEMPTS.arrow
 _LEASE = _JOBS.field("attempts").type.value_type
@@ -63,17 +66,11 @@ def own(record: ArchiveRecord) -> AttemptRecords:
 
 
 def _leases(each: AttemptRecords) -> list[pa.Array]:
-    columns: dict[str, list[Any]] = {
-        "run": [lease.run for lease in each],
-        "worker": [lease.worker for lease in each],
-        "started_ms": [lease.started_ms for lease in each],
-        "ended_ms": [lease.ended_ms for lease in each],
-        "outcome": [lease.outcome for lease in each],
-        "error": [lease.error or None for lease in each],
-        "error_type": [lease.error_type or None for lease in each],
-        "beat_ms": [lease.beat_ms or None for lease in each],
-    }
-    return [pa.array(columns[field.name], field.type) for field in _LEASE]
+    found = []
+    for field, column in zip(ATTEMPT, _LEASE, strict=True):
+        values = [getattr(lease, field.column) for lease in each]
+        found.append(pa.array([v or None for v in values] if field.optional else values, column.type))
+    return found
 
 
 def _jobs(
@@ -138,14 +135,7 @@ def _attempts(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.S
     column = dict(zip((field.name for field in _LEASE), leases.flatten(), strict=True))
     columns: dict[str, Any] = {
         "job_id": [each.job_id for each in of],
-        "run": column["run"],
-        "worker": column["worker"],
-        "started_at": _moments(column["started_ms"]),
-        "ended_at": _moments(column["ended_ms"]),
-        "outcome": column["outcome"],
-        "error_type": column["error_type"].fill_null(""),
-        "error": column["error"].fill_null(""),
-        "heartbeat_at": _moments(column["beat_ms"]),
+        **{each.name: _shown(each, column[each.column]) for each in ATTEMPT},
         "run_ms": [max(lease.ended_ms - lease.started_ms, 0) for _, mine in told for lease in mine],
         "kind": [each.kind for each in of],
         "priority": [each.priority for each in of],
@@ -153,6 +143,13 @@ def _attempts(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.S
         "final": [lease is mine[-1] and _ended(record, lease) for record, mine in told for lease in mine],
     }
     return _table(columns, _ATTEMPTS)
+
+
+def _shown(field: DescribedField, found: pa.Array) -> pa.Array:
+    """A column of leases as ``attempts`` has it: with moments, and texts that are empty rather than null."""
+    if field.type is datetime:
+        return _moments(found)
+    return found.fill_null("") if field.type is str else found
 
 
 def _ended(record: ArchiveRecord, lease: AttemptRecord) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from osqueue.model.fields import moment
+
 from . import words
 from .markup import Child, Markup, joined, number, tag
 from .model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -144,16 +146,16 @@ def time_ticks(begins_ms: int, ends_ms: int, most: int = 8) -> list[Tick]:
 
 def _time_label(at_ms: int, stride_ms: int) -> str:
     if at_ms % DAY_MS == 0:
-        return f"{words.moment(at_ms):%-d %b}"
+        return f"{moment(at_ms):%-d %b}"
     return words.clock(at_ms, stride_ms)
 
 
 def _month_ticks(begins_ms: int, ends_ms: int, most: int) -> list[Tick]:
     months = (ends_ms - begins_ms) / (30 * DAY_MS)
     every = next((n for n in (1, 2, 3, 6, 12) if months <= n * most), 12 * math.ceil(months / 12 / most))
-    first = words.moment(begins_ms)
+    first = moment(begins_ms)
     ticks = []
-    for month in range(first.year * 12, 12 * (words.moment(ends_ms).year + 1), every):
+    for month in range(first.year * 12, 12 * (moment(ends_ms).year + 1), every):
         year, of_year = divmod(month, 12)
         at = first.replace(year=year, month=of_year + 1, day=1, hour=0, minute=0, second=0, microsecond=0)
         at_ms = round(at.timestamp() * 1000)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
+
+from osqueue.model.fields import moment
 
 from .model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ReviewPage
 
@@ -80,11 +81,6 @@ def step(ms: int) -> str:
     """One step, after "per": ``hour``, ``6 h``."""
     names = {SECOND_MS: "second", MINUTE_MS: "minute", HOUR_MS: "hour", DAY_MS: "day"}
     return names.get(ms) or span(ms)
-
-
-def moment(ms: int) -> datetime:
-    """An instant, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def day(ms: int) -> str:

@@ -14,37 +14,24 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
     DataType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
-from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
+from osqueue.core.archive_record import ArchiveRecord
 from osqueue.core.state import PastAttempt, content_bytes, key_text
 from osqueue.errors import OsqueueError, Rejected
 from osqueue.model.keys import key_of, shard_of
 from osqueue.objects.snapshot import LiveJob
 
 from ..option_columns import KEPT, OptionColumn
+from ..view_columns import ATTEMPT_TYPE, JOB, TYPES, attempt_value, comment_of, value_of
 
-TEXT, INT, LONG, FLAG, MOMENT = StringType(), IntegerType(), LongType(), BooleanType(), TimestampType()
-LEASE = StructType(
-    [
-        StructField("run", LONG),  # which lease of the job it was, from 1
-        StructField("worker", TEXT),
-        StructField("started_at", MOMENT),
-        StructField("ended_at", MOMENT),
-        StructField("outcome", TEXT),  # completed, failed, stalled, released or cancelled
-        StructField("error_type", TEXT),
-        StructField("error", TEXT),
-        StructField("heartbeat_at", MOMENT),  # stalled: the last sign of life
-    ]
-)
+TEXT, INT, LONG = StringType(), IntegerType(), LongType()
 BATCH_ROWS = 10_000  # rows of one Arrow batch
 
 
@@ -65,25 +52,7 @@ class JobColumn(msgspec.Struct, frozen=True):
     finished: Callable[[ArchiveRecord], Any] | None = None
 
 
-def _us(ms: int) -> int | None:
-    """A stored time as Arrow has it; 0 is none."""
-    return ms * 1000 if ms else None
-
-
-def _attempt(each: PastAttempt | AttemptRecord) -> dict[str, Any]:
-    return {
-        "run": each.run,
-        "worker": each.worker,
-        "started_at": _us(each.started_ms),
-        "ended_at": _us(each.ended_ms),
-        "outcome": each.outcome,
-        "error_type": each.error_type or None,
-        "error": each.error or None,
-        "heartbeat_at": _us(each.beat_ms),
-    }
-
-
-def _last_error(attempts: Sequence[PastAttempt | AttemptRecord]) -> str | None:
+def _last_error(attempts: Sequence[PastAttempt]) -> str | None:
     return next((each.error for each in reversed(attempts) if each.error), None)
 
 
@@ -110,15 +79,32 @@ def _kept(column: OptionColumn) -> JobColumn:
     )
 
 
+def _column(
+    name: str,
+    live: Callable[[PayloadJob], Any] | None = None,
+    finished: Callable[[ArchiveRecord], Any] | None = None,
+    type: DataType | None = None,
+) -> JobColumn:
+    """A column that means what a job's view means by it."""
+    field = JOB[name]
+    return JobColumn(name, type or TYPES[field.type], comment_of(field), live, finished)
+
+
+def _of_job(name: str, type: DataType | None = None) -> JobColumn:
+    """One that rows of live jobs have, and records of finished ones."""
+    field = JOB[name]
+    return _column(name, lambda s: value_of(field, s.live.job), lambda r: value_of(field, r), type)
+
+
+def _of_lease(name: str) -> JobColumn:
+    """One of jobs that are being worked on."""
+    field = JOB[name]
+    return _column(name, lambda s: s.live.lease and value_of(field, s.live.lease))
+
+
 COLUMNS = (
-    JobColumn("job_id", TEXT, "the job's key", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
-    JobColumn(
-        "run",
-        LONG,
-        "leases ever granted, and redrives: (job_id, run) is unique among finished jobs",
-        lambda s: s.live.job.run,
-        lambda r: r.run,
-    ),
+    _column("job_id", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
+    _of_job("run"),
     JobColumn(
         "shard",
         INT,
@@ -126,96 +112,31 @@ COLUMNS = (
         lambda s: shard_of(s.live.job.key),
         lambda r: shard_of(key_of(r.job_id)),
     ),
-    JobColumn(
-        "state",
-        TEXT,
-        "queued, processing, scheduled, failing or failed; finished: completed, failed or cancelled",
-        lambda s: s.live.state,
-        lambda r: r.state,
-    ),
+    _column("state", lambda s: s.live.state, lambda r: r.state),
     *map(_kept, KEPT),
-    JobColumn(
-        "enqueued_at",
-        MOMENT,
-        "when it was accepted",
-        lambda s: _us(s.live.job.enqueued_ms),
-        lambda r: _us(r.enqueued_ms),
-    ),
-    JobColumn(
-        "due_at",
-        MOMENT,
-        "live: when it becomes claimable; finished: when it was to; null: at once",
-        lambda s: _us(s.live.job.due_ms),
-        lambda r: _us(r.scheduled_ms),
-    ),
-    JobColumn(
-        "finished_at", MOMENT, "when it ended; null while it is live", finished=lambda r: _us(r.finished_ms)
-    ),
-    JobColumn(
-        "attempt",
-        INT,
-        "attempts used; a release gives one back, a redrive starts again",
-        lambda s: s.live.job.attempt,
-        lambda r: r.attempt,
-    ),
+    _of_job("enqueued_at"),
+    _column("due_at", lambda s: value_of(JOB["due_at"], s.live.job), lambda r: r.scheduled_ms * 1000 or None),
+    _column("finished_at", finished=lambda r: value_of(JOB["finished_at"], r)),
+    _of_job("attempt", INT),
     JobColumn(
         "payload",
         TEXT,
         "what it was enqueued with, as JSON; null when finished, or of a serialiser that is not known here",
         lambda s: payload_text(s.payload, s.live.job.codec),
     ),
-    JobColumn(
-        "payload_bytes",
-        LONG,
-        "its payload's size as stored",
-        lambda s: content_bytes(s.live.job.payload),
-        lambda r: r.payload_bytes,
-    ),
+    _column("payload_bytes", lambda s: content_bytes(s.live.job.payload), lambda r: r.payload_bytes),
     JobColumn("codec", TEXT, "the serialiser of its payload", lambda s: s.live.job.codec, lambda r: r.codec),
     JobColumn(
         "result_bytes", LONG, "its result's size; null while it is live", finished=lambda r: r.result_bytes
     ),
-    JobColumn(
-        "worker", TEXT, "processing: who holds the lease", lambda s: s.live.lease and s.live.lease.worker
-    ),
-    JobColumn(
-        "started_at",
-        MOMENT,
-        "processing: when it was claimed",
-        lambda s: s.live.lease and _us(s.live.lease.started_ms),
-    ),
-    JobColumn(
-        "heartbeat_at",
-        MOMENT,
-        "processing: the last sign of life",
-        lambda s: s.live.lease and _us(s.live.lease.beat_ms),
-    ),
-    JobColumn(
-        "expires_at",
-        MOMENT,
-        "processing: when the lease ends",
-        lambda s: s.live.lease and _us(s.live.lease.expires_ms),
-    ),
-    JobColumn(
-        "cancel_requested",
-        FLAG,
-        "processing: somebody asked for it to be cancelled",
-        lambda s: s.live.lease and s.live.lease.cancel,
-    ),
+    *map(_of_lease, ("worker", "started_at", "heartbeat_at", "expires_at", "cancel_requested")),
     JobColumn("why", TEXT, "cancelled: by whom, or why", finished=lambda r: r.why or None),
-    JobColumn(
-        "error",
-        TEXT,
-        "of the last attempt that failed",
-        lambda s: _last_error(s.live.job.history),
-        lambda r: _last_error(r.attempts),
-    ),
-    JobColumn(
+    _column("error", lambda s: _last_error(s.live.job.history), lambda r: _last_error(r.attempts)),
+    _column(
         "attempts",
-        ArrayType(LEASE),
-        "the latest eight leases that ended",
-        lambda s: [_attempt(each) for each in s.live.job.history],
-        lambda r: [_attempt(each) for each in r.attempts],
+        lambda s: [attempt_value(each) for each in s.live.job.history],
+        lambda r: [attempt_value(each) for each in r.attempts],
+        ArrayType(ATTEMPT_TYPE),
     ),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}

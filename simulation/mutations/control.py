@@ -62,7 +62,7 @@ class Control(Struct, frozen=True):
 
     name: str
     remove: Mutation
-    sightings: tuple[Detection, ...]
+    detections: tuple[Detection, ...]
 
 
 def in_runs(profile: str, words: str, *, seed: int = 0, seeds: int = SEEDS) -> Detection:

@@ -135,8 +135,8 @@ def no_clock_of_versions() -> Iterator[None]:
         yield
 
 
-def _control(name: str, remove: Mutation, sighting: Detection) -> Control:
-    return Control(name, remove, (sighting,))
+def _control(name: str, remove: Mutation, detection: Detection) -> Control:
+    return Control(name, remove, (detection,))
 
 
 CONTROLS: tuple[Control, ...] = (

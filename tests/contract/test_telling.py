@@ -27,7 +27,7 @@ def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     q.enqueue("first", kind="welcome", priority=1)
     q.claim(kinds=["other"])  # nothing; but time passes
     q.reap()
-    assert "queued behind about 1 jobs" in q.why(done.job_id)
+    assert "queued behind about 1 job" in q.why(done.job_id)
     (lease,) = q.claim(kinds=["welcome"], worker="w0")
     lease.release()
     first, second = q.claim(2, worker="w1")
@@ -52,7 +52,7 @@ def test_a_story_goes_from_enqueue_to_the_archive(q: Any, clock: Any) -> None:
     assert q.status(done.job_id) is None
     story = q.story(done.job_id)
     assert (story.source, story.state, story.id) == ("archive", "completed", "order-7")
-    assert "only the archive tells of it" in story.next
+    assert "only the archive has its record" in story.next
     with pytest.raises(NotFound, match="looks through it"):
         q.why("order-7")
 

@@ -16,17 +16,17 @@ class Case(NamedTuple):
     """One check, and one place where its lack is seen."""
 
     control: Control
-    sighting: Detection
+    detection: Detection
 
     def judge(self) -> None:
         """The violation is seen there without the check."""
         with self.control.remove():
-            violation = self.sighting.look()
-        assert re.search(self.sighting.words, violation), violation or "nothing was seen"
+            violation = self.detection.look()
+        assert re.search(self.detection.words, violation), violation or "nothing was seen"
 
 
 def cases(theme: ModuleType) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
     """Every case of a theme."""
-    found = [Case(control, sighting) for control in theme.CONTROLS for sighting in control.sightings]
-    names = [f"{case.control.name}, in {case.sighting.place}" for case in found]
+    found = [Case(control, detection) for control in theme.CONTROLS for detection in control.detections]
+    names = [f"{case.control.name}, in {case.detection.place}" for case in found]
     return pytest.mark.parametrize("case", found, ids=names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import Any
 
 from osqueue import Queue
@@ -99,13 +100,15 @@ class Waiter:
 def let_pass(machine: Any, seconds: float, waiters: list[Waiter]) -> None:
     """Time goes by; whoever's turn it is goes on."""
     end = machine.seconds + seconds
-    while True:
-        going = [each for each in waiters if not each.over]
-        first = min(going, key=lambda each: each.until, default=None)
-        if first is None or first.until > end:
+    going = [each for each in waiters if not each.over]
+    while going:
+        first = min(going, key=attrgetter("until"))
+        if first.until > end:
             break
         machine.advance(max(0.0, first.until - machine.seconds) + 1e-9)  # no sleep is shorter than asked
         first.resume()
+        if first.over:
+            going.remove(first)
     machine.advance(max(0.0, end - machine.seconds))
 
 

@@ -12,8 +12,6 @@ import boto3
 import msgspec
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
-from moto.events.utils import EventTemplateParser
 
 from osqueue import NotInstalled, Queue, Rejected
 from osqueue import events as events_module
@@ -172,6 +170,10 @@ def test_a_callback_gets_each_event_and_one_that_raises_keeps_none_from_the_othe
 @pytest.fixture
 def bus(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A client of an EventBridge whose bus ``jobs`` keeps what it gets in a log group."""
+    # Here, because moto takes long to import, and each process of a run collects all tests.
+    from moto import mock_aws
+    from moto.events.utils import EventTemplateParser
+
     # What a target without a transformation gets is the message itself; moto wants a package to find that out.
     monkeypatch.setattr(EventTemplateParser, "parse", staticmethod(lambda event, **_: dict(event)))
     with mock_aws():

@@ -11,7 +11,7 @@ from simulation.mutations.control import Control
 def test_no_two_controls_share_a_name_and_each_is_seen_somewhere() -> None:
     names = [control.name for control in CONTROLS]
     assert len(set(names)) == len(names)
-    assert all(isinstance(control, Control) and control.sightings for control in CONTROLS)
+    assert all(isinstance(control, Control) and control.detections for control in CONTROLS)
 
 
 def test_every_theme_is_walked() -> None:

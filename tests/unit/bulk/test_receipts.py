@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from osqueue import Queue, Throttled, Unavailable, Unknown
+from osqueue import Queue, Throttled, Unavailable, Unknown, limits
 from osqueue.bulk.receipts import _FixedWriter, forget, identified, receipt_key
 from osqueue.bulk.writer import BulkWriter, StagedJobs
 from osqueue.commit.driver import BlockingDriver
@@ -23,6 +23,8 @@ from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
 from tests.support.staged import Crash, Meddled, stage, store_keys, waiting
+
+CROWD = 250  # writers, more than a head remembers that is made small
 
 
 # ── Once ─────────────────────────────────────────────────────────────────────
@@ -154,9 +156,10 @@ def dead_after_deciding(store: Any, machine: Any, jobs: int = 10, committed: boo
 def forget_writers(store: Any, machine: Any) -> None:
     """Let the head forget its idle writers: others crowd them out."""
     machine.advance(600)
-    for _ in range(1_000):
-        Queue(store, "q", machine=machine).enqueue("crowd")
-        machine.advance(1)
+    with limited({"SESSIONS_BYTES_MAX": 16 * limits.KB}):  # a quarter of what a head keeps
+        for _ in range(CROWD):
+            Queue(store, "q", machine=machine).enqueue("crowd")
+            machine.advance(1)
 
 
 def test_a_batch_whose_writer_is_forgotten_is_known_by_its_jobs(machine: Any) -> None:
@@ -166,7 +169,7 @@ def test_a_batch_whose_writer_is_forgotten_is_known_by_its_jobs(machine: Any) ->
     forget_writers(store, machine)
     before = waiting(store)
     BulkWriter(store, "q", machine).resume("b")
-    assert waiting(store) == before == 1_011
+    assert waiting(store) == before == CROWD + 11
 
 
 def test_a_batch_of_which_nobody_can_tell_says_where_to_look_and_adds_nothing(machine: Any) -> None:
@@ -176,10 +179,10 @@ def test_a_batch_of_which_nobody_can_tell_says_where_to_look_and_adds_nothing(ma
     forget_writers(store, machine)
     with pytest.raises(Unknown, match=r"batch_id: .* delete the object batches/q/"):
         BulkWriter(store, "q", machine).resume("b")
-    assert waiting(store) == 1_001
+    assert waiting(store) == CROWD + 1
     store.perform(Delete((receipt_key("q", "b"),)))
     BulkWriter(store, "q", machine).attach([stage(BulkWriter(store, "q", machine), 10)], "b")
-    assert waiting(store) == 1_011
+    assert waiting(store) == CROWD + 11
 
 
 def test_a_batch_that_is_done_is_known_long_after_its_jobs_and_its_writer_are_forgotten(machine: Any) -> None:
@@ -194,7 +197,7 @@ def test_a_batch_that_is_done_is_known_long_after_its_jobs_and_its_writer_are_fo
         q.reap()
     again = bulks.attach([stage(bulks, 10)], "b")
     assert (again.jobs, again.repeated) == (10, True)
-    assert waiting(store) == 1_000
+    assert waiting(store) == CROWD
 
 
 def test_a_batch_is_known_for_thirty_days_and_then_forgotten_by_reaps(machine: Any) -> None:

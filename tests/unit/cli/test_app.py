@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import osqueue
 from osqueue import errors
+from osqueue.cli import output
 from osqueue.cli.app import SECTIONS, app
 from osqueue.cli.exits import exit_code
 from osqueue.cli.output import cell
@@ -278,6 +279,32 @@ def test_an_address_without_queues_says_so(address: str) -> None:
     result = run("queue", "ls", address)
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "no queues at this address\n"
+
+
+EMPTY = {
+    "dlq ls": "no dead letters found",
+    "dlq groups": "no dead letters found",
+    "queue jobs --state=failed": "no jobs found",
+    "archive ls": "nothing found in the archive: a reap writes it",
+    "archive ls --names": "nothing found in the archive: a reap writes it",
+    "archive cat": "nothing found in the archive: a reap writes it",
+    "doctor --backups": "no backups yet: a reap makes one an hour",
+}
+
+
+@pytest.mark.parametrize("command", EMPTY)
+def test_where_there_is_nothing_a_note_says_so_instead_of_a_table_without_rows(
+    address: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    osqueue.Queue.connect(address, "emails").enqueue(1)
+    monkeypatch.setattr(output, "is_terminal", lambda stream: True)
+    result = run(*command.split(), "emails", env={"OSQUEUE_ADDRESS": address})
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", EMPTY[command] + "\n")
+
+
+def test_upkeep_of_an_address_without_queues_says_so(address: str) -> None:
+    result = run("reap", address)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no queues at this address\n")
 
 
 @pytest.mark.parametrize("below", ["", "/deeper"])

@@ -12,6 +12,7 @@ from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import ChangeSettings, Code, EnqueueJobs, JobSpec, Op
 from osqueue.stores.memory import MemoryStore
+from simulation.tight import limited
 
 
 def run(store: MemoryStore, writer: ShardWriter, *ops: Op) -> CommitResult:
@@ -35,11 +36,12 @@ def test_a_job_enqueued_after_a_suspension_is_accepted_and_not_unknown(
     run(store, mine, ChangeSettings(backoff_base_ms=7))
     known = seq_and_floor(mine)[0]
     crowd = tuple(JobSpec(bytes([at % 256, at // 256]) + bytes(14), b"") for at in range(500))
-    while seq_and_floor(other)[1] <= known if other.head else True:  # others come and go, and are forgotten
-        awake.advance(limits.SESSION_IDLE_MS_MIN / 1000)
-        for _ in range(40):
-            other.redraw()
-            run(store, other, EnqueueJobs(crowd))
+    with limited({"SESSIONS_BYTES_MAX": 8 * limits.KB}):  # an eighth of what a head keeps
+        while seq_and_floor(other)[1] <= known if other.head else True:  # others come and go, are forgotten
+            awake.advance(limits.SESSION_IDLE_MS_MIN / 1000)
+            for _ in range(40):
+                other.redraw()
+                run(store, other, EnqueueJobs(crowd))
     asleep.time_ms = awake.time_ms  # and its monotonic clock has stood still
     job = JobSpec(bytes(15) + b"\1", b"1")
     assert run(store, mine, EnqueueJobs((job,))).outcomes[0].code == Code.QUEUED

@@ -130,7 +130,7 @@ DONE = {
             "completed 2030-01-01T12:00:03.000Z (30 s ago) by w; its result is kept until",
             "nothing",
         ),
-        (DONE, 99, {}, "its result is not kept any more", "nothing; the archive tells of it"),
+        (DONE, 99, {}, "its result is not kept any more", "nothing; the archive has its record"),
         (
             {"state": "cancelled", "finished_at": after(3), "expires_at": after(63)},
             5,
@@ -145,7 +145,7 @@ DONE = {
             "by its worker w: gave up",
             "nothing",
         ),
-        (DONE, 99, {"source": ARCHIVE}, "the queue has forgotten it", "only the archive tells of it"),
+        (DONE, 99, {"source": ARCHIVE}, "the queue has forgotten it", "only the archive has its record"),
         (
             {**DEAD, "finished_at": after(2)},
             99,

@@ -22,7 +22,6 @@ from osqueue.model.job import Job
 from osqueue.model.job_options import (
     OPTIONS,
     JobAttributes,
-    JobOption,
     JobOptionArguments,
     JobOptions,
     ViewedOptions,
@@ -33,7 +32,6 @@ from osqueue.model.job_options import (
 from osqueue.queue.lease import Lease
 from osqueue.stores.memory import MemoryStore
 from osqueue.worker.job import WorkerJob
-from tests.support.places import ROOT
 
 # Of every option a value that is not its default. Whoever adds an option adds one: the tests below need it.
 OTHER: dict[str, Any] = {
@@ -184,29 +182,6 @@ def test_options_at_their_defaults_fill_no_column_of_a_request() -> None:
 
 def test_the_command_line_has_every_option() -> None:
     assert set(OPTIONS) <= {parameter.name for parameter in enqueue.params}
-
-
-def reference_row(option: JobOption) -> str:
-    """The line of the API reference on an option."""
-    about = option.about
-    most = about.max_length if about.le is None else about.le
-    least = about.min_length or 0 if about.ge is None else about.ge
-    what = {
-        str: f"{least} to {most:,} printable characters",
-        int: f"a whole number, {least} to {most:,}",
-        float: f"seconds, {least:g} to {most:,.0f}",
-        datetime: "an aware datetime, or Unix seconds",
-        dict: f"a mapping of up to {most} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together",
-    }[option.type]
-    default = "none" if option.default is None else f"{option.default:g}"
-    return f"| `{option.name}` | {about.description} | {what} | {default} |"
-
-
-def test_the_reference_has_a_row_for_every_option() -> None:
-    table = "\n".join(
-        ["| option | | what | default |", "|---|---|---|---|", *map(reference_row, OPTIONS.values())]
-    )
-    assert table in (ROOT / "docs/api.md").read_text(), f"docs/api.md has to have this table:\n{table}"
 
 
 def test_an_option_that_is_none_is_told_as_python_tells_it(machine: Any) -> None:

@@ -57,7 +57,7 @@ def test_a_head_that_was_begun_anew_is_older_than_its_backup(tmp_path: Path) -> 
     fresh.enqueue("after")
     told = CliRunner().invoke(app, ["doctor", address, "mail"])
     assert told.exit_code != 0
-    assert "lost and begun anew" in told.output
+    assert "lost and made again" in told.output
 
 
 def test_methods_are_called_as_their_users_call_them() -> None:

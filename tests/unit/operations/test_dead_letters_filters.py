@@ -15,7 +15,7 @@ from osqueue.core.ops import Request as Asked
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, JobRecord, State
 from osqueue.objects.layout import root_of
-from osqueue.operations.settings import REDRIVE_TRIES, RedriveProgress
+from osqueue.operations.dead_letters import REDRIVE_TRIES, RedriveProgress
 from osqueue.stores.base import Delete, List, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -26,7 +26,7 @@ from osqueue.stores.memory import MemoryStore
 HOUR_MS = 3_600_000
 
 
-def sighting(q: Queue[Any], key: bytes) -> tuple[State, JobLocation]:
+def location(q: Queue[Any], key: bytes) -> tuple[State, JobLocation]:
     state, found = q._run(seek("mail", 0, key))
     assert state is not None
     assert found is not None
@@ -45,12 +45,12 @@ def test_an_older_row_is_refused_once_a_younger_one_has_come_and_gone(machine: A
     (lease,) = q.claim()
     lease.complete(5)
     q.reap()
-    state, found = sighting(q, lease.key)
+    state, found = location(q, lease.key)
     amend = SetResultTtl(lease.key, HOUR_MS, found.row, found.table, seen=state.seq)
     assert apply(state, amend, state.now_ms)[1] == Code.OK
     q.update_result_ttl(lease.job_id, 7_200)
     q._run(_submit(RunTimers(flush=True)))  # the younger row leaves the head
-    later, _ = sighting(q, lease.key)
+    later, _ = location(q, lease.key)
     assert isinstance(later.tables[-1], TableRef)
     assert later.tables[-1].updated_rows
     assert apply(later, amend, later.now_ms)[1] == Code.RETRY
@@ -74,12 +74,12 @@ def test_a_job_cancelled_in_its_segment_leaves_no_ttl_behind(machine: Any) -> No
     q = Queue[Any](MemoryStore(machine), "mail", machine=machine)
     jobs = q.enqueue_many([{"payload": n} for n in range(3_000)])
     key = bytes.fromhex(str(jobs[-1].job_id).replace("-", ""))
-    state, found = sighting(q, key)
+    state, found = location(q, key)
     assert found.place is not None
     at = found.place
     assert q.cancel(str(jobs[-1].job_id)) == "cancelled"
     q.reap()
-    after, _ = sighting(q, key)
+    after, _ = location(q, key)
     amend = SetResultTtl(key, HOUR_MS, span=at.top.name, offset=at.offset, index=at.index, vector=at.vector)
     assert apply(state, amend, state.now_ms)[1] == Code.OK
     changed, code = apply(after, amend, after.now_ms)
@@ -108,7 +108,7 @@ def test_a_dead_letter_takes_its_ttl_along_and_leaves_the_room_to_others(machine
     q.update_result_ttl(job_id, 7_200)
     (lease,) = q.claim()
     lease.fail("no")
-    state, found = sighting(q, lease.key)
+    state, found = location(q, lease.key)
     assert state.result_ttls == {}
     assert found.job.result_ttl_ms == 7_200_000
     q.redrive()

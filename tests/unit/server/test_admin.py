@@ -190,7 +190,7 @@ def test_a_redrive_whose_last_look_fails_tells_what_it_queued_again(
         raise error
         yield
 
-    monkeypatch.setattr("osqueue.objects.listing.count_dead", count_dead)
+    monkeypatch.setattr("osqueue.operations.dead_letters.count_dead", count_dead)
     bury(caller, 5)
     assert caller.post(f"{QUEUE}/redrive", {"limit": 4}).body == {"jobs": 4, "more": True}
 

@@ -19,6 +19,7 @@ from osqueue.objects.layout import root_of
 from osqueue.stores import file, file_swap
 from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, Unchanged, Written
 from osqueue.stores.file import FileStore
+from tests.support.machines import StoppedClock
 from tests.support.replies import error_of, version_of
 
 
@@ -44,7 +45,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def test_an_operation_whose_flush_failed_is_not_acknowledged(tmp_path: Path, disk: Disk) -> None:
-    q: Queue[Any] = Queue(FileStore(tmp_path), "mail", timeout=1)
+    q: Queue[Any] = Queue(FileStore(tmp_path), "mail", timeout=1, machine=StoppedClock())
     q.enqueue(1)
     disk.bad = True
     with pytest.raises(Unavailable, match=r"may still be applied.*cannot flush"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,17 +26,48 @@ from osqueue.worker.loop import Worker
 PATIENCE = 60  # seconds that a test waits for what must come
 SHORT = 1.0  # seconds: the shortest lease there is
 
+Result = TypeVar("Result")
+
 
 class Still(Machine):
     """A machine on which time passes when a test says so, however long anything takes."""
 
-    passed = 0.0  # seconds
+    def __init__(self) -> None:
+        self.passed = 0.0  # seconds
+        self.loops: list[asyncio.AbstractEventLoop] = []
 
     def monotonic(self) -> float:
         return self.passed
 
     def now_ms(self) -> int:
         return 1_800_000_000_000 + round(self.passed * 1000)
+
+    def set_time(self, passed: float) -> None:
+        """Let time pass. Event loops of this machine look at once for what is due now."""
+        self.passed = passed
+        for each in self.loops:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                each.call_soon_threadsafe(lambda: None)
+
+    def advance(self, seconds: float) -> None:
+        self.set_time(self.passed + seconds)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Like ``asyncio.run``, with timers that are due when this machine's time has come."""
+        with asyncio.Runner(loop_factory=lambda: LoopOf(self)) as runner:
+            return runner.run(work)
+
+
+class LoopOf(asyncio.SelectorEventLoop):
+    """Its time is what passes on a machine, and real time besides: a pause ends at the earlier of the two."""
+
+    def __init__(self, machine: Still) -> None:
+        self.machine = machine
+        super().__init__()
+        machine.loops.append(self)
+
+    def time(self) -> float:
+        return super().time() + self.machine.passed
 
 
 class Shifted(Machine):
@@ -52,7 +83,9 @@ class Shifted(Machine):
 def working(q: Any, **options: Any) -> Iterator[Worker]:
     """A worker in a thread for as long as the block lasts."""
     worker = Worker(q, signals=False, **options)
-    thread = threading.Thread(target=worker.run, daemon=True)
+    on = q.machine
+    run = (lambda: on.run(worker.serve())) if isinstance(on, Still) else worker.run
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield worker
@@ -103,7 +136,7 @@ def test_heartbeats_keep_long_jobs_alive_with_one_commit_for_all() -> None:
         until(lambda: worker.tally.claimed == 20)
         before = q.requests["put"]
         for _ in range(5):  # two leases long
-            machine.passed += 0.4 * SHORT
+            machine.advance(0.4 * SHORT)
             until(lambda: beaten(store, machine))
         assert q.requests["put"] - before == 5
         go_on.set()
@@ -125,7 +158,7 @@ def test_a_cancel_is_seen_at_the_next_heartbeat_and_accepted_by_the_handler() ->
     with working(q, lease=SHORT) as worker:
         assert started.wait(PATIENCE)
         assert q.cancel(job_id) == "processing"
-        machine.passed += 0.4 * SHORT
+        machine.advance(0.4 * SHORT)
     assert worker.tally.cancelled == 1
     assert only(q).state == "cancelled"
 
@@ -149,8 +182,9 @@ def test_a_handlers_own_heartbeat_sees_a_cancel_at_once() -> None:
 
 
 def test_a_coroutine_waits_for_a_cancel_by_awaiting_it() -> None:
+    machine = Still()
+
     async def main() -> Any:
-        machine = Still()
         q: AsyncQueue[Any] = AsyncQueue(MemoryStore(machine), "emails", machine=machine)
         started = asyncio.Event()
 
@@ -166,11 +200,11 @@ def test_a_coroutine_waits_for_a_cancel_by_awaiting_it() -> None:
         work = asyncio.create_task(worker.serve())
         await started.wait()
         await q.cancel(job_id)
-        machine.passed += 0.4 * SHORT
+        machine.advance(0.4 * SHORT)
         worker.stop()
         return await work
 
-    assert asyncio.run(main()).cancelled == 1
+    assert machine.run(main()).cancelled == 1
 
 
 def test_the_result_of_a_lost_lease_is_discarded() -> None:
@@ -238,13 +272,13 @@ def test_a_lease_is_not_trusted_to_its_end_when_no_heartbeat_gets_through() -> N
     with working(q, lease=SHORT, concurrency=1) as worker:  # so it claims nothing meanwhile
         until(lambda: jobs)
         store.down = True
-        machine.passed = 0.85 * SHORT
+        machine.set_time(0.85 * SHORT)
         until(lambda: store.refused)  # a heartbeat, and every look at the lease comes before one
         assert not jobs[0].lease_lost
-        machine.passed = 0.95 * SHORT
+        machine.set_time(0.95 * SHORT)
         until(lambda: left)
         store.down = False
-        machine.passed = 3 * SHORT  # the lease is over, even if the heartbeat has still got through
+        machine.set_time(3 * SHORT)  # the lease is over, even if the heartbeat has still got through
         go_on.set()  # and the next one is claimed at this time, not on both sides of a leap
         until(lambda: worker.tally.completed)
     assert 0 < left[0] <= 0.1 * SHORT
@@ -306,7 +340,7 @@ def test_a_shard_without_answers_costs_no_job_of_another(kind: Any, dark: int) -
             assert started.acquire(timeout=PATIENCE)
         store.shard = dark
         for _ in range(6):  # only heartbeats keep the leases now
-            machine.passed += 0.4 * SHORT
+            machine.advance(0.4 * SHORT)
             until(lambda: beaten(memory, machine, 1 - dark))
         go_on.set()  # the calls to the silent shard have half of their time yet
         until(lambda: state_of(memory, 1 - dark).counters.completed)
@@ -356,7 +390,7 @@ def test_what_is_not_done_in_time_is_given_back_without_using_an_attempt(corouti
     with working(q, concurrency=1, drain=0.05) as worker:
         assert started.wait(PATIENCE)
         worker.stop()
-        machine.passed += 0.05
+        machine.advance(0.05)
     end.set()
     assert worker.tally.released == 1
     assert jobs[0].lease_lost

@@ -14,7 +14,7 @@ from osqueue.operations.claims import ClaimResult
 from osqueue.stores.base import StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from osqueue.worker import run_worker
+from osqueue.worker import loop, run_worker
 from osqueue.worker.loop import Worker
 from osqueue.worker.outcomes import RunAborted, RunCompleted, RunFailed, RunReleased
 from osqueue.worker.reporter import WorkerReporter, resulting_state
@@ -448,11 +448,14 @@ class Watched(WrappedStore):
         return self.perform(request)
 
 
-def test_an_idle_worker_looks_less_and_less_often_and_writes_nothing() -> None:
+def test_an_idle_worker_looks_less_and_less_often_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "POLL_SECONDS_FIRST", 0.01)
     store = Watched()
     q: Queue[Any] = Queue(store, "emails")
     q.handler(lambda job: None)
-    worker = Worker(q, poll=0.4, signals=False)
+    worker = Worker(q, poll=0.08, signals=False)
     thread = threading.Thread(target=worker.run)
     thread.start()
     for _ in range(8):
@@ -461,7 +464,7 @@ def test_an_idle_worker_looks_less_and_less_often_and_writes_nothing() -> None:
     thread.join(PATIENCE)
     assert not thread.is_alive()
     pauses = [b - a for a, b in zip(store.times, store.times[1:], strict=False)]
-    assert min(pauses[-2:]) >= 0.4
+    assert min(pauses[-2:]) >= 0.08
     assert q.requests["put"] == 0
 
 

@@ -22,7 +22,7 @@ from .clock import MACHINE, Machine
 from .core import state as stored
 from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
 from .limits import ERROR_CHARS_MAX, KB
-from .model.job import moment
+from .model.fields import moment
 from .model.keys import job_id
 from .model.validation import text
 

@@ -8,7 +8,7 @@ whose writer died halfway, send the very requests that stand there, which their 
 committed the object says so: from then on it is the batch's receipt, for ``KEPT_MS``.
 
 A request that a shard has no room for is refused by a commit as well (``core.reduce``), so all who send it hear the
-same, whenever they do. Only then is the object removed, or written anew.
+same, whenever they do. Only then is the object removed, or written again.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class BulkReceipts:
         shard, request, code = refused[0]
         error = refusal(shard, code, request.ops[0])
         if len(refused) == batch.shards:
-            if batch.batch_id:  # the next run begins anew
+            if batch.batch_id:  # the next run starts from the beginning
                 yield from ask(DeleteIfMatch(receipt_key(self.queue, batch.batch_id), known.version), NEEDED)
             raise error
         remedy = "what is there cannot be taken back, and a second run would add it again"
@@ -204,8 +204,8 @@ class BulkReceipts:
         if fate is RequestStatus.TURNED_AWAY:
             return Code.CROWDED
         first = _spans(request)[0].first  # the writer's row is forgotten: its jobs may be there all the same
-        _, sighting = yield from seek(self.queue, shard, first)
-        if sighting is not None:
+        _, location = yield from seek(self.queue, shard, first)
+        if location is not None:
             return Code.QUEUED
         what, remedy = "of the bulk", "If not, run the bulk again."
         if batch.batch_id:

@@ -26,7 +26,7 @@ def main() -> None:
     except KeyboardInterrupt:  # Ctrl-C before there is anything to stop
         raise SystemExit(130) from None
     if isinstance(sys.stdout, TextIOWrapper):
-        # Escapes where a terminal lacks a character. A full disk is met by whoever prints, not at the end.
+        # Escapes where a terminal lacks a character. A full disk fails the print, not the end of the program.
         sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         app(prog_name="osqueue")
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _let_go(stream: TextIO) -> None:
-    """What a stream did not take has been told: Python is not to try again at its end, and fail once more."""
+    """What a stream did not take has been reported: Python is not to try again at its end, and fail once more."""
     try:
         stream.flush()
     except OSError:

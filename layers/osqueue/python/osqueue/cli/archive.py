@@ -14,6 +14,7 @@ from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.state import CANCELLED, COMPLETED, FAILED
+from ..model.job import archived_view
 from ..objects import archive as parts
 from ..objects.archive_summary import Summary
 from ..objects.layout import unavailable
@@ -24,6 +25,7 @@ from .output import Output
 
 HOUR_COLUMNS = ("hour", "parts", "records", "bytes")
 CAT_COLUMNS = ("finished_at", "job_id", "state", "kind", "run", "error")
+NONE = "nothing found in the archive: a reap writes it"
 QUERY_COLUMNS = (
     *("hour", "count", "completed", "failed", "cancelled"),
     *("wait_p50", "wait_p95", "run_p50", "run_p95"),
@@ -85,9 +87,9 @@ def ls(
     with open_queue(address, queue, timeout) as q:
         found = _names(existing_queue(q), since_ms, end)
         if names:
-            output.rows(({"part": name} for name in found), ("part",))
+            output.rows(({"part": name} for name in found), ("part",), none=NONE)
         else:
-            output.rows(_hours(q, found), HOUR_COLUMNS)
+            output.rows(_hours(q, found), HOUR_COLUMNS, none=NONE)
 
 
 def _names(q: Queue[Any], since_ms: int | None, end: str | None) -> Iterator[str]:
@@ -154,14 +156,15 @@ def cat(
             and (kind is None or record.kind == kind)
             and (job_id is None or job_id in (record.job_id, record.client_id))
         )
-        output.rows((_row(output, record) for record in islice(found, limit)), CAT_COLUMNS)
+        rows = (_row(output, record) for record in islice(found, limit))
+        output.rows(rows, CAT_COLUMNS, none=NONE)
 
 
 def _row(output: Output, record: ArchiveRecord) -> dict[str, Any]:
     if not output.tables:
         fields: dict[str, Any] = msgspec.to_builtins(record)
         return fields
-    job = parts.archived_view(record)
+    job = archived_view(record)
     return {**msgspec.structs.asdict(job), "run": record.run}
 
 

@@ -245,7 +245,7 @@ class _Finisher:
             existing_queue(self.queue)
         except NotFound:
             raise
-        except OsqueueError:  # what is done is told all the same
+        except OsqueueError:  # what is done is reported all the same
             pass
 
     def lines(self, numbered: Iterator[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:

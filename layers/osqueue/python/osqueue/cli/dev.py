@@ -53,7 +53,7 @@ def _interval(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen. Whoever reaches it may do everything.",
+    help="Where to listen. Everybody who reaches it may do everything.",
 )
 @click.option("--store", default=STORE, show_default=True, help="The address that the functions work on.")
 @click.option(
@@ -126,7 +126,7 @@ def _check(stack: Stack) -> None:
     from ..devstack.instance import INIT_S_MAX
     from ..devstack.pool import PATIENCE_S
 
-    # For longer than one that never becomes ready is given: then its fault is told.
+    # For longer than one that never becomes ready is given: then its error is reported.
     patience_s = INIT_S_MAX + PATIENCE_S
     outcome = stack.invoke("queues", {"method": "GET", "path": "/healthz"}, patience_s=patience_s)
     if outcome.failed:

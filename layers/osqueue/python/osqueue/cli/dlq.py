@@ -18,6 +18,7 @@ from .output import Output
 
 LETTER_COLUMNS = ("job_id", "fingerprint", "kind", "attempts", "failed_at", "worker", "error")
 GROUP_COLUMNS = ("fingerprint", "count", "first_at", "last_at", "error")
+NONE = "no dead letters found"
 PURGED_AT_ONCE = 200
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,7 +75,7 @@ def ls(
     if not output.tables:
         output.document({"dead_letters": found, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), LETTER_COLUMNS)
+    output.rows((msgspec.structs.asdict(each) for each in found), LETTER_COLUMNS, none=NONE)
     if following:
         output.note(f"more: --cursor {following}")
 
@@ -89,7 +90,7 @@ def groups(
     """Group dead letters by the error they died of, the largest group first. Reads all of them."""
     with open_queue(address, queue, timeout) as q:
         found = existing_queue(q).dead_letter_groups(list(kinds) or None, error)
-    output.rows((msgspec.structs.asdict(each) for each in found), GROUP_COLUMNS)
+    output.rows((msgspec.structs.asdict(each) for each in found), GROUP_COLUMNS, none=NONE)
 
 
 @dlq.command("redrive", cls=StoreCommand)
@@ -113,7 +114,7 @@ def redrive(
     timeout: float,
     sinks: Sequence[Sink],
 ) -> None:
-    """Queue dead jobs again, their attempts starting anew.
+    """Queue dead jobs again; their attempts start from 1.
 
     It may be stopped at any time: what was not queued yet is still dead. Repeat it to go on.
     """

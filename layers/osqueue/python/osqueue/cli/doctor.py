@@ -19,7 +19,7 @@ from ..maintenance import orphan_ids
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
 from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, worst
 from ..model import validation
-from ..model.job import moment
+from ..model.fields import moment
 from ..objects.layout import registered
 from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Store
@@ -88,7 +88,7 @@ class TimedDriver(BlockingDriver):
 )
 @click.option("--shard", type=click.IntRange(0, limits.SHARDS_MAX - 1), help="Repair only this shard.")
 @click.option("--fix-clock", is_flag=True, help="Set heads that are far ahead back to the store's clock.")
-@click.option("--fix-ids", is_flag=True, help="Write entries of ids anew that cannot be read.")
+@click.option("--fix-ids", is_flag=True, help="Write unreadable entries of ids again.")
 @click.option("--yes", is_flag=True, help="With --restore: replace even a head that can be read.")
 @click.option("--timeout", type=duration, default=600, help="Stop after this long.  [default: 10m]")
 @json_option
@@ -122,7 +122,8 @@ def doctor(
         return
     validation.queue_name(queue)
     if how["backups"]:
-        output.rows(_backups(runner, queue, _shards(runner, queue, how["shard"])), BACKUP_COLUMNS)
+        found = _backups(runner, queue, _shards(runner, queue, how["shard"]))
+        output.rows(found, BACKUP_COLUMNS, none="no backups yet: a reap makes one an hour")
     elif how["restore"]:
         _restore(output, runner, queue, how["restore"], how["shard"], how["yes"])
     elif how["fix_clock"]:
@@ -251,7 +252,7 @@ def account(done: RestoreReport) -> list[str]:
         ("cancelled jobs whose deletion vector is lost; so many of them may run, at most", loss.unmarked),
         ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
         ("jobs purged since the backup: they stay so", loss.erased),
-        ("tables of finished jobs that are gone: the archive alone tells of their jobs", loss.tables_gone),
+        ("tables of finished jobs that are gone: only the archive has their jobs", loss.tables_gone),
         ("results that are gone: those jobs are known as expired", done.results_gone),
         ("segments younger than the backup, of whose jobs nothing is known", done.strays),
         (

@@ -108,7 +108,7 @@ def enqueue(
     try:
         with open_queue(address, queue, timeout, sinks=sinks) as q, click.open_file(name, "rb") as stream:
             _Bulk(output, q, ids).run(stream, from_line, items, defaults, skip_bad)
-    except BrokenPipeError:  # whoever reads our answers has had enough
+    except BrokenPipeError:  # the reader of our answers has gone
         raise
     except OSError as error:
         raise CommandFailed(output, "file", f"{name}: {error.strerror or error}", USAGE) from None
@@ -124,16 +124,16 @@ def _payload(text: str) -> Any:
 
 @contextmanager
 def _naming(output: Output, job_id: str) -> Iterator[None]:
-    """Whatever keeps the answer from who enqueued a job, they are told which it is."""
-    told = f"The job is {job_id}."
+    """Name the job in every error that ends the wait for it."""
+    note = f"The job is {job_id}."
     try:
         yield
     except OsqueueError as error:
         if job_id not in error.message:
-            error.message += f" {told}"
+            error.message += f" {note}"
         raise
     except KeyboardInterrupt:
-        output.note(told)
+        output.note(note)
         raise
 
 
@@ -202,7 +202,7 @@ class _Bulk:
             self._show_bad()
             self.output.note(self._where_it_stands())
             raise
-        except BrokenPipeError:  # whoever reads the ids has had enough
+        except BrokenPipeError:  # the reader of the ids has gone
             self._show_bad()
             if total is None or sum(self.states.values()) + sum(self.known.values()) + self.bad_lines < total:
                 self.output.note(self._where_it_stands())

@@ -60,8 +60,8 @@ def command_failed(output: Output, error: BaseException) -> click.ClickException
         case click.ClickException():
             return CommandFailed(output, "usage", error.format_message(), USAGE)
         case OsqueueError():
-            told = ("field", "retry_after", "job_id", "type")  # what errors of their kinds know more
-            more = {name: getattr(error, name, None) or None for name in told}
+            fields = ("field", "retry_after", "job_id", "type")  # that some kinds of errors have
+            more = {name: getattr(error, name, None) or None for name in fields}
             return CommandFailed(output, error.code, error.message, exit_code(error), **more)
         case KeyboardInterrupt():
             return CommandFailed(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)

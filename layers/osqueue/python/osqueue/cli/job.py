@@ -12,7 +12,8 @@ from ..clock import MACHINE
 from ..errors import Conflict, NotFound
 from ..events import Sink
 from ..model.explain import past_steps
-from ..model.job import Job, moment
+from ..model.fields import moment
+from ..model.job import Job
 from .dlq import purged_fields
 from .options import (
     StoreCommand,

@@ -56,8 +56,8 @@ def layout(names: Sequence[str], rows: Sequence[Sequence[str]], nothing: str, ro
     columns = []
     for at in shown:
         name, width = names[at], _least(names[at], cells[at])
-        wished = max(cells[at], width_of(name))
-        extra = max(0, min(wished - width, free))
+        wanted = max(cells[at], width_of(name))
+        extra = max(0, min(wanted - width, free))
         free -= extra
         width += extra
         head = name.replace("_", " ")

@@ -16,6 +16,7 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, Rejected
+from ..model.fields import DescribedField
 from ..model.job_options import OPTIONS
 from ..objects.layout import REGISTER, registered
 from ..queue.blocking import Queue
@@ -162,7 +163,7 @@ class StoreCommand(Command):
         raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
 
 
-# ── Options of a job ─────────────────────────────────────────────────────────
+# ── Options made from tables ─────────────────────────────────────────────────
 _WRITTEN: dict[type, tuple[Any, str]] = {  # how an option of that type is read, and what it looks like
     str: (str, ""),
     int: (int, ""),
@@ -183,35 +184,47 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return found or None
 
 
-def job_options(function: F) -> F:
-    """The options of a job, as ``enqueue`` takes them; those not given are None.
+def options_of(fields: Iterable[DescribedField]) -> Callable[[F], F]:
+    """An option for each field; those not given are None.
 
     A mapping is an option that may be repeated: ``headers`` is ``--header NAME=VALUE``.
     """
-    for option in reversed(OPTIONS.values()):
-        if option.type is dict:
-            function = click.option(
-                f"--{option.name.removesuffix('s')}",
-                option.name,
-                multiple=True,
-                callback=_pairs,
-                metavar="NAME=VALUE",
-                help=f"{option.about.description} May be repeated.",
-            )(function)
-            continue
-        form, example = _WRITTEN[option.type]
-        bounds = f"{option.about.ge} to {option.about.le:,}." if option.type is int else ""
-        default = "" if option.default is None else f" [default: {_shown(option.default)}]"
-        words = " ".join(filter(None, (option.about.description, bounds, example, default)))
-        function = click.option(f"--{option.name.replace('_', '-')}", option.name, type=form, help=words)(
-            function
+    made = [_option(field) for field in fields]
+
+    def decorate(function: F) -> F:
+        for option in reversed(made):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _option(field: DescribedField) -> Callable[[F], F]:
+    name, about = field.name.replace("_", "-"), field.about
+    if field.type is dict:
+        return click.option(
+            f"--{name.removesuffix('s')}",
+            field.name,
+            multiple=True,
+            callback=_pairs,
+            metavar="NAME=VALUE",
+            help=f"{about.description} May be repeated.",
         )
-    return function
+    if field.type is bool:
+        return click.option(f"--{name}/--no-{name}", field.name, default=None, help=about.description)
+    form, example = _WRITTEN[field.type]
+    bounds = f"{about.ge} to {about.le:,}." if field.type is int else ""
+    default = "" if field.default is None else f" [default: {_shown(field.default)}]"
+    words = " ".join(filter(None, (about.description, bounds, example, default)))
+    return click.option(f"--{name}", field.name, type=form, help=words)
 
 
 def _shown(default: Any) -> str:
     """A default as one would write it: a float is a duration."""
     return f"{default / 3600:g}h" if isinstance(default, float) else str(default)
+
+
+job_options = options_of(OPTIONS.values())  # as ``enqueue`` takes them
 
 
 # ── Opening what an address names ────────────────────────────────────────────

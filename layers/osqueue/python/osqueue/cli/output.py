@@ -80,7 +80,7 @@ def otherwise_saying(text: str) -> Iterator[None]:
 
 
 class Stdout:
-    """Standard output for whoever prints: help, or a job of the pipeline its answer. Raises Unwritten."""
+    """Standard output for code that prints to it: click's help, a job of the pipeline. Raises Unwritten."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -133,17 +133,31 @@ class Output:
             table.add_row(Text(safe(name.replace("_", " "))), Text(cell(value)))
         self._print(table)
 
-    def rows(self, rows: Iterable[OutputRow], columns: Sequence[str], title: str = "") -> None:
-        """Print many things: a table of ``columns``, one thing a line, or JSON lines of all fields as they come."""
+    def rows(
+        self, rows: Iterable[OutputRow], columns: Sequence[str], title: str = "", none: str = ""
+    ) -> None:
+        """Print many things: a table of ``columns``, one thing a line, or JSON lines of all fields as they come.
+
+        ``none`` is the note that says what is missing where there are no rows.
+        """
         if not self.tables:
+            found = False
             for row in rows:
+                found = True
                 self.document(row)
+            if none and not found:
+                self.note(none)
             return
         values: list[list[Any]] = []
+        complete = False
         try:
             values.extend([row.get(name) for name in columns] for row in rows)
+            complete = True
         finally:  # what is done is shown, even if the rest fails
-            self._print_rows(values, columns, title)
+            if values or not none:
+                self._print_rows(values, columns, title)
+            elif complete:
+                self.note(none)
 
     def _print_rows(self, values: Sequence[Sequence[Any]], names: Sequence[str], title: str) -> None:
         from rich.console import Console

@@ -33,9 +33,9 @@ def pipeline() -> None:
 
 
 def _job(name: str, what: str) -> click.Command:
-    told = f'{what} Arguments are those of pipeline/jobs/{name}.py; "-- --help" lists them.'
+    text = f'{what} Arguments are those of pipeline/jobs/{name}.py; "-- --help" lists them.'
 
-    @click.command(name, cls=Command, short_help=what, help=told, context_settings=PASSED_ON)
+    @click.command(name, cls=Command, short_help=what, help=text, context_settings=PASSED_ON)
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
     @click.pass_context
     def command(ctx: click.Context, arguments: tuple[str, ...]) -> None:

@@ -13,16 +13,17 @@ from ..contract.error_codes import error_of
 from ..contract.schemas import Fault
 from ..core.state import STATES
 from ..errors import OsqueueError
+from ..model.settings import SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .exits import exit_code
 from .options import (
     StoreCommand,
-    duration,
     existing_queue,
     open_at,
     open_queue,
+    options_of,
     queues_at,
     queues_of,
     store_arguments,
@@ -64,7 +65,7 @@ def each_queue(
                 failures.append((name, row))
             yield _row_or_error(name, row)
 
-    output.rows(rows(), columns)
+    output.rows(rows(), columns, none="no queues at this address")
     for name, error in failures:
         worst = max(worst, exit_code(error))
         output.error(error.code, f"queue {name}: {error.message}", queue=name)
@@ -148,7 +149,7 @@ def jobs(
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS)
+    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, none="no jobs found")
     if following:
         output.note(f"more: --cursor {following}")
 
@@ -176,22 +177,17 @@ def resume(output: Output, address: str, queue: str, timeout: float) -> None:
 @queue.command("configure", cls=StoreCommand)
 @store_arguments()
 @click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
-@click.option(
-    "--backoff-base", type=duration, help="The first retry's longest wait; doubled at each attempt."
-)
-@click.option("--backoff-cap", type=duration, help="The longest wait before a retry.")
-@click.option("--dead-ttl", type=duration, help="How long dead jobs are kept.")
-@click.option("--shards", type=int, help="Over how many heads the queue is spread; can only grow.")
+@options_of(SETTINGS.values())
 @click.pass_obj
 def configure(
     output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any
 ) -> None:
     """Change settings; what is not named stays as it is."""
-    wished = {name: value for name, value in settings.items() if value is not None}
-    if not wished:
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if not changes:
         raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
     with open_queue(address, queue, timeout) as q:
         if not create:
             existing_queue(q)
-        q.configure(**wished)
-    output.record({"queue": queue, **wished})
+        q.configure(**changes)
+    output.record({"queue": queue, **changes})

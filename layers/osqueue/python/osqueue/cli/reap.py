@@ -144,7 +144,7 @@ def keep_reaping(
     every: float,
     stop: StopEvent,
 ) -> None:
-    """Campaign, and while elected make a pass every so many seconds, until ``stop``. Trouble is told, and passes."""
+    """Campaign, and while elected make a pass every so many seconds, until ``stop``. Errors are printed."""
     trouble = ""
     while not stop.is_set():
         try:
@@ -165,7 +165,7 @@ def keep_reaping(
 
 
 def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, ReapRow | OsqueueError]]]) -> None:
-    """Make a pass, and tell of the queues in which there was something to do."""
+    """Make a pass, and print the queues in which there was something to do."""
     for name, row in one_pass():
         if isinstance(row, OsqueueError):
             output.error(row.code, f"queue {name}: {row.message}", queue=name)

@@ -1,4 +1,4 @@
-"""Commands that run until they are told to end: SIGTERM, Ctrl-C, and a wait that ends with them."""
+"""Commands that run until a signal ends them: SIGTERM, Ctrl-C, and a wait that ends with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..clock import MACHINE
 
 
 class StopSignal:
-    """Whether the end was asked for, and the main thread's wait for it.
+    """Whether a signal asked for the end, and the main thread's wait for it.
 
     Python runs a signal's handler when the main thread comes to its next step, and a thread that waits for a lock
     comes to none: a signal between its last step and its falling asleep, or one that the system hands to another
@@ -26,7 +26,7 @@ class StopSignal:
         self._asked = False
 
     def set(self) -> None:
-        """The end is asked for, says a signal's handler."""
+        """Called by a signal's handler."""
         self._asked = True
 
     def is_set(self) -> bool:

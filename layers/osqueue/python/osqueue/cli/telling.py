@@ -37,7 +37,7 @@ class LossCountingSink:
             raise
 
     def conclude(self, output: Output) -> None:
-        """Tell whoever ran the command of events that were lost; what was committed stands."""
+        """Print how many events were lost; what was committed stands."""
         if self.lost:
             output.note(f"{self.lost:,} events did not reach {self.name}: {self.why}")
 

@@ -110,7 +110,7 @@ def _module(name: str) -> Any:
 
 
 def _broken(name: str, error: Exception) -> click.UsageError:
-    """The error for a module that does not import, after its traceback, which tells its author where."""
+    """The error for a module that does not import, after its traceback, which shows its author where."""
     traceback.print_exception(type(error), error, _own_frames(error), chain=False)
     return click.UsageError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}")
 

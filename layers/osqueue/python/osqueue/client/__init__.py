@@ -3,5 +3,5 @@
 The flows have the methods of ``osqueue.operations``, so Queue, AsyncQueue, leases, the worker and the command line are
 the same for both. They yield calls and pauses, and turn answers into what callers see. Nothing is kept between calls.
 
-``calling`` says what is repeated and for how long, ``contents`` how payloads and results travel.
+``call`` decides what is repeated and for how long, ``content`` how payloads and results travel.
 """

@@ -1,4 +1,4 @@
-"""The flows of operators, over an API. Loaded when first asked for."""
+"""The flows of operators, over an API. Imported at first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from .. import limits
 from ..clock import Machine
 from ..commit.effects import Sleep
 from ..contract.admin_schemas import (
@@ -29,11 +28,11 @@ from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
 from ..model.explain import Story
 from ..model.job import Job
 from ..model.reports import Purged, ReapReport
+from ..model.settings import change_of
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
-from ..operations.dead_letters import PACE_SECONDS, rate_of
+from ..operations.dead_letters import PACE_SECONDS, rate_of, redrive_limit
 from ..operations.purge import names_of
-from ..operations.settings import settings_of
 from .call import ApiClient, RemoteFlow
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
@@ -69,7 +68,7 @@ class RemoteAdmin(ApiClient):
 
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
-        settings_of(wished)
+        change_of(wished)
         yield from self.ask("configure", body=Settings(**wished))
 
     def story(self, text: str) -> RemoteFlow[Story]:
@@ -136,11 +135,7 @@ class RemoteAdmin(ApiClient):
     ) -> RemoteFlow[int]:
         """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
         which = filter_of(kinds, error, fingerprint)
-        most = (
-            validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
-            if limit is not None
-            else None
-        )
+        most = redrive_limit(limit)
         pace = None if rate is None else rate_of(rate)
         at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))
         moved = 0

@@ -1,4 +1,4 @@
-"""One call to the API and its answer: what is repeated, for how long, and what an answer that is none means.
+"""One call to the API and its answer: what is repeated, for how long, and what an unexpected answer means.
 
 This is the one layer that repeats anything. A call is tried again until the queue's ``timeout`` is over,
 
@@ -7,8 +7,8 @@ This is the one layer that repeats anything. A call is tried again until the que
                    that this client drew, endings carry their lease's token, so these may be repeated
 
 with pauses that grow and are spread out, and last at least as long as the answer asks for. Which operations are safe is
-in the table of operations (``Repeat``). The callers of the others are told that the answer was lost. What a lost claim
-leased comes back when the leases end.
+in the table of operations (``Repeat``). For the others the caller gets an error: the answer was lost. Jobs of a lost
+claim come back when their leases end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..model.codecs import Codec
 from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, call
 
 CALL_SECONDS_MIN = 0.1  # a call is given, however little time is left
-REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, as `weight` tells; Lambda takes 6 MB of an event
+REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, by `weight`; Lambda takes 6 MB of an event
 UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
 T = TypeVar("T")
@@ -40,12 +40,12 @@ RemoteFlow = Generator[ApiCall | Sleep, Any, T]
 
 
 class CallFailure(Struct, frozen=True):
-    """A call that brought no answer of use."""
+    """A call without a usable answer."""
 
     error: OsqueueError
     harmless: bool = False  # it certainly had no effect; of several commits, the last one had none
-    told: bool = False  # by the function, which had begun
-    again: bool = True  # it may go better next time
+    begun: bool = False  # the function had begun, and reported the failure
+    retryable: bool = True  # the next try may succeed
     pause: float = 0.0  # seconds that the answer asks to wait
     seconds: float | None = None  # after which trying again is pointless; None: the caller says
 
@@ -88,7 +88,7 @@ class ApiClient:
             if not isinstance(answer, CallFailure):
                 return answer
             wait = max(answer.pause, CALL.pause_after(tried, self.machine))
-            stays = not answer.again or not repeatable(request.route, answer)
+            stays = not answer.retryable or not repeatable(request.route, answer)
             last = until if answer.seconds is None else min(until, began + answer.seconds)
             if stays or tried == tries or self.machine.monotonic() + wait >= last:
                 raise answer.error
@@ -104,14 +104,14 @@ def repeatable(route: Route, failure: CallFailure) -> bool:
         case Repeat.UNAPPLIED:
             return failure.harmless
         case Repeat.UNREACHED:
-            return failure.harmless and not failure.told
+            return failure.harmless and not failure.begun
 
 
-# ── What an answer tells ─────────────────────────────────────────────────────
+# ── Reading an answer ─────────────────────────────────────────────────────
 def read(reply: CallOutcome, kind: Any) -> Any:
     """An answer's body as ``kind``, or what is the trouble."""
     if not isinstance(reply, ApiAnswer):
-        return CallFailure(reply.error, not reply.sent, again=_passes(reply.error), seconds=reply.seconds)
+        return CallFailure(reply.error, not reply.sent, retryable=_passes(reply.error), seconds=reply.seconds)
     if reply.status >= 300 or reply.status == 202:
         return _failure(reply)
     if kind is None:
@@ -120,7 +120,7 @@ def read(reply: CallOutcome, kind: Any) -> Any:
         return msgspec.json.decode(reply.body, type=kind)
     except msgspec.ValidationError:
         strange = "the API answered with something that this release does not understand. Is it a newer one?"
-        return CallFailure(Unavailable(strange, permanent=True), again=False)
+        return CallFailure(Unavailable(strange, permanent=True), retryable=False)
     except UNREADABLE:
         if reply.body.lstrip()[:1] == b"<":
             return _foreign("what answers at this address is no API of osqueue, but a web page.")
@@ -137,7 +137,7 @@ def _failure(answer: ApiAnswer) -> CallFailure:
 
 
 def _passes(error: OsqueueError) -> bool:
-    """May it go better next time?"""
+    """May the next try succeed?"""
     passing = isinstance(error, Throttled | Unavailable | Timeout) and not isinstance(error, WaitTimeout)
     return passing and not error.permanent
 
@@ -145,7 +145,7 @@ def _passes(error: OsqueueError) -> bool:
 def _of_gateway(answer: ApiAnswer) -> CallFailure:
     """What is not an answer of ours comes from a gateway in front of the functions, or from something else altogether.
 
-    Its text is not repeated: a gateway that does not like a signature tells all that was signed, tokens included.
+    Its text is not repeated: a gateway that refuses a signature quotes all that was signed, tokens included.
     """
     status, text = answer.status, answer.body[:4_000].lower()
     if status in (401, 403):
@@ -154,12 +154,12 @@ def _of_gateway(answer: ApiAnswer) -> CallFailure:
             why = "the credentials have expired, or this machine's clock is wrong."
         elif b"signature" in text:
             why = "the signature does not fit: check the region in the address, the secret key and the clock."
-        # No fault of the call's: whoever has a result in hand keeps it until the credentials are put right.
+        # The call is not at fault: a worker keeps its result until somebody corrects the credentials.
         error = Unavailable(f"the API's gateway refuses the call ({status}): {why}", permanent=True)
-        return CallFailure(error, harmless=True, again=False)
+        return CallFailure(error, harmless=True, retryable=False)
     if status == 413:
         return CallFailure(
-            TooLarge("the request is larger than the API takes. Send fewer items."), again=False
+            TooLarge("the request is larger than the API takes. Send fewer items."), retryable=False
         )
     if status == 429:
         return CallFailure(Throttled("the API's gateway has too many calls (429)."), harmless=True)
@@ -172,7 +172,7 @@ def _of_gateway(answer: ApiAnswer) -> CallFailure:
 
 def _foreign(what: str) -> CallFailure:
     return CallFailure(
-        Unavailable(f"{what} Check host and stage in the address.", permanent=True), again=False
+        Unavailable(f"{what} Check host and stage in the address.", permanent=True), retryable=False
     )
 
 
@@ -186,14 +186,14 @@ def _plain(name: str, value: object) -> str:
 
 
 # ── Many items ───────────────────────────────────────────────────────────────
-def one_for_each(told: list[T], asked: Sequence[object]) -> list[T]:
-    """What an answer tells of the items of its call. Raises Unavailable when it tells of more, or of fewer."""
-    if len(told) != len(asked):
+def one_for_each(answers: list[T], items: Sequence[object]) -> list[T]:
+    """The answers to the items of a call, one each. Raises Unavailable when there are more, or fewer."""
+    if len(answers) != len(items):
         raise Unavailable(
-            f"the API told of {len(told):,} items and was asked for {len(asked):,}. Is it a newer one?",
+            f"the API answered {len(answers):,} items of {len(items):,}. Is it a newer one?",
             permanent=True,
         )
-    return told
+    return answers
 
 
 def batches(items: Sequence[bytes]) -> Iterator[tuple[int, list[Raw]]]:

@@ -65,9 +65,9 @@ class RemoteClaims(ApiClient):
         wait_s = validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
 
         def look() -> RemoteFlow[ClaimResult]:
-            asked = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
+            sent_at = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
             answer: Answered = yield from self.ask("claim", body=body)
-            granted = tuple(_granted(each, body.worker, asked) for each in answer.jobs)
+            granted = tuple(_granted(each, body.worker, sent_at) for each in answer.jobs)
             return ClaimResult(granted, None if granted else answer.reason)
 
         return (yield from poll(look, self.machine, wait_s, POLL_SECONDS_FIRST, POLL_SECONDS_MAX))
@@ -107,7 +107,9 @@ class RemoteClaims(ApiClient):
         if retry_in is not None:
             wait = validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX) / 1000
         return self._end(
-            Ending(job_id=job_id(key), token=token, error=_told(error), retry_in=wait, retry=bool(retry))
+            Ending(
+                job_id=job_id(key), token=token, error=_error_details(error), retry_in=wait, retry=bool(retry)
+            )
             for key, token, error in items
         )
 
@@ -144,7 +146,7 @@ class RemoteClaims(ApiClient):
         return found
 
 
-def _granted(leased: Leased, worker: str, asked: float) -> GrantedLease:
+def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
     """A lease as the library holds it."""
     payload: bytes | OsqueueError
     found = content(leased.payload, leased.data, leased.codec)
@@ -173,24 +175,24 @@ def _granted(leased: Leased, worker: str, asked: float) -> GrantedLease:
         round(leased.lease * 1000),
         leased.cancel_requested,
     )
-    return GrantedLease(lease, payload, asked)
+    return GrantedLease(lease, payload, sent_at)
 
 
 def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def _told(error: Any) -> str | ErrorDetails:
-    told = validation.error_details(error)
-    if not told.type and not told.trace:
-        return told.text
+def _error_details(error: Any) -> str | ErrorDetails:
+    details = validation.error_details(error)
+    if not details.type and not details.trace:
+        return details.text
     return ErrorDetails(
-        message=told.text.removeprefix(f"{told.type}: "),
-        type=told.type or None,
-        traceback=told.trace or None,
+        message=details.text.removeprefix(f"{details.type}: "),
+        type=details.type or None,
+        traceback=details.trace or None,
     )
 
 
-def _done(told: ItemResult) -> Done:
-    error = None if told.error is None else error_of(told.error)
-    return Done(told.job_id, told.ok, told.code, told.cancel_requested, error)
+def _done(result: ItemResult) -> Done:
+    error = None if result.error is None else error_of(result.error)
+    return Done(result.job_id, result.ok, result.code, result.cancel_requested, error)

@@ -77,7 +77,7 @@ class RemoteEnqueue(ApiClient):
                 answer: AcceptedJobs = yield from self.ask(
                     "enqueue", kind=AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
                 )
-                told = one_for_each(answer.jobs, batch)
+                answers = one_for_each(answer.jobs, batch)
             except OsqueueError as error:
                 if not start:
                     raise
@@ -88,7 +88,7 @@ class RemoteEnqueue(ApiClient):
                 )
                 left = len(jobs) - start - len(batch)
                 return [*results, *[missed] * len(batch), *[unsent] * left]
-            results.extend(map(self._enqueued, told))
+            results.extend(map(self._enqueued, answers))
         return results
 
     def _enqueued(self, each: Accepted) -> Enqueued:

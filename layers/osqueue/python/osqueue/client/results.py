@@ -31,7 +31,7 @@ class RemoteResults(ApiClient):
         return found
 
     def result(self, text: str) -> RemoteFlow[Any]:
-        """The result, or an error that tells why there is none."""
+        """The result, or an error that says why there is none."""
         return (yield from self._result(validation.job_name(text)))
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:

@@ -6,17 +6,12 @@ from typing import Any
 
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.job import Job
+from ..model.settings import WishedSettings
 from .schemas import RequestBody, ResponseBody
 
 
-class Settings(RequestBody, frozen=True, kw_only=True):
+class Settings(WishedSettings, RequestBody, frozen=True):
     """Settings to change; those left out stay as they are."""
-
-    paused: bool | None = None
-    backoff_base: float | None = None
-    backoff_cap: float | None = None
-    dead_ttl: float | None = None
-    shards: int | None = None
 
 
 class Queues(ResponseBody, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..model.settings import DEFAULTS, NESTED
+
 _JOB = "0197a3c5-7c4e-7000-8d2f-5b6c9e1f2a00"
 _TOKEN = "5f1d3c2b9a8e7f60-0"  # noqa: S105 - a lease's, and an example
 _NOON = "2030-01-31T12:00:00Z"
@@ -22,7 +24,7 @@ _STATISTICS: dict[str, Any] = {
     "oldest_seconds": 4.2,
     "commits": 97,
     "counters": {"enqueued": 58, "claimed": 47, "completed": 40},
-    "settings": {"backoff_base": 1.0, "backoff_cap": 3600.0, "dead_ttl": 1209600.0},
+    "settings": {name: DEFAULTS[name] for name in NESTED},
 }
 _VIEW: dict[str, Any] = {
     "job_id": _JOB,

@@ -10,12 +10,13 @@ wrote travels as base64 in ``data``, with the serialiser's name in ``codec``.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .. import limits
 from ..model.job import Job
-from ..model.job_options import JobOptions, ViewedOptions
+from ..model.job_options import OPTIONS, JobOptions, ViewedOptions
 
 
 class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -208,7 +209,7 @@ class Cancelled(ResponseBody, frozen=True, kw_only=True):
 class JobChange(RequestBody, frozen=True, kw_only=True):
     """What may be changed of a job."""
 
-    result_ttl: float
+    result_ttl: Annotated[float, OPTIONS["result_ttl"].about]
 
 
 class Health(ResponseBody, frozen=True, kw_only=True):

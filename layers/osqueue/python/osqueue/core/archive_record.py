@@ -10,13 +10,25 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from .. import limits
 from ..errors import Damaged, NewerFormat
-from .state import ARCHIVE_ONLY, ENDED, BodyRef, FinishedJob, PastAttempt, content_bytes, key_text
+from .state import (
+    ARCHIVE_ONLY,
+    ENDED,
+    BodyRef,
+    FinishedJob,
+    JobRecord,
+    PastAttempt,
+    content_bytes,
+    key_text,
+)
 
 RECORD_FORMAT = 1
 _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
@@ -24,17 +36,8 @@ _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
-class AttemptRecord(Struct, frozen=True, omit_defaults=True):
-    """One lease that ended."""
-
-    run: int
-    worker: str
-    started_ms: int
-    ended_ms: int
-    outcome: str
-    error: str = ""
-    error_type: str = ""
-    beat_ms: int = 0  # stalled: the last heartbeat, or the claim
+class AttemptRecord(PastAttempt, frozen=True, array_like=False, omit_defaults=True):
+    """One lease that ended, with the names of its columns beside their values."""
 
 
 class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id": "id"}):
@@ -58,14 +61,22 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     max_attempts: int = limits.ATTEMPTS_DEFAULT
     result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
     codec: str = "json"
-    result_bytes: int = 0
-    result_body: str | None = (
-        None  # the object that holds the result, below the shard's prefix, until it expires
-    )
     why: str = ""
+    # A field that a row has as well stands above this line.
+    result_bytes: int = 0
+    # The object that holds the result, below the shard's prefix, until it expires.
+    result_body: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     headers: dict[str, str] = {}
 
+
+# What a record tells as the rows do, under the same names: all but the first two fields and the last four.
+_same = attrgetter(
+    *(
+        f"job.{name}" if name in JobRecord.__struct_fields__ else name
+        for name in ArchiveRecord.__struct_fields__[2:-4]
+    )
+)
 
 _decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
 
@@ -73,41 +84,21 @@ _decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
 def to_record(row: FinishedJob) -> ArchiveRecord:
     """The record of one finished job."""
     job = row.job
-    return ArchiveRecord(
+    told: list[Any] = [
         RECORD_FORMAT,
         key_text(job.key),
-        job.run,
-        row.state,
-        job.enqueued_ms,
-        row.finished_ms,
-        job.attempt,
-        row.payload_bytes,
-        job.client_id,
-        job.kind,
-        job.priority,
-        job.scheduled_ms,
-        job.max_attempts,
-        job.result_ttl_ms,
-        job.codec,
+        *_same(row),
         content_bytes(row.result),
         row.result.name if isinstance(row.result, BodyRef) else None,
-        row.why,
-        tuple(map(_attempt, job.history)),
+        tuple([AttemptRecord(*astuple(each)) for each in job.history]),
         dict(job.headers or ()),
-    )
+    ]
+    return ArchiveRecord(*told)
 
 
-def _attempt(each: PastAttempt) -> AttemptRecord:
-    return AttemptRecord(
-        each.run,
-        each.worker,
-        each.started_ms,
-        each.ended_ms,
-        each.outcome,
-        each.error,
-        each.error_type,
-        each.beat_ms,
-    )
+def past_attempts(record: ArchiveRecord) -> tuple[PastAttempt, ...]:
+    """Its leases, as rows of a head have them."""
+    return tuple([PastAttempt(*astuple(each)) for each in record.attempts])
 
 
 def wants_record(row: FinishedJob) -> bool:

@@ -141,6 +141,7 @@ def _words(value: Any) -> Any:
 # Whatever else may be said of a job is taken for a client's words, until somebody names it here.
 _NO_WORDS = {"key", "payload", "codec", "kind", "history"}
 _BLANKED = [name for name in JobRecord.__struct_fields__ if name not in _NO_WORDS]
+_BLANKED_OF_ATTEMPTS = [name for name in PastAttempt.__struct_fields__ if name not in ("worker", "outcome")]
 
 
 def blank_job(job: JobRecord) -> JobRecord:
@@ -171,7 +172,7 @@ def _without_words(job: JobRecord) -> JobRecord:
 
 
 def _blank_attempt(attempt: PastAttempt) -> PastAttempt:
-    return replace(attempt, error=_text(attempt.error), error_type=_text(attempt.error_type))
+    return replace(attempt, **{name: _words(getattr(attempt, name)) for name in _BLANKED_OF_ATTEMPTS})
 
 
 def blank_row(row: FinishedJob) -> FinishedJob:

@@ -13,7 +13,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from .archive_record import AttemptRecord
 from .state import FAILED, STALLED, PastAttempt
 
 CHARS = 8  # of a fingerprint: 32 bits, for some thousands of different errors in one queue
@@ -49,14 +48,14 @@ def fingerprint(error_type: str, message: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:CHARS]
 
 
-def error_of(attempt: PastAttempt | AttemptRecord) -> tuple[str, str]:
+def error_of(attempt: PastAttempt) -> tuple[str, str]:
     """The type and message of the error that ended an attempt. All leases that ran out are one error."""
     if attempt.outcome == STALLED:
         return STALLED, attempt.error or "its lease ended without a word from its worker"
     return attempt.error_type, attempt.error
 
 
-def last_error(attempts: Sequence[PastAttempt | AttemptRecord]) -> tuple[str, str]:
+def last_error(attempts: Sequence[PastAttempt]) -> tuple[str, str]:
     """The type and message of the last error among a job's attempts: what it died of."""
     for attempt in reversed(attempts):
         if attempt.outcome in (FAILED, STALLED):

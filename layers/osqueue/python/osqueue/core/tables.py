@@ -152,11 +152,6 @@ def decode_table_index(data: bytes, name: str) -> tuple[TableRef, ...]:
         raise Damaged(f"{name} cannot be decoded: {error}") from error
 
 
-def tables_covering(tables: Sequence[TableRef], key: bytes) -> list[TableRef]:
-    """Those that may know a key, the newest first."""
-    return [table for table in reversed(tables) if table.first <= key <= table.last]
-
-
 # ── Few pointers ─────────────────────────────────────────────────────────────
 def fold(tables: list[TableRef], spill: Spill) -> bool:
     """Keep the number of pointers logarithmic; answers whether any changed.

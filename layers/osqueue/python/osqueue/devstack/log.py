@@ -14,7 +14,7 @@ log = logging.getLogger("osqueue.devstack")
 
 
 class ProcessLog:
-    """Where lines go: to a stream, and to whoever wants to see them. Safe to use from any thread."""
+    """Where lines go: to a stream, and to a listener. Safe to use from any thread."""
 
     def __init__(self, stream: TextIO | None = None, on_line: OnLine | None = None) -> None:
         self._stream = stream

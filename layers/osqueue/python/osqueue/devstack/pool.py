@@ -20,7 +20,7 @@ class NoInstance(Exception):
 
 
 class InstanceStatus(Struct, frozen=True):
-    """An instance, as it is told to people."""
+    """An instance, as people see it."""
 
     function: str
     pid: int | None

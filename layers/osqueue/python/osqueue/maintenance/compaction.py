@@ -1,7 +1,7 @@
 """Upkeep of the tables of one queue: written to the archive, merged, and rewritten without what is forgotten.
 
 No more than about ``TABLE_BYTES_MAX`` of rows is read for one step, and a table that is made is no larger. A table
-that cannot be read is set aside for the pass, and told; its neighbours are looked after without it.
+that cannot be read is set aside for the pass, and reported; its neighbours are looked after without it.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class TableCompaction:
     def archive(self, shard: int, state: State) -> PassStep:
         """Write the records of tables that the archive does not have, oldest first, some MB at a time.
 
-        Only of those there were when the pass came: on a busy queue there are always new ones, and few large parts
-        are better than many small ones.
+        Only the tables that were there when the pass began: on a busy queue there are always new ones, and few large
+        parts are better than many small ones.
         """
         total = ReapReport()
         began = state.seq
@@ -121,7 +121,7 @@ class TableCompaction:
         return replace((yield from self._exchange(shard, state, read)), merged=len(taken))
 
     def forget(self, shard: int, state: State) -> PassStep:
-        """Rewrite, or drop, tables with much that has not to be remembered any more."""
+        """Rewrite, or drop, tables of which many rows are no longer needed."""
         total = ReapReport()
         now = yield from self.clock(shard, state)
         seen = set(self.aside)
@@ -159,7 +159,7 @@ class TableCompaction:
         return done, now
 
     def _set_aside(self, broken: _Broken, moved: bool) -> None:
-        """Tell of a table. One that is gone from a head that has moved on was only merged by another pass."""
+        """Report a table. One that is gone from a head that has moved on was only merged by another pass."""
         error = broken.error
         if isinstance(error, NotFound):
             if moved:
@@ -187,7 +187,7 @@ class TableCompaction:
     def _exchange(
         self, shard: int, state: State, taken: TakenTables, *, archived: int = 0, unread: int = 0
     ) -> QueueFlow[ReapReport]:
-        """Put tables in the place of others, if those are still there; then those can go.
+        """Replace tables by others, if the replaced ones are still there.
 
         ``unread``: how many rows, none of which has to be remembered, were not even read.
         """
@@ -220,7 +220,7 @@ class TableCompaction:
     def _stage(self, shard: int, state: State) -> QueueFlow[StagingArea]:
         """A place for tables made from those of a state.
 
-        They are born no earlier than what they replace: by that the reducer tells what may hold a job that was
+        They are born no earlier than what they replace: by that the reducer sees what may hold a job that was
         enqueued since somebody looked for it.
         """
         stage = yield from self.stage(shard)
@@ -334,7 +334,7 @@ class TableCompaction:
         raise unavailable(reply, "room for an archive part")
 
     def _is_gone(self, taken: Sequence[TableRef], state: State) -> bool:
-        """Have others taken the place of these tables?"""
+        """Have other tables replaced these?"""
         return any(table not in state.tables for table in taken)
 
 
@@ -349,7 +349,7 @@ def _whole(root: str, table: TableRef) -> Flow[tuple[list[str], list[list[Finish
 
 
 def _is_old(table: TableRef, now: int) -> bool:
-    """Has much of it not to be remembered any more? The archive comes first."""
+    """Are many of its rows no longer needed? Never before the archive has them."""
     return table.archived and min(table.half_expired_ms, table.until_ms) <= now
 
 

@@ -1,8 +1,8 @@
 """Is everything as it should be? What the store promises, what the clocks say, and every shard of every queue.
 
-The checks write nothing but the probe objects (``probes``). Each answers ``Finding``s: ok, a warning (it works, but
-somebody should know), or trouble (it does not, or will not for long), with what was found and what to do about it.
-Repairs are apart: ``restoration`` puts a head back, ``fix_clock`` gives it the right time, ``orphans`` mends ids.
+The checks write nothing but the probe objects (``store_probes``). Each answers ``Finding``s: ok, a warning (it works,
+but somebody should know), or trouble (it does not, or will not for long), with what was found and what to do about it.
+Repairs are apart: ``head_restore`` puts a head back, ``fix_clock`` gives it the right time, ``orphan_ids`` repairs ids.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SWAPS_MAX = 20
 RESTORE = "osqueue doctor ADDRESS {queue} --restore --shard {shard}"
 CONTINUE_WITHOUT = (
     "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it"
-    " and tells what is lost."
+    " and says what is lost."
 )
 REAP = "Run 'osqueue reap' by a schedule, every minute."
 
@@ -246,17 +246,17 @@ class ShardCheck:
             self.say(
                 TROUBLE,
                 "backup",
-                f"{newest} is of commit {copied.seq}, the head of commit {state.seq}: the head was lost and begun anew",
+                f"{newest} is of commit {copied.seq}, the head of commit {state.seq}: the head was lost and made again",
                 f"Stop the writers; osqueue doctor ADDRESS {self.queue} --shard {self.shard} --restore {newest} --yes"
                 " brings the old jobs back. Those that came since are in the copy it keeps of this head.",
             )
             return
         age = self._age_ms(moment_of(newest))
-        told = f"{len(backups)}, the newest of {newest.replace('T', ' ')} h"
+        text = f"{len(backups)}, the newest of {newest.replace('T', ' ')} h"
         if state is not None and age > REAPED_MS_MAX:
-            self.say(WARNING, "backup", f"{told}: {_ago(age)} old", REAP)
+            self.say(WARNING, "backup", f"{text}: {_ago(age)} old", REAP)
         else:
-            self.say(OK, "backup", told)
+            self.say(OK, "backup", text)
 
     def _former(self, backups: Sequence[str], copied: State, state: State) -> Flow[tuple[str, State] | None]:
         """The newest copy of a head that was lost, and not restored, before this one was begun."""
@@ -367,18 +367,18 @@ def _ids(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
 
 
 def _registered(queue: str) -> Flow[list[Finding]]:
-    """Whoever asks for all queues, a reap of all for one, finds those in the register."""
+    """What works on all queues, such as a reap, finds them in the register."""
     if not isinstance((yield Get(REGISTER + queue)), Missing):
         return [Finding(OK, "register", "the queue is known by name", "", queue)]
-    told = "the queue is not in the register: 'queue ls', 'reap' and 'doctor' of all queues pass it over"
+    text = "the queue is not in the register: 'queue ls', 'reap' and 'doctor' of all queues pass it over"
     remedy = f"Write the object {REGISTER}{queue} again, from the versions of the bucket or with any content."
-    return [Finding(WARNING, "register", told, remedy, queue)]
+    return [Finding(WARNING, "register", text, remedy, queue)]
 
 
 def _settings(queue: str, states: Sequence[State]) -> list[Finding]:
-    """All shards have the settings of the first (their number excepted: only the first is asked for it)."""
-    told = [{**msgspec.structs.asdict(state.settings), "shards": 0} for state in states]
-    differing = sorted({name for each in told for name, value in each.items() if value != told[0][name]})
+    """All shards have the settings of the first (except for their number, which is read from the first alone)."""
+    found = [{**msgspec.structs.asdict(state.settings), "shards": 0} for state in states]
+    differing = sorted({name for each in found for name, value in each.items() if value != found[0][name]})
     if not differing:
         return [Finding(OK, "settings", f"the same on {_many(len(states), 'shard')}", "", queue)]
     what = ", ".join(name.removesuffix("_ms").replace("_", "-") for name in differing)
@@ -405,14 +405,14 @@ def _work(queue: str, states: Sequence[State], now_ms: int) -> list[Finding]:
     if oldest is None:
         return [*findings, Finding(OK, "waiting", "nothing waits", "", queue)]
     age = int(oldest * 1000)
-    told = f"{_many(numbers['queued'], 'job')}, the oldest for {_ago(age)}"
+    text = f"{_many(numbers['queued'], 'job')}, the oldest for {_ago(age)}"
     if age <= WAITING_MS_MAX:
-        return [*findings, Finding(OK, "waiting", told, "", queue)]
+        return [*findings, Finding(OK, "waiting", text, "", queue)]
     remedy = (
         f"osqueue queue resume ADDRESS {queue}" if numbers["paused"] else "Are workers up, for every kind?"
     )
     paused = "; the queue is paused" if numbers["paused"] else ""
-    return [*findings, Finding(WARNING, "waiting", told + paused, remedy, queue)]
+    return [*findings, Finding(WARNING, "waiting", text + paused, remedy, queue)]
 
 
 def _archive(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
@@ -433,8 +433,8 @@ def _archive(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
     if bad:
         remedy = "Restore the part from the versions of the bucket; no queue needs it to work."
         return [Finding(TROUBLE, "archive", what, remedy, queue) for what in bad[:SHOWN_MAX]]
-    told = f"{_many(len(names), 'part')} in the last {ARCHIVE_HOURS} hours, readable"
-    return [Finding(OK, "archive", told, "", queue)]
+    text = f"{_many(len(names), 'part')} in the last {ARCHIVE_HOURS} hours, readable"
+    return [Finding(OK, "archive", text, "", queue)]
 
 
 # ── Repairing the clock ──────────────────────────────────────────────────────

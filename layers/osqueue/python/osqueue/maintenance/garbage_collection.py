@@ -1,17 +1,17 @@
-"""Collecting what nobody refers to: segments, bodies and tables of commits that were lost or have moved on.
+"""Collecting unreferenced objects: segments, bodies and tables of commits that were lost, or that later ones replaced.
 
     list      names of objects older than the horizon, ``NAMES_MAX`` of them at most
     raise     ``gc_floor`` is committed: from now on the reducer refuses every new reference to an object so old
     spare     whatever the head as it is now, or a recent backup of it, refers to, directly or not
     delete    the rest
 
-Safe against any writer, however long it stalls: of the names that were listed none can come to be referred to once the
-floor is committed, so what a head that was read after that does not refer to is garbage for good. Where something
-cannot be read that might refer to objects of a folder, nothing of that folder is deleted.
+Safe against any writer, however long it stalls. Once the floor is committed, no commit can add a reference to a listed
+name. So an object is garbage for good when a head that was read after that does not refer to it. Where an object cannot
+be read that might refer to objects of a folder, nothing of that folder is deleted.
 
-An hour's work begins when the floor can rise. What one pass does not come to is left to the next: the commit that
-raises the floor says behind which name (``gc_after``). That name decides the order and nothing else. So what one pass
-holds in memory is bounded by ``NAMES_MAX`` names and a few footers, however many objects there are.
+An hour's work begins when the floor can rise. One pass may leave names to the next: the commit that raises the floor
+says behind which name the next pass begins (``gc_after``). That name decides the order and nothing else. So one pass
+holds at most ``NAMES_MAX`` names and a few footers in memory, however many objects there are.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _spare(queue: str, shard: int, names: set[str]) -> QueueFlow[OsqueueError | 
     walk = _Walk(root_of(queue, shard), names)
     troubles: list[OsqueueError] = []
     for _ in range(LOOKS_MAX):
-        if state is None:  # nobody can tell what the shard refers to
+        if state is None:  # nobody knows what the shard refers to
             names.clear()
             return None
         walk.unread.clear()

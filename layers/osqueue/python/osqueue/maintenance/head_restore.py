@@ -1,7 +1,7 @@
 """Putting a shard's head back from a backup, when it is missing or damaged.
 
-    choose    the newest backup that can be read, or the one that is asked for
-    look      what is there: the names of all objects, what the archive and the tables tell of the time since
+    choose    the newest backup that can be read, or the one that the caller names
+    look      what is there: the names of all objects, what the archive and the tables say about the time since
     copy      the jobs in segments into new segments, without those that have ended
     swap      the restored head for what is there now: a copy of that is kept first, and the swap is conditional on
               it, so a living writer is never run over; ``core.restore`` says why no old one can come back
@@ -24,7 +24,7 @@ from ..clock import Machine
 from ..commit.effects import Flow, Sleep
 from ..commit.retry import NEEDED
 from ..commit.writer import HEAD
-from ..core.archive_record import ArchiveRecord, wants_record
+from ..core.archive_record import ArchiveRecord, past_attempts, wants_record
 from ..core.audit import spans_of
 from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
 from ..core.encoding import born_of, decode_head, encode_head, encode_segment
@@ -41,7 +41,7 @@ from ..core.restore import (
     seq_after,
     without_result,
 )
-from ..core.state import FAILED, BodyRef, FinishedJob, PastAttempt, Span, State, TableRef, jobs_in_memory
+from ..core.state import FAILED, BodyRef, FinishedJob, Span, State, TableRef, jobs_in_memory
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
@@ -76,7 +76,7 @@ class RestoreReport(Struct, frozen=True):
 
 
 class _SinceBackup(Struct):
-    """What the archive and the tables tell of the time since a backup."""
+    """What the archive and the tables say about the time since a backup."""
 
     begin_ms: int  # what finished earlier is known to the backup
     floor: int  # tables that were born earlier are named by the backup, or garbage
@@ -88,7 +88,7 @@ class _SinceBackup(Struct):
     purged: frozenset[bytes]  # jobs of which nothing may be left
     there: set[str]  # the names of all objects
     unheard: set[bytes] = set()  # jobs whose result is gone, and would have been given out for some time
-    rests: dict[str, list[FinishedJob]] = {}  # of tables to be written anew: the rows, by the table's name
+    rests: dict[str, list[FinishedJob]] = {}  # of tables to be written again: the rows, by the table's name
     recovered: int = 0  # finished since, and not in the archive
     born: int = 0  # the highest number in an archive part's name
 
@@ -158,7 +158,7 @@ class Restorer:
             gone=gone,
             purged=purged,
             rows=tuple(since.rows),
-            tables=(yield from self._written_anew(since, stage)),
+            tables=(yield from self._rewritten(since, stage)),
         )
         sieve = BackupFilter(evidence, seq, old.result_ttls)
         spans = yield from self._copy(old, replaced, sieve, stage)
@@ -233,7 +233,7 @@ class Restorer:
         unread: list[TableRef] = []
         known = yield from self._tables_below(old.tables, unread)
         for index in unread:
-            if not index.archived:  # of its tables nobody knows which ones the archive has: it says so itself
+            if not index.archived:  # the archive may have some of its tables, and nobody knows which
                 begin_ms = min(begin_ms, max(0, drawn_ms(index.first) - DRAWN_EARLY_MS_MAX))
         floor = 0 if unread else old.gc_floor  # what is older is garbage, or lay below such an index
         since = _SinceBackup(
@@ -260,14 +260,14 @@ class Restorer:
                 try:
                     (records,) = yield from archive.read([name])
                 except Damaged:
-                    continue  # it tells nothing; the doctor names it
+                    continue  # it cannot be read; the doctor names it
                 for each in records:
                     key = key_of(each.job_id)
                     since.archived.add((key, each.run, each.state))
                     since.note(key, _ending_of(each))
 
     def _read_tables(self, known: Mapping[str, TableRef], since: _SinceBackup) -> Flow[None]:
-        """Every table that is there tells only of what was committed, whether or not any head still names it."""
+        """Read all tables that exist: each holds only what was committed, also where no head names it any more."""
         for name in sorted(
             each for each in since.there if each.startswith(f"{TABLES}/") and born_of(each) >= 0
         ):
@@ -286,8 +286,8 @@ class Restorer:
                 found = inventory.rows_of(reply.body, name)
             except Damaged:
                 if pointer is not None:
-                    since.tables.append(pointer)  # the doctor tells of it
-                continue  # an index, whose tables are all here, or an object that tells nothing
+                    since.tables.append(pointer)  # the doctor reports it
+                continue  # an index, whose tables are all here, or an unreadable object
             rows = self._intact([row for row in found if row.key not in since.purged], since)
             if not rows:
                 continue
@@ -305,12 +305,12 @@ class Restorer:
             since.tables.append(replace(pointer, archived=not whole))
         yield from self._read_doomed(known, since)
         # A row that came back is right wherever its job has another one. By birth alone it need not be the younger: a
-        # table that was written anew is born then.
+        # table that was written again is born then.
         order = {name: at for at, name in enumerate(known)}
         since.tables.sort(key=lambda table: (table.updated_rows > 0, order.get(table.name, len(order))))
 
     def _read_doomed(self, known: Mapping[str, TableRef], since: _SinceBackup) -> Flow[None]:
-        """Read the tables that a reaper of the old life may be about to delete: they are written anew.
+        """Read the tables that a reaper may be about to delete by the head before the restore: they are written again.
 
         Where it has merged one since the backup, the other one overlaps it and is unknown to the backup. Where it has
         dropped one, nothing in it had to be remembered. One that is itself unknown to the backup is written anew in any
@@ -334,8 +334,8 @@ class Restorer:
             kept.append(table)
         since.tables[:] = kept
 
-    def _written_anew(self, since: _SinceBackup, stage: StagingArea) -> Flow[tuple[TableRef, ...]]:
-        """The tables, those with purged jobs or that may be deleted written anew."""
+    def _rewritten(self, since: _SinceBackup, stage: StagingArea) -> Flow[tuple[TableRef, ...]]:
+        """The tables. Those that hold purged jobs, or may be deleted, are written again."""
         tables: list[TableRef] = []
         for table in since.tables:
             if table.name in since.rests:
@@ -369,7 +369,7 @@ class Restorer:
         return self._owed(row, since)
 
     def _owed(self, row: FinishedJob, since: _SinceBackup) -> bool:
-        """Has the archive still to get this row's record, and no other row tells of it?"""
+        """Is this row's record still missing in the archive, and in every other row?"""
         if not wants_record(row) or record_id(row) in since.archived or record_id(row) in since.met:
             return False
         since.met.add(record_id(row))
@@ -441,7 +441,7 @@ class Restorer:
     def _keep(self, there: StoreReply, seq: int) -> Flow[str]:
         """Copy what is to be replaced beside the backups: nothing at all, where the head is missing.
 
-        Its name tells with what number the new life begins, so that the next one never begins with the same.
+        Its name contains the number with which the restored head begins, so the next restore never uses the same.
         """
         at = datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%S")
         name = f"{backups.folder_of(self.queue, self.shard)}{backups.REPLACED}{at}-{seq:012x}"
@@ -485,20 +485,7 @@ def _why(reply: StoreReply) -> str:
 
 
 def _ending_of(record: ArchiveRecord) -> JobEnding:
-    attempts = tuple(
-        PastAttempt(
-            each.run,
-            each.worker,
-            each.started_ms,
-            each.ended_ms,
-            each.outcome,
-            each.error,
-            each.error_type,
-            each.beat_ms,
-        )
-        for each in record.attempts
-    )
-    return JobEnding(record.state, record.run, record.attempt, attempts)
+    return JobEnding(record.state, record.run, record.attempt, past_attempts(record))
 
 
 def live_count(state: State) -> int:

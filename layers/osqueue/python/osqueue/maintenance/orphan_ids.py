@@ -1,17 +1,17 @@
 """Entries of ids that stand for nothing, or that nobody can read: found, removed, repaired.
 
-A caller who was refused, or died, between its two writes leaves an entry whose key no job has. To remove it at once
-would not be safe: another caller may just have found it, and be about to enqueue its job under that key; with the
-entry gone the next one would enqueue another. So it takes four steps:
+A caller who was refused, or died, between its two writes leaves an entry whose key no job has. It is not safe to remove
+the entry at once. Another caller may just have read it, and may be about to enqueue its job under that key. With the
+entry gone, the next caller would enqueue a second job. So it takes four steps:
 
-    close     the entry is marked by compare-and-swap: from then on nobody acts on its word
+    close     the entry is marked by compare-and-swap: from then on no caller enqueues under it
     forget    a commit makes everybody who looked before it look again (``State.forgotten``)
-    look      is the key nowhere still, no job can come under it any more
-    remove    if the entry is as it was closed; if there is a job, it stays, and whoever meets it finds the job
+    look      if the key is still nowhere, no job can come under it any more
+    remove    if the entry is as it was closed; if there is a job, the entry stays, and callers find the job by it
 
-Whoever meets a closed entry whose key is nowhere does the second and third step itself and takes it over
-(``embedded.identified``). Its creator, if it comes back after a day, is told to look again as everybody else is; it
-finds the id free, and begins anew.
+A caller who reads a closed entry whose key is nowhere does the second and third step itself and takes the entry over
+(``operations.deduplication``). The creator of the entry, if it comes back after a day, has to look again like everybody
+else. It finds the id free, and creates a new entry.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def _nowhere(queue: str, found: Iterable[FoundEntry]) -> Flow[list[FoundEntry]]:
 def _known(root: str, state: State, each: FoundEntry) -> Flow[bool]:
     assert each.entry is not None
     try:
-        sighting: JobLocation | None = yield from find_in_state(root, state, each.entry.key)
+        location: JobLocation | None = yield from find_in_state(root, state, each.entry.key)
     except (NotFound, Damaged, NewerFormat):
         return True
-    return sighting is not None
+    return location is not None
 
 
 # ── Removing ─────────────────────────────────────────────────────────────────
@@ -149,7 +149,7 @@ def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
     closed: dict[int, list[FoundEntry]] = {}
     marks = [PutIfMatch(each.place, id_index.encode(_key(each), closing=True), each.version) for each in lost]
     for each, reply in zip(lost, (yield from ask_all(marks, ENTRY)), strict=True):
-        if isinstance(reply, Written):  # else somebody was faster, or nobody can tell: it is for another day
+        if isinstance(reply, Written):  # else somebody was faster, or nobody knows: left for another day
             marked = FoundEntry(each.place, reply.version, each.modified_ms, each.entry)
             closed.setdefault(shard_of(_key(each)), []).append(marked)
     freed = 0
@@ -184,9 +184,9 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
         more = f"{len(damaged) - IDS_SHOWN_MAX:,} more entries cannot be read"
         findings.append(Finding(TROUBLE, "ids", more, FIX.format(queue=queue), queue))
     if lost:
-        told = f"{len(lost):,} of {len(found):,} entries stand for no job, {lost[0].place} for one"
+        text = f"{len(lost):,} of {len(found):,} entries stand for no job, {lost[0].place} for one"
         findings.append(
-            Finding(WARNING, "ids", told, "Reaps remove them. Nobody has to wait for that.", queue)
+            Finding(WARNING, "ids", text, "Reaps remove them. Nobody has to wait for that.", queue)
         )
     if not findings:
         some = "" if deep or len(places) < READ_MAX else f"the first {len(found):,} of "
@@ -205,11 +205,11 @@ class FixReport(Struct, frozen=True):
 
 
 def fix(queue: str, shards: Sequence[int]) -> QueueFlow[FixReport]:
-    """Write damaged entries anew, from the jobs that have their ids; remove those that stand for none.
+    """Write damaged entries again, from the jobs that have their ids; remove entries without a job.
 
-    Reads every job there is. Each entry is written or removed only if it is still as it was read. Whoever read one
-    before it was damaged, or wrote it, may be about to enqueue on its word. So all have to look again first: what they
-    have enqueued by then is found, and nothing comes after it.
+    Reads every job there is. Each entry is written or removed only if it is still as it was read. A caller who
+    read or wrote an entry before it was damaged may be about to enqueue under it. So all callers have to look again
+    first: what they have enqueued by then is found, and nothing comes after it.
     """
     read = yield from _read((yield from inventory.keys(f"{id_index.FOLDER}{queue}/")))
     damaged = [each for each in read if each.entry is None]

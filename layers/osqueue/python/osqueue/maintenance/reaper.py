@@ -1,4 +1,4 @@
-"""One reaper pass over a queue: what time demands, what was announced and forgotten, what has to be kept or dropped.
+"""One reaper pass over a queue: timers, announcements of dead writers, archive, tables, backups and garbage.
 
 Each shard in turn:
 
@@ -10,14 +10,14 @@ Each shard in turn:
     backup    a copy of the head, once an hour
     collect   objects that nobody refers to
 
-and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphans``) and some of the
-batches that are known no longer (``batches``).
+and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphan_ids``) and some of the
+batches that are known no longer (``bulk.receipts``).
 
 Every step is a committed fact or repeats harmlessly, so passes may run at once, overlap, and die anywhere. What goes
-wrong in one step keeps no other from being done; the first trouble is raised when the pass is over.
+wrong in one step stops no other; the first error is raised when the pass is over.
 
-A pass over many shards of a slow store may be cut short by whoever runs it. So one that lasts notes, every few seconds,
-behind which shard the next pass begins: each has its turn, also after one that takes a whole pass for itself. The note
+A pass over many shards of a slow store may be stopped before its end. So a long pass notes, every few seconds, behind
+which shard the next pass begins. Each shard has its turn, also after one that takes a whole pass for itself. The note
 decides the order and nothing else, so it may be lost, late or wrong.
 
     <root of the first shard>turn       the number of a shard, in digits
@@ -78,7 +78,7 @@ class Reaper(TableCompaction):
         return total
 
     def _turn(self) -> QueueFlow[int]:
-        """Where a pass that lasted wished the next one to begin."""
+        """The shard that a long pass noted for the next one to begin with."""
         note = yield Get(place_of_turn(self.queue), start=0, length=NOTE_BYTES_MAX)
         return int(note.body) if isinstance(note, Found) and note.body.isdigit() else 0
 
@@ -101,7 +101,7 @@ class Reaper(TableCompaction):
                 go_on, reply = step.throw, error
 
     def _try(self, step: QueueFlow[T], otherwise: T) -> QueueFlow[T]:
-        """Take a step, and keep its trouble for the end."""
+        """Take a step, and keep its error for the end."""
         try:
             return (yield from step)
         except OsqueueError as error:
@@ -150,7 +150,7 @@ class Reaper(TableCompaction):
         return total
 
     def _stuck(self, shard: int, state: State) -> QueueFlow[None]:
-        """Raise what keeps a segment from being read whose turn it is: every sweep goes round it, and says nothing."""
+        """Raise the error of a segment that is due and cannot be read: sweeps pass over it silently."""
         now = yield from self.clock(shard, state)
         spans = [span for span in state.delayed.spans if span.due_ms <= now]
         if not state.dead.ready:

@@ -1,6 +1,6 @@
 """Does the store keep the promises the queue is built on? Tried on objects under ``doctor/``, removed afterwards.
 
-Each probe is one sentence of the store port's contract: it is asked for, and the store's state is looked at as well,
+Each probe is one sentence of the store port's contract: it makes the request, and reads the store's state as well,
 because a store may answer "refused" and write all the same, or ignore the condition and answer "written".
 """
 
@@ -40,7 +40,7 @@ LEVELS = (OK, WARNING, TROUBLE)
 FOLDER = "doctor/"
 REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
 RIVALS = 8  # writers that create one object at the same time: one may win
-MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 tells whole seconds, and a request takes its time
+MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 reports whole seconds, and a request takes its time
 
 UNSAFE = "Do not keep queues here: acknowledged jobs would be lost. Use Amazon S3, or a server with conditional writes."
 ELSEWHERE = "Do what it says, or keep queues elsewhere."
@@ -129,8 +129,8 @@ class StoreProbes:
             )
         elif isinstance(stale, Refused):
             absent = yield PutIfMatch(self.key + "-absent", b"usurper", first)
-            told = "a stale version is refused"
-            self._check("compare-and-swap", absent, isinstance(absent, Refused), told, UNSAFE)
+            text = "a stale version is refused"
+            self._check("compare-and-swap", absent, isinstance(absent, Refused), text, UNSAFE)
         else:
             self._trouble("compare-and-swap", f"If-Match of a stale version: {_answer(stale)}", UNSAFE)
         return reply.version

@@ -23,7 +23,7 @@ class Serializer(Protocol):
         ...
 
     def loads(self, data: bytes, type: Any) -> Any:
-        """The value again, as ``type`` where one is asked for (``Any`` otherwise)."""
+        """The value again, as ``type`` where one is given (``Any`` otherwise)."""
         ...
 
 
@@ -61,20 +61,20 @@ MESSAGE_PACK = MessagePack()
 _KNOWN: dict[str, Serializer] = {"json": JSON, "msgpack": MESSAGE_PACK}
 
 
-def serializer_of(wish: str | Serializer) -> Serializer:
-    """The serialiser a caller asked for, by name or as an object."""
-    if isinstance(wish, str):
-        if wish not in _KNOWN:
+def serializer_of(given: str | Serializer) -> Serializer:
+    """The serialiser that a caller names, or passes as an object."""
+    if isinstance(given, str):
+        if given not in _KNOWN:
             raise Rejected(
-                f"serializer: {shown(wish)} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
+                f"serializer: {shown(given)} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
                 " name, dumps and loads.",
                 field="serializer",
             )
-        return _KNOWN[wish]
-    name = getattr(wish, "name", None)
+        return _KNOWN[given]
+    name = getattr(given, "name", None)
     if not (isinstance(name, str) and 1 <= len(name) <= 32 and name.isprintable()):
         raise Rejected("serializer: it needs a name of 1 to 32 printable characters.", field="serializer")
-    return wish
+    return given
 
 
 class Codec:

@@ -18,7 +18,7 @@ from ..core import state as stored
 from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
 from ..errors import Rejected, shown
 from . import validation
-from .job import moment
+from .fields import moment
 from .job_options import ViewedOptions, viewed
 from .keys import job_id
 
@@ -37,7 +37,7 @@ class DeadLetter(ViewedOptions, frozen=True):
     worker: str | None  # that held the last of them
     enqueued_at: datetime
     failed_at: datetime
-    kept_until: datetime  # then it is let go, and only the archive tells of it
+    kept_until: datetime  # then it is let go, and only the archive has its record
     payload_bytes: int
 
 

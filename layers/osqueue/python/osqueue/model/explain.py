@@ -37,7 +37,7 @@ class Step(Struct, frozen=True):
 
 
 class JobContext(Struct, frozen=True):
-    """What a job's view does not tell of its queue and itself."""
+    """What the view of a job leaves out about its queue and itself."""
 
     queue: str
     source: str = QUEUE  # or "archive": only the archive knows the job
@@ -159,7 +159,7 @@ def past_steps(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
 
 
 def _redriven(job: Job) -> bool:
-    """Have its attempts been counted anew? The history tells of more than are counted."""
+    """Did its attempts start from 1 again? The history has more than are counted."""
     used = sum(each.outcome in (FAILED, STALLED) for each in job.attempts)
     return used > job.attempt - (job.state == PROCESSING)
 
@@ -182,7 +182,7 @@ def explain_job(job: Job, about: JobContext, now: datetime) -> Story:
         source=about.source,
         told_at=now,
         steps=tuple(past_steps(job, about.scheduled_at)),
-        now=present + ("; it was redriven, so its attempts are counted anew" if again else ""),
+        now=present + ("; it was redriven, so its attempts count from 1 again" if again else ""),
         next=following,
         job=job,
     )
@@ -202,7 +202,7 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     elif about.ahead == 0:
         where = "queued, and the next to be claimed"
     else:
-        where = f"queued behind about {about.ahead:,} jobs"
+        where = f"queued behind about {about.ahead:,} {'job' if about.ahead == 1 else 'jobs'}"
     if about.paused:
         return where + _PAUSED, _RESUME
     kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
@@ -252,9 +252,9 @@ def _dead(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     why = f"; {_cause(last)}" if last is not None else ""
     following = (
         f"kept until {_when(until, now)} unless it is redriven ('osqueue dlq redrive'); then only the archive"
-        " tells of it"
+        " has its record"
         if until > now
-        else "the next reap lets it go; after that the archive tells of it"
+        else "the next reap lets it go; after that only the archive has its record"
     )
     return (
         f"a dead letter since {_when(died, now)}, after {job.attempt} of {job.max_attempts} attempts{why}",
@@ -272,14 +272,17 @@ def _cause(last: Attempt) -> str:
 def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.finished_at is not None
     if job.state == FAILED:
-        return f"let go of as a dead letter {_when(job.finished_at, now)}", "nothing; the archive tells of it"
+        return (
+            f"let go of as a dead letter {_when(job.finished_at, now)}",
+            "nothing; the archive has its record",
+        )
     present = _ending(job, about, now)
     if job.expires_at is None or job.expires_at <= now:
-        return f"{present}; its result is not kept any more", "nothing; the archive tells of it"
+        return f"{present}; its result is not kept any more", "nothing; the archive has its record"
     thing = "its result" if job.state == COMPLETED else "its record"
     return (
         f"{present}; {thing} is kept until {_when(job.expires_at, now)}",
-        "nothing; after that the archive tells of it",
+        "nothing; after that only the archive has its record",
     )
 
 
@@ -301,4 +304,4 @@ def _archived(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         present = f"failed for good {_when(job.finished_at, now)}{why}; it is no dead letter any more"
     else:
         present = f"{_ending(job, about, now)}; the queue has forgotten it"
-    return present, "nothing; only the archive tells of it"
+    return present, "nothing; only the archive has its record"

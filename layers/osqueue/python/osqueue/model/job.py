@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
 
 from msgspec import Struct
 
 from ..core import state as stored
+from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError
+from .fields import meaning, moment, seen_in
 from .job_options import ViewedOptions, viewed
 from .keys import job_id
-
-if TYPE_CHECKING:
-    from ..core.archive_record import AttemptRecord
 
 
 class Enqueued(Struct, frozen=True):
@@ -38,95 +38,90 @@ class Done(Struct, frozen=True):
     error: OsqueueError | None = None  # rejected: what was wrong with the item
 
 
+# What the API's schema, the tables of Spark and the pages say of a job and its attempts is made of the meanings here.
 class Attempt(Struct, frozen=True):
     """One lease that ended."""
 
-    run: int
-    worker: str
-    started_at: datetime
-    ended_at: datetime
-    outcome: str  # completed, failed, stalled, released or cancelled
-    error: str | None
-    error_type: str | None = None  # the exception's class, where there was one
-    heartbeat_at: datetime | None = None  # stalled: the last sign of life
+    run: Annotated[int, meaning("Which lease of the job it was, from 1; a redrive takes a number, too.")]
+    worker: Annotated[str, meaning("Who held the lease.")]
+    started_at: Annotated[datetime, meaning("When the job was claimed.")]
+    ended_at: Annotated[datetime, meaning("When the lease ended.")]
+    outcome: Annotated[str, meaning("Completed, failed, stalled, released or cancelled.")]
+    error: Annotated[str, meaning("What went wrong.")] | None
+    error_type: Annotated[str, meaning("The exception's class, where there was one.")] | None = None
+    heartbeat_at: (
+        Annotated[datetime, meaning("Stalled: the last heartbeat, or the claim.", "beat_ms")] | None
+    ) = None
 
 
 class Job(ViewedOptions, frozen=True):
     """A job as the queue's state shows it."""
 
-    job_id: str
-    state: str
-    enqueued_at: datetime
-    attempt: int
-    payload_bytes: int
-    due_at: datetime | None = None  # scheduled and failing: when it becomes claimable
-    worker: str | None = None  # processing: who holds the lease
-    started_at: datetime | None = None
-    heartbeat_at: datetime | None = None
-    expires_at: datetime | None = None  # processing: when the lease ends; finished: when the result does
-    cancel_requested: bool = False
-    finished_at: datetime | None = None
-    error: str | None = None  # of the last attempt that failed
-    attempts: tuple[Attempt, ...] = ()  # those that ended, the latest few
-    run: int = 0  # leases ever granted, and redrives: with job_id it tells a repeated record of the archive
+    job_id: Annotated[str, meaning("The job's key.")]
+    state: Annotated[str, meaning(f"One of {', '.join(stored.STATES)}.")]
+    enqueued_at: Annotated[datetime, meaning("When it was accepted.")]
+    attempt: Annotated[int, meaning("Attempts used; a release gives one back, a redrive starts again.")]
+    payload_bytes: Annotated[int, meaning("Its payload's size as stored.")]
+    due_at: (
+        Annotated[datetime, meaning("When it becomes claimable; finished: when it was to. None: at once.")]
+        | None
+    ) = None
+    worker: Annotated[str, meaning("Processing: who holds the lease.")] | None = None
+    started_at: Annotated[datetime, meaning("Processing: when it was claimed.")] | None = None
+    heartbeat_at: Annotated[datetime, meaning("Processing: the last sign of life.", "beat_ms")] | None = None
+    expires_at: (
+        Annotated[datetime, meaning("Processing: when the lease ends; finished: when the result does.")]
+        | None
+    ) = None
+    cancel_requested: Annotated[
+        bool, meaning("Processing: somebody asked for it to be cancelled.", "cancel")
+    ] = False
+    finished_at: Annotated[datetime, meaning("When it ended.")] | None = None
+    error: Annotated[str, meaning("Of the last attempt that failed.")] | None = None
+    attempts: Annotated[tuple[Attempt, ...], meaning("The latest eight leases that ended.", "history")] = ()
+    run: Annotated[
+        int, meaning("Leases ever granted, and redrives: tells a repeated record of the archive.")
+    ] = 0
 
 
-def moment(ms: int) -> datetime:
-    """A stored time as an aware datetime, UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def attempt_view(each: stored.PastAttempt | AttemptRecord) -> Attempt:
+def attempt_view(each: stored.PastAttempt) -> Attempt:
     """The public view of a lease that ended, as the queue or the archive keeps it."""
-    return Attempt(
-        each.run,
-        each.worker,
-        moment(each.started_ms),
-        moment(each.ended_ms),
-        each.outcome,
-        each.error or None,
-        each.error_type or None,
-        moment(each.beat_ms) if each.beat_ms else None,
-    )
+    return Attempt(**seen_in(Attempt, each))
+
+
+def _past(history: Sequence[stored.PastAttempt]) -> dict[str, Any]:
+    return {
+        "error": next((each.error for each in reversed(history) if each.error), None),
+        "attempts": tuple(map(attempt_view, history)),
+    }
 
 
 def job_view(state: str, job: stored.JobRecord, **more: Any) -> Job:
     """The public view of a stored job."""
-    errors = [attempt.error for attempt in job.history if attempt.error]
-    return Job(
-        job_id=job_id(job.key),
-        state=state,
-        enqueued_at=moment(job.enqueued_ms),
-        attempt=job.attempt,
-        payload_bytes=more.pop("payload_bytes", stored.content_bytes(job.payload)),
-        due_at=moment(job.due_ms) if job.due_ms else None,
-        error=errors[-1] if errors else None,
-        attempts=tuple(map(attempt_view, job.history)),
-        run=job.run,
+    found = {
+        **seen_in(Job, job),
         **viewed(job),
+        **_past(job.history),
+        "job_id": job_id(job.key),
+        "state": state,
+        "payload_bytes": stored.content_bytes(job.payload),
         **more,
-    )
+    }
+    return Job(**found)
 
 
 def lease_view(lease: stored.LeaseRecord) -> Job:
     """The public view of a job being worked on."""
-    return job_view(
-        stored.PROCESSING,
-        lease.job,
-        worker=lease.worker,
-        started_at=moment(lease.started_ms),
-        heartbeat_at=moment(lease.beat_ms),
-        expires_at=moment(lease.expires_ms),
-        cancel_requested=lease.cancel,
-    )
+    return job_view(stored.PROCESSING, lease.job, **seen_in(Job, lease))
 
 
 def finished_view(row: stored.FinishedJob) -> Job:
     """The public view of a job that is over."""
-    return job_view(
-        row.state,
-        row.job,
-        finished_at=moment(row.finished_ms),
-        expires_at=moment(row.expires_ms),
-        payload_bytes=row.payload_bytes,
-    )
+    found = seen_in(Job, row)
+    return job_view(found.pop("state"), row.job, **found)
+
+
+def archived_view(record: ArchiveRecord) -> Job:
+    """The public view of a job in the archive."""
+    due_at = moment(record.scheduled_ms) if record.scheduled_ms else None
+    return Job(**seen_in(Job, record), **viewed(record), **_past(record.attempts), due_at=due_at)

@@ -7,20 +7,19 @@ the options of the command line, the columns of Spark, and what callers see of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from types import NoneType
-from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, Struct
-from msgspec.structs import fields as struct_fields
 
 from .. import limits
 from ..core.archive_record import ArchiveRecord
 from ..core.state import JobRecord
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
+from .fields import DescribedField, described_fields
 from .keys import is_key
-from .validation import milliseconds, moment_ms, plain_text, text, whole_number
+from .validation import plain_text
 
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 
@@ -35,9 +34,41 @@ def _no_job_id(name: str) -> None:
         )
 
 
+def _read_headers(option: DescribedField, value: Any) -> tuple[tuple[str, str], ...] | None:
+    name, most = option.name, option.about.max_length or 0
+    if not isinstance(value, Mapping) or len(value) > most:
+        raise Rejected(
+            f"{name}: {shown(value)} is no mapping of up to {most} names to short texts.", field=name
+        )
+    found = []
+    for key, each in value.items():
+        if (
+            not isinstance(key, str)
+            or not 1 <= len(key) <= limits.HEADER_NAME_CHARS_MAX
+            or not (key.isascii() and key.isprintable())
+        ):
+            raise Rejected(
+                f"{name}: {shown(key)} is no name. Use 1 to {limits.HEADER_NAME_CHARS_MAX} printable ASCII characters.",
+                field=name,
+            )
+        if not isinstance(each, str) or len(each) > limits.HEADER_VALUE_CHARS_MAX or not each.isprintable():
+            raise Rejected(
+                f"{name}: the value of {shown(key)} is not 0 to {limits.HEADER_VALUE_CHARS_MAX} printable characters."
+                " Put longer data into the payload.",
+                field=name,
+            )
+        found.append((plain_text(key), plain_text(each)))
+    size = sum(len(key) + len(each.encode()) for key, each in found)
+    if size > limits.HEADERS_BYTES_MAX:
+        raise Rejected(
+            f"{name}: {size:,} bytes of names and values; the most is {limits.HEADERS_BYTES_MAX:,}. Put longer data"
+            " into the payload.",
+            field=name,
+        )
+    return tuple(found) or None
+
+
 # ── The table ────────────────────────────────────────────────────────────────
-# A float is a number of seconds; rows keep milliseconds. ``extra``: "column" is the row's name where it is another
-# one, "check" looks once more at text that keeps its bounds.
 class JobOptions(Struct, frozen=True, kw_only=True):
     """What a caller may say of a job beside its payload."""
 
@@ -100,6 +131,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
             Meta(
                 description="Short strings carried with the job and never interpreted: trace context, tenant, origin.",
                 max_length=limits.HEADERS_MAX,
+                extra={"read": _read_headers},
             ),
         ]
         | None
@@ -160,107 +192,7 @@ class JobAttributes:
         return dict(self._job.headers or ())
 
 
-# ── The table, taken apart ───────────────────────────────────────────────────
-class JobOption(Struct, frozen=True):
-    """One option."""
-
-    name: str
-    type: type  # of its values: str, int, float for seconds, datetime, dict of texts
-    about: Meta  # its meaning and its bounds
-    default: Any
-    column: str  # as rows call it
-    optional: bool  # None stands for the default
-
-    def read(self, value: Any) -> Any:
-        """A caller's value as a row keeps it. Raises Rejected."""
-        return _READERS[self.type](self, value)
-
-
-def _read_text(option: JobOption, value: Any) -> str:
-    about = option.about
-    found = text(value, option.name, about.max_length or 0, about.min_length or 0)
-    check = (about.extra or {}).get("check")
-    if check is not None:
-        check(found)
-    return found
-
-
-def _read_whole(option: JobOption, value: Any) -> int:
-    return whole_number(value, option.name, int(option.about.ge or 0), int(option.about.le or 0))
-
-
-def _read_seconds(option: JobOption, value: Any) -> int:
-    least, most = option.about.ge or 0, option.about.le or 0
-    return milliseconds(value, option.name, round(least * 1000), round(most * 1000))
-
-
-def _read_moment(option: JobOption, value: Any) -> int:
-    return moment_ms(value, option.name, round((option.about.le or 0) * 1000))
-
-
-def _read_headers(option: JobOption, value: Any) -> tuple[tuple[str, str], ...] | None:
-    name, most = option.name, option.about.max_length or 0
-    if not isinstance(value, Mapping) or len(value) > most:
-        raise Rejected(
-            f"{name}: {shown(value)} is no mapping of up to {most} names to short texts.", field=name
-        )
-    found = []
-    for key, each in value.items():
-        if (
-            not isinstance(key, str)
-            or not 1 <= len(key) <= limits.HEADER_NAME_CHARS_MAX
-            or not _is_ascii(key)
-        ):
-            raise Rejected(
-                f"{name}: {shown(key)} is no name. Use 1 to {limits.HEADER_NAME_CHARS_MAX} printable ASCII characters.",
-                field=name,
-            )
-        if not isinstance(each, str) or len(each) > limits.HEADER_VALUE_CHARS_MAX or not each.isprintable():
-            raise Rejected(
-                f"{name}: the value of {shown(key)} is not 0 to {limits.HEADER_VALUE_CHARS_MAX} printable characters."
-                " Put longer data into the payload.",
-                field=name,
-            )
-        found.append((plain_text(key), plain_text(each)))
-    size = sum(len(key) + len(each.encode()) for key, each in found)
-    if size > limits.HEADERS_BYTES_MAX:
-        raise Rejected(
-            f"{name}: {size:,} bytes of names and values; the most is {limits.HEADERS_BYTES_MAX:,}. Put longer data"
-            " into the payload.",
-            field=name,
-        )
-    return tuple(found) or None
-
-
-def _is_ascii(name: str) -> bool:
-    return name.isascii() and name.isprintable()
-
-
-_READERS: dict[type, Callable[[JobOption, Any], Any]] = {
-    str: _read_text,
-    int: _read_whole,
-    float: _read_seconds,
-    datetime: _read_moment,
-    dict: _read_headers,
-}
-_TIMES = (float, datetime)
-
-
-def _options() -> dict[str, JobOption]:
-    hints = get_type_hints(JobOptions, include_extras=True)
-    found = {}
-    for field in struct_fields(JobOptions):
-        hint = hints[field.name]
-        members = (hint,) if hasattr(hint, "__metadata__") else get_args(hint)
-        (bounded,) = (each for each in members if hasattr(each, "__metadata__"))
-        kind = datetime if datetime in members else get_origin(bounded.__origin__) or bounded.__origin__
-        about = bounded.__metadata__[0]
-        column = (about.extra or {}).get("column", f"{field.name}_ms" if kind in _TIMES else field.name)
-        found[field.name] = JobOption(field.name, kind, about, field.default, column, NoneType in members)
-    return found
-
-
-OPTIONS = _options()
+OPTIONS = described_fields(JobOptions)
 ITEM_FIELDS = ("payload", *OPTIONS)  # of an item of enqueue_many
 _COLUMNS = {option.column: option for option in OPTIONS.values()}
 _VIEWED = [(name, OPTIONS[name].column) for name in ViewedOptions.__struct_fields__]
@@ -323,9 +255,7 @@ def options_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for column, value in columns.items():
         option = _COLUMNS[column]
-        found[option.name] = value / 1000 if option.type in _TIMES else value
-        if option.type is dict:
-            found[option.name] = dict(value or ())
+        found[option.name] = dict(value or ()) if option.type is dict else option.told(value)
     return found
 
 

@@ -50,7 +50,7 @@ def items(value: Any) -> list[Any]:
 
 
 def job_name(value: Any) -> str:
-    """What a job is asked for by: a job id, or a client's own id."""
+    """The name of a job in a call: a job id, or a client's own id."""
     return text(value, "job_id", limits.ID_CHARS_MAX, 1)
 
 
@@ -156,7 +156,7 @@ def error_details(value: Any) -> StoredError:
 
 
 def raised_below(error: BaseException) -> StoredError:
-    """An exception that was raised below the caller's frame, told without that frame."""
+    """An exception that was raised below the caller's frame, without that frame."""
     kind, below = type(error).__name__, error.__traceback__
     trace = _trace(error, below.tb_next if below is not None else None)
     return _details(f"{kind}: {message_of(error)}", kind, trace)

@@ -22,8 +22,7 @@ from ..core.archive_record import ArchiveRecord, decode_part
 from ..core.encoding import born_of
 from ..core.state import TableRef
 from ..errors import Rejected, shown
-from ..model.job import Job, attempt_view, moment
-from ..model.job_options import viewed
+from ..model.job import Job, archived_view
 from ..stores.base import Found, Get, List, Listed, Missing
 from .layout import unavailable
 
@@ -33,7 +32,7 @@ HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
 
 
 class Archived(Protocol):
-    """A record, or a job as callers see it: what tells one from another."""
+    """A record, or a job as callers see it: what distinguishes one from another."""
 
     @property
     def job_id(self) -> str: ...
@@ -55,7 +54,7 @@ def hour_of(queue: str, ms: int) -> str:
 
 
 def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
-    """The part that tells of these tables: two passes that see the same ones write the same part."""
+    """The part with the records of these tables: two passes that see the same ones write the same part."""
     digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
 
@@ -180,20 +179,3 @@ def _ms(value: Any, field: str) -> int | None:
         raise Rejected(f"{field}: {shown(value)} is neither an aware datetime nor Unix seconds.", field=field)
     found: int = round(value * 1000)
     return found
-
-
-def archived_view(record: ArchiveRecord) -> Job:
-    """A record as callers see jobs."""
-    return Job(
-        job_id=record.job_id,
-        state=record.state,
-        enqueued_at=moment(record.enqueued_ms),
-        attempt=record.attempt,
-        payload_bytes=record.payload_bytes,
-        due_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
-        finished_at=moment(record.finished_ms),
-        error=next((each.error for each in reversed(record.attempts) if each.error), None),
-        attempts=tuple(map(attempt_view, record.attempts)),
-        run=record.run,
-        **viewed(record),
-    )

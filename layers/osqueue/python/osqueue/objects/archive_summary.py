@@ -15,10 +15,10 @@ from ..core.archive_record import ArchiveRecord
 from ..core.fingerprint import fingerprint, last_error, normalised
 from ..core.state import CANCELLED, COMPLETED, FAILED
 from ..limits import HOUR_MS
-from ..model.job import moment
+from ..model.fields import moment
 
 DIGITS = 3  # of a duration in ms that count
-FAILURES_MAX = 1_000  # different errors told apart; what comes later is counted as "other"
+FAILURES_MAX = 1_000  # different errors counted by name; later ones are counted as "other"
 OTHER = "other"
 
 

@@ -105,9 +105,9 @@ def recent(queue: str, shard: int) -> QueueFlow[list[State]]:
 
 # ── Purged jobs ──────────────────────────────────────────────────────────────
 def purge_list(queue: str, shard: int, now_ms: int, keys: Collection[bytes]) -> Put:
-    """The list that lets every restore leave these jobs out, whatever an object still tells of them."""
+    """The list that lets every restore leave these jobs out, whatever objects still hold of them."""
     body = _listed(keys)
-    digest = hashlib.sha256(body).hexdigest()[:12]  # whoever repeats a purge writes the same list
+    digest = hashlib.sha256(body).hexdigest()[:12]  # a repeated purge writes the same list
     return Put(f"{folder_of(queue, shard)}{PURGED}{_hour(now_ms)}-{digest}", body)
 
 

@@ -1,7 +1,7 @@
 """Finished jobs, wherever they lie: the rows of tables, read by key or whole.
 
 Tables are immutable and named by a committed head. One that is gone was merged into another since that head was
-read: whoever meets NotFound reads the head again.
+read: after NotFound a reader reads the head again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _between(run: TableRef | BlockInfo, keys: Sequence[bytes]) -> list[bytes]:
 
 
 def _end(name: str, table: TableRef) -> Get:
-    """The part of a table that tells where to look: all of a small one, the footer of a large one."""
+    """The part of a table that says where to look: all of a small one, the footer of a large one."""
     length = table.size if table.level else min(FOOTER_BYTES_GUESS, table.size)
     return Get(name, start=table.size - length, length=length)
 

@@ -44,7 +44,7 @@ class IdEntry(Struct, frozen=True):
 
     key: bytes
     version: str
-    closing: bool = False  # it is about to be removed: nobody may enqueue under its key on its word
+    closing: bool = False  # it is about to be removed: nobody may enqueue under its key
     modified_ms: int = 0  # when it was written, by the store's clock
     fresh: bool = False  # this very call wrote it, and knows so
 
@@ -87,7 +87,7 @@ def entry_of(found: Found, place: str) -> IdEntry:
 def _entry_or_error(
     reply: StoreReply, place: str, queue: str, client_id: str
 ) -> IdEntry | OsqueueError | None:
-    """What an id stands for, None for nothing, or why nobody can tell."""
+    """What an id stands for, None for nothing, or why nobody knows."""
     if not isinstance(reply, Found):
         return None if isinstance(reply, Missing) else unavailable(reply, "what an id stands for")
     try:
@@ -102,7 +102,7 @@ def _entry_or_error(
 
 
 def look_up(queue: str, ids: Sequence[str]) -> Flow[list[IdEntry | OsqueueError | None]]:
-    """What each id stands for, also after a power cut; None for nothing, an error where nobody can tell."""
+    """What each id stands for, also after a power cut; None for nothing, an error where nobody knows."""
     places = [entry_key(queue, each) for each in ids]
     replies = yield from ask_all([Get(place, flushed=True) for place in places], ENTRY)
     return [
@@ -141,7 +141,7 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
             if isinstance(reply, Written):
                 done[at] = IdEntry(wished[at][1], reply.version, fresh=True)
             else:
-                unsure.append(at)  # another's, or ours with its answer lost: the entry tells
+                unsure.append(at)  # another's, or ours with its answer lost: the entry decides
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
         found = yield from look_up(queue, [wished[at][0] for at in unsure])
         done.update((at, each) for at, each in zip(unsure, found, strict=True) if each is not None)

@@ -1,6 +1,6 @@
 """What lies in the store for one shard: its objects by name, and what its pointers lead to.
 
-Unlike the readers of everyday work, everything here goes on when an object is missing or damaged, and tells so.
+Unlike the readers of everyday work, everything here goes on when an object is missing or damaged, and reports it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def part_of(name: str) -> tuple[int, int] | None:
 def walk(root: str, state: State, deep: bool) -> Flow[ReachableObjects]:
     """Follow a head's pointers: to each object it names, and with ``deep`` to the last row of every one.
 
-    Without ``deep`` an object's end is read, which tells that it is there and whole; what lies below an index is not
+    Without ``deep`` an object's end is read, which shows that it is there and whole; what lies below an index is not
     looked at.
     """
     met = ReachableObjects(names_in_head(state), {})

@@ -53,7 +53,7 @@ def registered() -> Flow[list[str]]:
 
 def read_state(queue: str, shard: int) -> Flow[State | None]:
     """The committed state of a shard as it is now; None when it has none yet. Raises Unavailable."""
-    # What is told from it must outlast a power cut, although its writer may be flushing yet.
+    # An answer from it must outlast a power cut, although its writer may be flushing yet.
     reply = yield from ask(Get(root_of(queue, shard) + HEAD, flushed=True), HEAD_READ)
     if isinstance(reply, Found):
         return decode_head(reply.body)

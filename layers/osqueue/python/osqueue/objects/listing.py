@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 
-from ..commit.effects import QueueFlow
+from ..commit.effects import QueueFlow, together
 from ..core import state as stored
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
+from ..model.dead_letters import DeadLetterFilter
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.keys import drawn_ms
+from ..model.settings import NESTED, settings_view
 from ..model.validation import whole_number
 from .layout import read_state, root_of
+from .segments import by_bytes, segment_jobs, segments_of
 from .segments import page as segment_page
-from .segments import segment_jobs, segments_of
 
 PAGE_MAX = 1_000
 
@@ -145,21 +147,17 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         for name, value in msgspec.structs.asdict(state.counters).items():
             if not name.startswith("keysum"):
                 counters[name] = counters.get(name, 0) + value
-    settings = states[0].settings if states else stored.QueueSettings()
+    settings = settings_view(states[0].settings if states else stored.QueueSettings())
     return {
         "queue": queue,
-        "shards": settings.shards,
-        "paused": settings.paused,
+        "shards": settings["shards"],
+        "paused": settings["paused"],
         **jobs,
         "finished": sum(map(finished_count, states)),
         "oldest_seconds": None if oldest is None else max(0.0, (now_ms - oldest) / 1000),
         "commits": sum(state.seq for state in states),
         "counters": counters,
-        "settings": {
-            "backoff_base": settings.backoff_base_ms / 1000,
-            "backoff_cap": settings.backoff_cap_ms / 1000,
-            "dead_ttl": settings.dead_ttl_ms / 1000,
-        },
+        "settings": {name: settings[name] for name in NESTED},
     }
 
 
@@ -212,18 +210,16 @@ def dead_count(state: State) -> int:
     return stored.waiting(state.dead)
 
 
-def count_dead(
-    queue: str, shard: int, kinds: tuple[str, ...] | None, error: str, most: int | None
-) -> QueueFlow[int]:
-    """How many dead letters a redrive would move."""
+def count_dead(queue: str, shard: int, which: DeadLetterFilter, most: int | None) -> QueueFlow[int]:
+    """How many dead letters of a shard match, as far as ``most``."""
     state = yield from read_state(queue, shard)
     if state is None:
         return 0
-    jobs = [*state.dead.ready, *state.dead.tail]
-    for span in (yield from segments_of(root_of(queue, shard), state.dead.spans)):
-        jobs.extend((yield from segment_jobs(root_of(queue, shard), span)))
-    matching = sum(
-        (kinds is None or job.kind in kinds) and error in (job.history[-1].error if job.history else "")
-        for job in jobs
-    )
-    return matching if most is None else min(matching, most)
+    root = root_of(queue, shard)
+    count = sum(map(which.matches, (*state.dead.ready, *state.dead.tail)))
+    for group in by_bytes((yield from segments_of(root, state.dead.spans))):
+        if most is not None and count >= most:
+            break
+        for jobs in (yield from together([segment_jobs(root, each) for each in group])):
+            count += sum(map(which.matches, jobs))
+    return count if most is None else min(count, most)

@@ -1,11 +1,11 @@
 """Cancelled jobs that lie in segments: from tombstones in the head to deletion vectors beside the segments.
 
 A segment is immutable, so a job cancelled in it leaves a tombstone in the head, which every reader of segments
-respects. The head holds few of them. When there are many, whoever cancels next settles some in the same commit: it
-writes a *deletion vector* for each segment concerned, anew the indexes above it, and swaps them in by ``ReplaceSpan``
-operations. Each is refused when what it takes the place of has changed meanwhile, which settles nothing and loses
-nothing. What one cancel reads and writes is bounded, however much waits: blocks, vectors and paths of indexes, of
-``SETTLED_AT_ONCE`` jobs, or of all that the head holds when it is nearly full.
+respects. The head holds few of them. When there are many, the next cancel settles some of them in the same
+commit. It writes a *deletion vector* for each of their segments, writes the indexes above again, and swaps all in by
+``ReplaceSpan`` operations. An operation is refused when the span that it replaces has changed meanwhile. Then nothing
+is settled and nothing is lost. What one cancel reads and writes is bounded, however many jobs wait: blocks, vectors and
+paths of indexes of ``SETTLED_AT_ONCE`` jobs, or of all tombstones when the head is nearly full.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def settle_tombstones(root: str, state: State, stage: StagingArea) -> Flow[tuple
     The youngest go first: the front reaches the oldest ones by itself. Those in a segment that cannot be read stay;
     that is raised where nothing else is to be settled, and there is no room for another one.
     """
-    stage.born = max(stage.born, state.seq)  # what is written must not seem older than what it tells of
+    stage.born = max(stage.born, state.seq)  # what is written must not seem older than what it describes
     youngest = iter(sorted(state.tombstones, reverse=True))
     trouble: OsqueueError | None = None
     while group := tuple(islice(youngest, _at_once(state))):
@@ -81,7 +81,7 @@ def span_without(
 ) -> Flow[tuple[Span | None, Collection[bytes]]]:
     """The span without some jobs (None: nothing is left), and those of them that were in it.
 
-    ``leaf`` does it to a segment; the indexes above are written anew.
+    ``leaf`` does it to a segment; the indexes above are written again.
     """
     within = [key for key in keys if span.first <= key <= span.last]
     if not within:

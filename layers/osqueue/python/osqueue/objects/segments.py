@@ -31,7 +31,7 @@ from ..stores.base import Found, Get, Missing
 from .layout import unavailable
 
 FOOTER_BYTES_GUESS = 16 * 1024
-FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where a directory tells of keys
+FOOTER_DELAYED_BYTES_GUESS = 6 * 1024  # where there is a directory of keys
 READS_AT_ONCE = 32
 READ_BYTES_AT_ONCE = limits.SEGMENT_BYTES_MAX
 
@@ -45,11 +45,11 @@ class ObjectGone(NotFound):
 
 
 def lost_object(error: NotFound, queue: str) -> Unavailable:
-    """What to tell when the newest state there is names an object that is not there."""
+    """The error when the newest state names an object that is not there."""
     name = error.name if isinstance(error, ObjectGone) else error.message
     return Unavailable(
         f"{name} is not there, and the queue refers to it. Restore it from the versions of the bucket, or go on without"
-        f" it: docs/operations.md, 'When something is damaged'. 'osqueue doctor ADDRESS {queue}' tells what else is"
+        f" it: docs/operations.md, 'When something is damaged'. 'osqueue doctor ADDRESS {queue}' shows what else is"
         " wrong."
     )
 
@@ -184,7 +184,7 @@ def remaining(span: Span, data: bytes, deleted: DeletionVector) -> list[JobRecor
 
 
 def find(root: str, spans: Iterable[Span], key: bytes) -> Flow[BacklogPosition | None]:
-    """A job in the backlog. Key ranges tell which few objects to look into."""
+    """A job in the backlog. Key ranges decide which few objects to read."""
     for span in spans:
         place = (yield from find_many(root, span, (key,))).get(key)
         if place is not None:
@@ -276,7 +276,7 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
             wanted.append(segment)
             if room is not None and sum(each.count for each in wanted) - skip >= room:
                 break
-    for group in _by_bytes(wanted):
+    for group in by_bytes(wanted):
         for found in (yield from together([segment_jobs(root, each) for each in group])):
             jobs.extend(found[skip:])
             skip = 0
@@ -285,7 +285,8 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
     return jobs if most is None else jobs[:most]
 
 
-def _by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+def by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Spans in groups that may be read at once."""
     group: list[Span] = []
     size = 0
     for span in spans:

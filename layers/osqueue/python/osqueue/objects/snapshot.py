@@ -1,7 +1,8 @@
 """One committed state of a queue's live jobs, cut into pieces that many processes may read.
 
 The head of each shard is read once. All that it names is immutable, and what later commits replace stays for a day
-(``garbage``), unless somebody purges it: so long the pieces can be read, by whoever, and belong to that one commit.
+(``garbage_collection``), unless a purge erases it. Until then any process can read the pieces, and all belong to
+that one commit.
 
 Live are the jobs that wait, run or are dead letters. Those that are over are in the archive.
 """
@@ -40,7 +41,7 @@ class Piece(Struct, frozen=True):
     seq: int  # the commit that is shown
     live: tuple[LiveJob, ...] = ()
     spans: tuple[Span, ...] = ()
-    state: str = ""  # of all jobs in the spans; "": each tells whether it is scheduled or failing
+    state: str = ""  # of all jobs in the spans; "": each says itself whether it is scheduled or failing
     dropped: frozenset[bytes] = frozenset()  # keys of jobs that are in the spans and were cancelled
     wanted: tuple[str, ...] = LIVE
 

@@ -71,10 +71,10 @@ class StagingArea:
 def wipe_refused(root: str, staged: Iterable[tuple[StoredContent, bool]]) -> Flow[None]:
     """Overwrite contents that a commit refused with zeros, where they lie beside some that it took.
 
-    ``staged``: all that the commit was to refer to, and whether it does. No row names what it refused, so no purge
-    would find that, and it would live for as long as its neighbours do. An object of which nothing was taken is the
-    collector's. Nothing is raised when the store gives no answer, or time is up: the caller's commit was made, and its
-    answer should be heard.
+    ``staged``: each content that was written for the commit, and whether the commit refers to it. No row names a
+    refused content, so no purge would find it, and it would live for as long as its neighbours do. An object of which
+    nothing was taken is left to the collector. Raises nothing when the store gives no answer, or time is up: the
+    caller's commit was made, and the caller has to get its answer.
     """
     shared: set[str] = set()
     refused: dict[str, list[BodyRef]] = {}

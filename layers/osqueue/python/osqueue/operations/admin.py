@@ -1,4 +1,4 @@
-"""The flows of operators. Loaded when first asked for: who only enqueues and works does not pay for them."""
+"""The flows of operators. Imported at first use: a program that only enqueues and works does not pay for them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class FlowContext:
         self.codec = codec
         self.machine = machine
         self.writers = writers
-        self.place = place  # tells the store from others of this process
+        self.place = place  # distinguishes the store from others of this process
         self.turn = 0
         self.known = False  # the queue is registered
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
-from ..core.ops import RedriveJobs
-from ..errors import Rejected, shown
+from ..core.ops import Code, Outcome, RedriveJobs
+from ..errors import Damaged, Rejected, Throttled, Timeout, shown
 from ..model import validation
 from ..model.dead_letters import (
     DeadGroup,
@@ -18,12 +18,13 @@ from ..model.dead_letters import (
     filter_of,
 )
 from ..objects.layout import read_state, root_of
-from ..objects.listing import PAGE_MAX, dead_count, read_cursor, write_cursor
+from ..objects.listing import PAGE_MAX, count_dead, dead_count, read_cursor, write_cursor
 from ..objects.segments import read_backlog
-from .settings import RedriveProgress, SettingsFlows
+from .settings import SettingsFlows
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
 RATE_MAX = 100_000.0  # jobs a second
+REDRIVE_TRIES = 20  # of one commit of a redrive, when others change the dead letters meanwhile
 PACE_SECONDS = 1.0  # of jobs in one commit of a redrive that has a rate
 
 
@@ -91,41 +92,45 @@ class DeadLetterFlows(SettingsFlows):
         *,
         so_far: RedriveProgress | None = None,
     ) -> QueueFlow[int]:
-        """Queue dead jobs again, as ``SettingsFlows`` does: also those of one fingerprint alone, or at a rate."""
+        """Queue dead jobs again, the oldest first; answers how many (or how many it would be).
+
+        Each commit is a step of its own: wherever it stops, every letter is dead or queued. Goes on with ``so_far``,
+        if given: it holds what was done also where an error ends it.
+        """
         which = filter_of(kinds, error, fingerprint)
         pace = None if rate is None else rate_of(rate)
-        if not which.fingerprint and (pace is None or dry_run):
-            return (yield from super().redrive(limit, kinds, error, dry_run, so_far=so_far))
-        most = (
-            validation.whole_number(limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
-            if limit is not None
-            else None
-        )
+        most = redrive_limit(limit)
+        # Without a fingerprint the state machine can tell which match. With one, or at a pace, they are chosen here.
+        chosen = bool(which.fingerprint) or pace is not None
         count = (yield from self._settings()).shards
         redriven = so_far or RedriveProgress()
         for shard in range(count):
             left = None if most is None else most - redriven.moved
             if left == 0:
                 break
-            there = yield from self._count(shard, which, left)
             if dry_run:
-                redriven.moved += there
-            elif there:
-                yield from self._chosen(redriven, shard, most, which, pace)
+                redriven.moved += yield from count_dead(self.queue, shard, which, left)
+            elif not chosen:
+                yield from self._redrive(redriven, shard, most, which)
+            elif (yield from count_dead(self.queue, shard, which, left)):
+                yield from self._redrive_chosen(redriven, shard, most, which, pace)
         return redriven.total()
 
-    def _count(self, shard: int, which: DeadLetterFilter, most: int | None) -> QueueFlow[int]:
+    def _redrive(
+        self, redriven: RedriveProgress, shard: int, most: int | None, which: DeadLetterFilter
+    ) -> QueueFlow[None]:
+        """Go once through the dead letters of a shard: those that match are queued, the others go to the back."""
         state = yield from read_state(self.queue, shard)
-        count = skip = 0
-        while state is not None and (most is None or count < most):
-            jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
-            if not jobs:
-                break
-            skip += len(jobs)
-            count += sum(map(which.matches, jobs))
-        return count if most is None else min(count, most)
+        scan = 0 if state is None else dead_count(state)
+        while scan > 0 and (most is None or redriven.moved < most):
+            chunk = min(limits.ITEMS_PER_REQUEST_MAX, scan)
+            room = chunk if most is None else min(chunk, most - redriven.moved)
+            answer = yield Submit(shard, (RedriveJobs(room, chunk, which.kinds, which.error),))
+            scan -= redriven.add(answer.outcomes[0])
+            if answer.outcomes[0].runs[1] == (Code.EMPTY, 0):
+                break  # others have taken the rest
 
-    def _chosen(
+    def _redrive_chosen(
         self,
         redriven: RedriveProgress,
         shard: int,
@@ -133,10 +138,7 @@ class DeadLetterFlows(SettingsFlows):
         which: DeadLetterFilter,
         pace: float | None,
     ) -> QueueFlow[None]:
-        """Go once through the dead letters of a shard: those that match are queued, the others go to the back.
-
-        Each commit is a step of its own: wherever it stops, every letter is dead or queued.
-        """
+        """The same with keys that were chosen from what was read, a second's share of ``pace`` in one commit."""
         root = root_of(self.queue, shard)
         scan: int | None = None
         while scan != 0 and (most is None or redriven.moved < most):
@@ -166,6 +168,44 @@ class DeadLetterFlows(SettingsFlows):
                     yield Sleep(wait)
 
 
+class RedriveProgress:
+    """What the commits of one redrive brought so far."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+        self._tries = 0  # in a row that got nowhere
+        self._crowded = False
+
+    def add(self, outcome: Outcome) -> int:
+        """One more commit; how many letters it looked at.
+
+        Raises Damaged where it cannot go on; Throttled, or Timeout once it has moved some, where others get in its way.
+        """
+        (code, moved), (end, looked) = outcome.runs
+        self.moved += moved
+        self._crowded |= code == Code.LANES
+        if end == Code.UNREADABLE:
+            raise Damaged(
+                f"{self.moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
+                " newer format. See docs/operations.md."
+            )
+        self._tries = 0 if looked else self._tries + 1
+        if self._tries >= REDRIVE_TRIES:
+            raise (Timeout if self.moved else Throttled)(
+                f"{self.moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
+            )
+        return looked
+
+    def total(self) -> int:
+        """How many were queued again. Raises Throttled when there would have been some, and a lane for none."""
+        if self._crowded and not self.moved:
+            raise Throttled(
+                f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already, and the dead"
+                " letters are of others. Wait until some of them are empty, then redrive again."
+            )
+        return self.moved
+
+
 def rate_of(value: object) -> float:
     """Jobs a second, checked. Raises Rejected."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -174,3 +214,8 @@ def rate_of(value: object) -> float:
             f"rate: {shown(value)} is not a number of jobs a second, 0.001 to {RATE_MAX:,.0f}.", field="rate"
         )
     return float(value)  # type: ignore[arg-type]
+
+
+def redrive_limit(value: int | None) -> int | None:
+    """The most jobs that a redrive may move, checked; None is no limit. Raises Rejected."""
+    return None if value is None else validation.whole_number(value, "limit", 1, limits.ITEMS_PER_CALL_MAX)

@@ -1,8 +1,9 @@
-"""Enqueue under a client's own id: one job per id, whoever else asks for it at the same time.
+"""Enqueue under a client's own id: one job per id, however many callers ask for it at the same time.
 
-Each item is a *wish*. Its id's entry is created first; then either the wish is ours to submit (the entry names the
-key we drew, or that of a caller who never came to enqueue it), or the job that the entry names decides: a live one
-makes the wish a duplicate, a completed one answers it, one that is over lets us take the entry over and begin anew.
+The entry of an item's id is created first. Then there are two cases. Either the entry names the key that we drew, or
+the key of a caller who never enqueued it: we submit the item. Or the job that the entry names decides: a live job makes
+the item a duplicate, a completed one is its answer, and any other that is over lets us take over the entry for a new
+job.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
 
 
 class DedupAttempt:
-    """One item on its way into the queue."""
+    """One item of a call, on its way into the queue."""
 
     __slots__ = (
         "answer",
-        "asked",
         "closing",
         "entry",
         "failure",
         "first",
         "missed",
         "new",
+        "original",
         "ready",
         "retired_key",
     )
 
     def __init__(self, new: JobSpec) -> None:
         self.new = new  # as it will be submitted
-        self.asked = new  # as its caller wished it
+        self.original = new  # as its caller gave it
         self.first = False  # this very call wrote the entry, so it does not repeat another
         self.entry: id_index.IdEntry | None = None  # what its id stands for
         self.ready = new.client_id is None  # may be submitted as it is
@@ -60,20 +61,20 @@ class DedupAttempt:
         self.missed: bytes | None = None  # a state that names an object which was not there
 
     def fail(self, error: OsqueueError) -> None:
-        """It ends here."""
+        """The item is not enqueued."""
         self.answer = Enqueued("rejected", None, error=error)
         if not isinstance(error, Damaged | NewerFormat):
             self.failure = error
 
     def own(self, entry: id_index.IdEntry, seen: int) -> None:
-        """The entry names a key that nobody has enqueued, as far as the head of ``seen`` tells."""
+        """The entry names a key that nobody had enqueued at the head of ``seen``."""
         self.entry = entry
         self.new = replace(self.new, key=entry.key, seen=seen)
         self.ready = True
 
 
 class Takeover:
-    """What it takes to begin anew under ids whose jobs are over."""
+    """What a new job needs under an id whose job is over."""
 
     def __init__(self, draw: Callable[[], bytes], state: State) -> None:
         self.key = draw  # a key that nobody has used
@@ -87,8 +88,8 @@ class Takeover:
 class Deduplication:
     """Enqueues the jobs of one call, some of them under ids.
 
-    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. An heir says what differs
-    where callers draw the keys and repeat their calls.
+    ``flows`` looks jobs up, ``place_jobs`` commits them to a shard, ``draw`` draws a new key. A subclass says what
+    differs where callers draw the keys and repeat their calls.
     """
 
     def __init__(self, flows: ResultFlows, place_jobs: PlaceJobs, draw: Callable[[int], bytes]) -> None:
@@ -97,85 +98,85 @@ class Deduplication:
         self.place_jobs = place_jobs
         self.draw = draw
 
-    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
-        """Is this the job of the very same call, which its caller repeats? Not where no caller can."""
+    def repeated(self, new: JobSpec, location: JobLocation) -> bool:
+        """Is this the job of an earlier try of the same call? Never where calls are not repeated."""
         return False
 
-    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
+    def takeover_key(self, item: DedupAttempt, takeover: Takeover) -> Flow[tuple[bytes, int]]:
         """The key under which a job begins again, and the seq of a head in which it was nowhere.
 
-        May answer the wish instead.
+        May answer the item instead.
         """
         yield from ()
-        return anew.unused()
+        return takeover.unused()
 
-    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued | None]:
+    def completed(self, key: bytes, location: JobLocation) -> Flow[Enqueued | None]:
         """The answer where the id's job is completed: its result. None if that has expired meanwhile: look again."""
         try:
-            result = yield from self.flows.result_of(key, sighting)
+            result = yield from self.flows.result_of(key, location)
         except Expired:
             return None
         except OsqueueError as error:
             return Enqueued("completed", job_id(key), COMPLETED, error=error)
         return Enqueued("completed", job_id(key), COMPLETED, result)
 
-    def failed(self, wish: DedupAttempt, error: OsqueueError) -> None:
-        """The commit of a wish failed, perhaps after it was applied. May raise the error, for all of the call."""
-        wish.fail(error)
+    def failed(self, item: DedupAttempt, error: OsqueueError) -> None:
+        """The commit of an item failed, perhaps after it was applied. May raise the error, for all of the call."""
+        item.fail(error)
 
     def enqueue(self, news: Sequence[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
         """Enqueue jobs, some of them under ids; in one commit, unless others use those ids as well.
 
-        What keeps one of them out is its answer. Raises what the store keeps all of them out with.
+        The answer of a job that was not enqueued is its error. Raises an error of the store that kept all of them out.
         """
-        wishes = [DedupAttempt(new) for new in news]
-        yield from self._register(wishes, shard)
+        items = [DedupAttempt(new) for new in news]
+        yield from self._register(items, shard)
         for _ in range(ROUNDS_MAX):
-            yield from self._submit([wish for wish in wishes if wish.answer is None and wish.ready])
-            left = [wish for wish in wishes if wish.answer is None]
+            yield from self._submit([item for item in items if item.answer is None and item.ready])
+            left = [item for item in items if item.answer is None]
             if not left:
                 break
             yield from self._resolve(left, shard)
-        failures = [wish.failure for wish in wishes if wish.failure is not None]
-        if failures and len(failures) == len(wishes):
+        failures = [item.failure for item in items if item.failure is not None]
+        if failures and len(failures) == len(items):
             raise failures[0]
         crowded = Enqueued(
             "rejected",
             None,
             error=Throttled("the job of this id changes too fast just now. Repeat the call."),
         )
-        return [wish.answer or crowded for wish in wishes]
+        return [item.answer or crowded for item in items]
 
-    def _register(self, wishes: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
-        """Let each id stand for our key, or learn what it stands for. Of several wishes for one id the first counts."""
+    def _register(self, items: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
+        """Let each id stand for our key, or learn what it stands for. The first item under an id counts."""
         named: dict[str, DedupAttempt] = {}
-        for wish in wishes:
-            if wish.new.client_id is not None:
-                named.setdefault(wish.new.client_id, wish)
+        for item in items:
+            if item.new.client_id is not None:
+                named.setdefault(item.new.client_id, item)
         # Before the entries exist that let others act on our behalf.
         state = yield from self.flows.state_seen(shard)
         entries = yield from id_index.create(
-            self.queue, [(each, wish.new.key) for each, wish in named.items()]
+            self.queue, [(each, item.new.key) for each, item in named.items()]
         )
         stands = dict(zip(named, entries, strict=True))
         # What a caller drew may have been used before, without an id or under another one.
-        drawn = {wish.new.key for wish in named.values() if wish.new.seen >= 0}
+        drawn = {item.new.key for item in named.values() if item.new.seen >= 0}
         drawn &= {each.key for each in entries if isinstance(each, id_index.IdEntry) and each.fresh}
         used = (yield from self._used(shard, state, drawn)) if drawn else drawn
-        for wish in wishes:
-            if wish.new.client_id is None:
+        for item in items:
+            if item.new.client_id is None:
                 continue
-            entry = stands[wish.new.client_id]
+            entry = stands[item.new.client_id]
             if isinstance(entry, OsqueueError):
-                wish.fail(entry)
+                item.fail(entry)
             elif entry.fresh and entry.key not in used:
-                wish.first = True
-                wish.own(entry, state.seq)
+                item.first = True
+                item.own(entry, state.seq)
             else:  # another's; or ours, from a call that is repeated, and its job may be anywhere by now
-                wish.entry, wish.ready = entry, False
+                item.entry, item.ready = entry, False
 
     def _used(self, shard: int, state: State, keys: set[bytes]) -> QueueFlow[set[bytes]]:
-        """Which of these keys may stand for a job beside the head; of those in the head the reducer tells."""
+        """Which of these keys may name a job outside the head. The reducer finds those in the head."""
         root = root_of(self.queue, shard)
         spans = [span for lane in state.lanes for span in lane.backlog.spans]
         found: set[bytes] = set()
@@ -183,136 +184,136 @@ class Deduplication:
             for span in (*spans, *state.delayed.spans, *state.dead.spans):
                 found.update((yield from find_many(root, span, keys)))
             found.update((yield from finished_tables.find_many(root, state.tables, keys)))
-        except OsqueueError:  # merged away since that state, or out of reach: a look at each tells
+        except OsqueueError:  # merged away since that state, or out of reach: look at each
             return keys
         return found
 
-    def _submit(self, wishes: Sequence[DedupAttempt]) -> QueueFlow[None]:
+    def _submit(self, items: Sequence[DedupAttempt]) -> QueueFlow[None]:
         shards: dict[int, list[DedupAttempt]] = {}
         sent: set[bytes] = set()
-        for wish in wishes:
-            if wish.new.key in sent:
-                wish.ready = (
+        for item in items:
+            if item.new.key in sent:
+                item.ready = (
                     False  # the same id twice in one call: the second looks what becomes of the first
                 )
                 continue
-            sent.add(wish.new.key)
-            shards.setdefault(shard_of(wish.new.key), []).append(wish)
+            sent.add(item.new.key)
+            shards.setdefault(shard_of(item.new.key), []).append(item)
         for shard, group in shards.items():
             try:
-                answers = yield from self.place_jobs([wish.new for wish in group], shard)
+                answers = yield from self.place_jobs([item.new for item in group], shard)
             except OsqueueError as error:
-                for wish in group:
-                    self.failed(wish, error)
+                for item in group:
+                    self.failed(item, error)
                 continue
-            for wish, answer in zip(group, answers, strict=True):
+            for item, answer in zip(group, answers, strict=True):
                 if isinstance(answer, Enqueued):
-                    wish.answer = answer
+                    item.answer = answer
                 else:
-                    wish.ready = False  # another enqueued it, or may have: look
+                    item.ready = False  # another enqueued it, or may have: look
 
-    def _resolve(self, wishes: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
+    def _resolve(self, items: Sequence[DedupAttempt], shard: int) -> QueueFlow[None]:
         """See what became of the jobs that the entries name, with one look at each shard's head."""
         shards: dict[int, list[DedupAttempt]] = {}
-        for wish in wishes:
-            shards.setdefault(shard_of(_entry(wish).key), []).append(wish)
+        for item in items:
+            shards.setdefault(shard_of(_entry(item).key), []).append(item)
         for where, group in shards.items():
             try:
                 state = yield from read_state(self.queue, where)
                 now = 0 if state is None else (yield from self.flows.moment(where, state))
-                anew = Takeover(partial(self.draw, shard), (yield from self.flows.state_seen(shard)))
+                takeover = Takeover(partial(self.draw, shard), (yield from self.flows.state_seen(shard)))
                 # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
-                yield from together([self._settle_alone(wish, where, state, now, anew) for wish in group])
-                if any(wish.closing for wish in group):
+                yield from together([self._settle_alone(item, where, state, now, takeover) for item in group])
+                if any(item.closing for item in group):
                     yield Submit(where, (LOOK_AGAIN,))
             except OsqueueError as error:
-                for wish in group:
-                    if wish.answer is None:
-                        wish.fail(error)
-            for wish in group:
-                if wish.closing:
-                    wish.closing, wish.retired_key = False, _entry(wish).key
+                for item in group:
+                    if item.answer is None:
+                        item.fail(error)
+            for item in group:
+                if item.closing:
+                    item.closing, item.retired_key = False, _entry(item).key
 
-    def _settle_alone(self, wish: DedupAttempt, *what: Any) -> Flow[None]:
-        """The trouble of one harms no other."""
+    def _settle_alone(self, item: DedupAttempt, *what: Any) -> Flow[None]:
+        """As ``_settle``; an error is the answer of this item alone."""
         try:
-            yield from self._settle(wish, *what)
+            yield from self._settle(item, *what)
         except OsqueueError as error:
-            wish.fail(error)
+            item.fail(error)
 
     def _settle(
-        self, wish: DedupAttempt, where: int, state: State | None, now: int, anew: Takeover
+        self, item: DedupAttempt, where: int, state: State | None, now: int, takeover: Takeover
     ) -> Flow[None]:
-        """What the job that an entry names means for a wish. Nothing, when the head has moved on: look again."""
-        entry = _entry(wish)
-        sighting = None
+        """Decide on an item by the job that its entry names. Decides nothing when the head has moved on: look again."""
+        entry = _entry(item)
+        location = None
         if state is not None:
             try:
-                sighting = yield from find_in_state(root_of(self.queue, where), state, entry.key)
+                location = yield from find_in_state(root_of(self.queue, where), state, entry.key)
             except NotFound as error:
-                if wish.missed == state.commit:
+                if item.missed == state.commit:
                     raise lost_object(error, self.queue) from error
-                wish.missed = state.commit
+                item.missed = state.commit
                 return
-        if sighting is None:
-            yield from self._help(wish, 0 if state is None else state.seq, anew)
-        elif entry.key == wish.asked.key and not wish.first and self.repeated(wish.asked, sighting):
-            wish.answer = Enqueued("queued", job_id(entry.key), sighting.state)
-        elif sighting.job.client_id != wish.asked.client_id:  # a caller drew one key for two jobs
-            yield from self._take_over(wish, anew)
-        elif sighting.state not in OVER:
-            wish.answer = Enqueued("duplicate", job_id(entry.key), sighting.state)
-        elif sighting.state == COMPLETED and not sighting.expired(now):
-            wish.answer = yield from self.completed(entry.key, sighting)
+        if location is None:
+            yield from self._help(item, 0 if state is None else state.seq, takeover)
+        elif entry.key == item.original.key and not item.first and self.repeated(item.original, location):
+            item.answer = Enqueued("queued", job_id(entry.key), location.state)
+        elif location.job.client_id != item.original.client_id:  # a caller drew one key for two jobs
+            yield from self._take_over(item, takeover)
+        elif location.state not in OVER:
+            item.answer = Enqueued("duplicate", job_id(entry.key), location.state)
+        elif location.state == COMPLETED and not location.expired(now):
+            item.answer = yield from self.completed(entry.key, location)
         else:
-            yield from self._take_over(wish, anew)
+            yield from self._take_over(item, takeover)
 
-    def _help(self, wish: DedupAttempt, seen: int, anew: Takeover) -> Flow[None]:
+    def _help(self, item: DedupAttempt, seen: int, takeover: Takeover) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.
 
-        An entry is freed before its job is forgotten, so one that is still there tells the two apart. On the word of
-        one that is about to be removed nobody enqueues: once all have had to look again, it is taken over.
+        An entry is freed before its job is forgotten, so an entry that is still there means: never enqueued. Nobody
+        enqueues under an entry that is about to be removed. It is taken over once all writers had to look again.
         """
-        known = _entry(wish)
-        (entry,) = yield from id_index.read(self.queue, [wish.new.client_id or ""])
+        known = _entry(item)
+        (entry,) = yield from id_index.read(self.queue, [item.new.client_id or ""])
         if entry is None:
-            key, seen = yield from self.takeover_key(wish, anew)
-            if wish.answer is None:
-                yield from self._begin(wish, key, seen)
+            key, seen = yield from self.takeover_key(item, takeover)
+            if item.answer is None:
+                yield from self._begin(item, key, seen)
         elif entry.key != known.key:
-            wish.entry = entry
+            item.entry = entry
         elif not entry.closing:
-            wish.own(entry, seen)
-        elif wish.retired_key == entry.key:
-            wish.entry = entry
-            yield from self._take_over(wish, anew)
+            item.own(entry, seen)
+        elif item.retired_key == entry.key:
+            item.entry = entry
+            yield from self._take_over(item, takeover)
         else:
-            wish.entry, wish.closing = entry, True
+            item.entry, item.closing = entry, True
 
-    def _take_over(self, wish: DedupAttempt, anew: Takeover) -> Flow[None]:
+    def _take_over(self, item: DedupAttempt, takeover: Takeover) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""
-        key, seen = yield from self.takeover_key(wish, anew)
-        if wish.answer is not None:
+        key, seen = yield from self.takeover_key(item, takeover)
+        if item.answer is not None:
             return
-        entry = yield from id_index.replace(self.queue, wish.new.client_id or "", _entry(wish), key)
+        entry = yield from id_index.replace(self.queue, item.new.client_id or "", _entry(item), key)
         if entry is not None:
-            wish.first = entry.fresh
-            wish.own(entry, seen)
+            item.first = entry.fresh
+            item.own(entry, seen)
         else:  # somebody else was faster, or the id was freed meanwhile
-            yield from self._begin(wish, key, seen)
+            yield from self._begin(item, key, seen)
 
-    def _begin(self, wish: DedupAttempt, key: bytes, seen: int) -> Flow[None]:
+    def _begin(self, item: DedupAttempt, key: bytes, seen: int) -> Flow[None]:
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
-        (entry,) = yield from id_index.create(self.queue, [(wish.new.client_id or "", key)])
+        (entry,) = yield from id_index.create(self.queue, [(item.new.client_id or "", key)])
         if isinstance(entry, OsqueueError):
             raise entry
         if entry.key == key:
-            wish.first = entry.fresh
-            wish.own(entry, seen)
+            item.first = entry.fresh
+            item.own(entry, seen)
         else:
-            wish.entry = entry
+            item.entry = entry
 
 
-def _entry(wish: DedupAttempt) -> id_index.IdEntry:
-    assert wish.entry is not None
-    return wish.entry
+def _entry(item: DedupAttempt) -> id_index.IdEntry:
+    assert item.entry is not None
+    return item.entry

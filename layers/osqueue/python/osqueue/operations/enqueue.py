@@ -164,7 +164,7 @@ class EnqueueFlows(ResultFlows):
             stage = yield from self.stage(shard)
             seen = yield from self.state_seen(shard)
             writer = self.writers[shard]
-            yield from writer.tell_time()  # the segments tell when their jobs are due
+            yield from writer.tell_time()  # the segments say when their jobs are due
             now = writer.now_ms(seen)
             bulk = SegmentBuilder(stage, now, writer.latest_ms(now))
             for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):

@@ -13,7 +13,8 @@ from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, S
 from ..errors import NotFound
 from ..model import validation
 from ..model.explain import ARCHIVE, JobContext, Story, explain_job
-from ..model.job import moment
+from ..model.fields import moment
+from ..model.job import archived_view
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
@@ -35,7 +36,7 @@ class ExplainFlows(ResultFlows):
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)
-            return explain_job(found.sighting.view(), _standing(self.queue, found, settings), moment(now))
+            return explain_job(found.location.view(), _standing(self.queue, found, settings), moment(now))
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
         about = JobContext(
@@ -44,7 +45,7 @@ class ExplainFlows(ResultFlows):
             scheduled_at=moment(record.scheduled_ms) if record.scheduled_ms else None,
             why=record.why,
         )
-        return explain_job(archive.archived_view(record), about, moment(self.machine.now_ms()))
+        return explain_job(archived_view(record), about, moment(self.machine.now_ms()))
 
     def _settings_of(self, found: LocatedJob) -> QueueFlow[QueueSettings]:
         """The queue's settings: those of the first shard, which every other one copies."""
@@ -97,7 +98,7 @@ class ExplainFlows(ResultFlows):
 
 
 class _Search:
-    """Reads archive parts of one job's shard until they tell how it ended."""
+    """Reads archive parts of one job's shard until one says how the job ended."""
 
     def __init__(self, queue: str, key: bytes) -> None:
         self.queue = queue
@@ -131,14 +132,14 @@ class _Search:
 
 
 def _whole(records: Sequence[ArchiveRecord]) -> ArchiveRecord:
-    """The latest record of a job, with the attempts that the earlier ones tell of as well."""
+    """The latest record of a job, with the attempts of the earlier ones as well."""
     latest = max(records, key=lambda each: (each.run, each.finished_ms))
     runs = {attempt.run: attempt for each in records for attempt in each.attempts}
     return replace(latest, attempts=tuple(runs[run] for run in sorted(runs)))
 
 
 def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobContext:
-    at = found.sighting
+    at = found.location
     return JobContext(
         queue,
         paused=settings.paused,

@@ -1,6 +1,6 @@
 """Purge: erase single jobs for good, for those who must.
 
-In this order, so that whoever repeats a purge that died finds what is left of it:
+In this order, so that a repeat of a purge that died finds what is left:
 
     cancel     a job that waits; one that is being worked on is refused
     note       its key, for restores: a copy that nobody refers to any more is found by them alone
@@ -38,7 +38,7 @@ class PurgeFlows(DeadLetterFlows):
     """The flow of those who must erase jobs."""
 
     def purge(self, jobs: str | Iterable[str], dead_only: bool = False) -> QueueFlow[Purged]:
-        """Erase jobs, by job id or by clients' id_index. Raises Conflict for one in processing, NotFound.
+        """Erase jobs, by job id or by clients' ids. Raises Conflict for one in processing, NotFound.
 
         With ``dead_only`` whatever is no dead letter (any more) is left as it is, and not among the ``jobs`` of the
         answer. That is looked at in the state of the shard from which the erasing sets out, and contents go before the
@@ -68,7 +68,7 @@ class PurgeFlows(DeadLetterFlows):
     def _target(self, text: str, dead_only: bool) -> QueueFlow[Target]:
         found = yield from self.locate(text)
         if found is not None:
-            if found.sighting.state == PROCESSING and not dead_only:
+            if found.location.state == PROCESSING and not dead_only:
                 raise _busy(text)
             return Target(found.key, None if text == job_id(found.key) else text)
         (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
@@ -98,7 +98,7 @@ class PurgeFlows(DeadLetterFlows):
 
     def _cancelled(self, key: bytes) -> QueueFlow[int]:
         found = yield from self._seek(key)
-        if found is None or found.sighting.row is not None or found.sighting.state == FAILED:
+        if found is None or found.location.row is not None or found.location.state == FAILED:
             return 0
         answer = yield from self.cancel(job_id(key))
         if answer == "processing":

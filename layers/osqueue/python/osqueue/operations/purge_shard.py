@@ -60,7 +60,7 @@ class Target(Struct, frozen=True):
     """A job to purge."""
 
     key: bytes
-    client_id: str | None  # under which it was asked for; freed last: it is how a repeat finds the job
+    client_id: str | None  # that the caller gave; freed last: a repeat finds the job by it
 
 
 class ShardPurge:
@@ -139,9 +139,7 @@ class ShardPurge:
                 yield from self._free([id_index.FinishedId(job.client_id, job.key, finished_ms)])
 
     def _free(self, ends: Sequence[id_index.FinishedId]) -> QueueFlow[None]:
-        freed, _ = yield from id_index.free(
-            self.queue, ends
-        )  # an entry that is damaged tells nothing of the job
+        freed, _ = yield from id_index.free(self.queue, ends)  # a damaged entry says nothing about the job
         self.count(ids=freed)
 
     def _wipe(self, body: BodyRef) -> QueueFlow[int]:
@@ -293,7 +291,7 @@ class ShardPurge:
         raise changes_too_fast()
 
     def _stage(self, state: State) -> QueueFlow[StagingArea]:
-        """For what is born no earlier than what it replaces: the reducer tells by that what may hold a younger row."""
+        """For objects born no earlier than what they replace: the reducer sees by that what may hold a younger row."""
         stage = yield from self.flows.stage(self.shard)
         stage.born = max(stage.born, state.seq)
         return stage
@@ -310,7 +308,7 @@ class ShardPurge:
         return swaps
 
     def _rewriting(self, stage: StagingArea) -> Leaf:
-        """Writes a segment anew, so that nothing of a purged job is left in it: such a segment is a small one."""
+        """Writes a segment again without the purged jobs: such a segment is a small one."""
 
         def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:
             jobs = yield from segments.segment_jobs(self.root, span)
@@ -404,7 +402,7 @@ class ShardPurge:
 
 
 def _ask(request: StoreRequest, name: str) -> QueueFlow[StoreReply]:
-    """Ask until there is a definite answer. A write that is repeated may be told that it came second: Refused."""
+    """Repeat a request until there is a definite answer. A repeated write may be answered ``Refused``."""
     reply = yield from ask(request, ENTRY)
     if not isinstance(reply, Found | Missing | Written | Deleted | Refused):
         raise unavailable(reply, name)
@@ -412,5 +410,5 @@ def _ask(request: StoreRequest, name: str) -> QueueFlow[StoreReply]:
 
 
 def changes_too_fast() -> Throttled:
-    """The error for what others change again and again."""
+    """The error where other writers win every swap."""
     return Throttled("what was to be purged changes too fast. Repeat the purge: it goes on where it stopped.")

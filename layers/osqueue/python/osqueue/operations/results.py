@@ -49,13 +49,13 @@ class LocatedJob(Struct, frozen=True):
 
     key: bytes
     state: State
-    sighting: JobLocation
+    location: JobLocation
 
 
 class ResultFlows(FlowContext):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
-    clock_again = float("-inf")  # monotonic seconds from when on the store may be asked for the time again
+    clock_again = float("-inf")  # monotonic seconds: the store's time is not measured before
 
     def locate(self, text: str) -> QueueFlow[LocatedJob | None]:
         """The job of this id: a job id of ours, or else the newest job enqueued under a client's id."""
@@ -69,54 +69,54 @@ class ResultFlows(FlowContext):
     def _seek(self, key: bytes) -> Flow[LocatedJob | None]:
         if shard_of(key) >= limits.SHARDS_MAX:
             return None
-        state, sighting = yield from seek(self.queue, shard_of(key), key)
-        return None if state is None or sighting is None else LocatedJob(key, state, sighting)
+        state, location = yield from seek(self.queue, shard_of(key), key)
+        return None if state is None or location is None else LocatedJob(key, state, location)
 
     def status(self, text: str) -> QueueFlow[Job | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
         found = yield from self.locate(text)
         if found is None or (yield from self._expired(found)):
             return None
-        return found.sighting.view()
+        return found.location.view()
 
     def _expired(self, found: LocatedJob) -> Flow[bool]:
-        if found.sighting.row is None:
+        if found.location.row is None:
             return False
-        return found.sighting.expired((yield from self.moment(shard_of(found.key), found.state)))
+        return found.location.expired((yield from self.moment(shard_of(found.key), found.state)))
 
     def moment(self, shard: int, state: State) -> Flow[int]:
         """The time by the store's clock, milliseconds."""
         writer = self.writers[shard]
-        asked = self.machine.monotonic()
-        if writer.clock_is_due() and asked >= self.clock_again:
+        now = self.machine.monotonic()
+        if writer.clock_is_due() and now >= self.clock_again:
             yield from writer.measure_clock()  # should it not answer, the state's own time has to do
             complaint = writer.complaint
             if writer.clock_is_due() and complaint is not None and complaint.permanent:
-                self.clock_again = asked + limits.CLOCK_AGE_MS_MAX / 1000
-                writer.complaint = None  # whoever may only read can do so all the same
+                self.clock_again = now + limits.CLOCK_AGE_MS_MAX / 1000
+                writer.complaint = None  # a caller that may only read can go on
         return writer.now_ms(state)
 
     # ── Results ──────────────────────────────────────────────────────────────
     def result(self, text: str) -> QueueFlow[Any]:
-        """The result, or an error that tells why there is none."""
+        """The result, or an error that says why there is none."""
         found = yield from self.locate(text)
         if found is None:
             raise NotFound(
                 f"job {text}: no such job in this queue. It never was, or was forgotten"
                 f" {limits.EXPIRED_KNOWN_MS // limits.HOUR_MS} h after its result expired; the archive may tell."
             )
-        if found.sighting.state not in OVER:
-            raise NotFinished(f"job {text} is {found.sighting.state}. Ask again later, or wait for it.")
+        if found.location.state not in OVER:
+            raise NotFinished(f"job {text} is {found.location.state}. Ask again later, or wait for it.")
         if (yield from self._expired(found)):
             raise _expired(text)
-        return (yield from self.result_of(found.key, found.sighting))
+        return (yield from self.result_of(found.key, found.location))
 
-    def result_of(self, key: bytes, sighting: JobLocation) -> Flow[Any]:
+    def result_of(self, key: bytes, location: JobLocation) -> Flow[Any]:
         """The result of a job that is over; raises JobFailed or JobCancelled."""
-        job, row, text = sighting.job, sighting.row, job_id(key)
-        if sighting.state == FAILED:
+        job, row, text = location.job, location.row, job_id(key)
+        if location.state == FAILED:
             raise _failure(text, job)
-        if sighting.state == CANCELLED:
+        if location.state == CANCELLED:
             why = f": {row.why}" if row is not None and row.why else ""
             raise JobCancelled(f"job {text} was cancelled{why}")
         assert row is not None
@@ -132,7 +132,7 @@ class ResultFlows(FlowContext):
     def _gone(self, key: bytes, row: stored.FinishedJob, missing: NotFound) -> Flow[Damaged | Expired]:
         """Why the result that a row names is not there: lost, or collected since the row was read."""
         found = yield from self._seek(key)
-        kept = None if found is None else found.sighting.row
+        kept = None if found is None else found.location.row
         if found is None or kept is None or kept.result != row.result or (yield from self._expired(found)):
             return _expired(job_id(key))
         return Damaged(
@@ -146,7 +146,7 @@ class ResultFlows(FlowContext):
             found = yield from self.locate(text)
             if found is None:
                 raise NotFound(f"job {text}: no such job in this queue.")
-            at = found.sighting
+            at = found.location
             if at.state == FAILED:
                 raise NotFinished(
                     f"job {text} failed: it has no result, and is kept for the queue's dead_ttl."
@@ -184,7 +184,7 @@ class ResultFlows(FlowContext):
     def wait(self, key: bytes, timeout: float) -> QueueFlow[Any]:
         """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.
 
-        A commit of this process wakes it. For those of others it looks at the head, by a conditional GET shared by
+        A commit of this process wakes it. For those of others it reads the head, by a conditional GET shared by
         all who wait for this shard here: 5 times in the first 1.6 seconds, then once a second.
         """
         shard = shard_of(key)
@@ -196,19 +196,19 @@ class ResultFlows(FlowContext):
                 left = until - self.machine.monotonic()
                 if left > 0:
                     yield AwaitJob(shard, key, min(pause, left))
-                sighting = yield from self._look(board, waiter, pause if left > 0 else 0.0)
-                if sighting is not None:
-                    return (yield from self.result_of(key, sighting))
+                location = yield from self._look(board, waiter, pause if left > 0 else 0.0)
+                if location is not None:
+                    return (yield from self.result_of(key, location))
                 if left <= 0:
                     raise _too_late(job_id(key), board)
                 pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     def _look(self, board: CompletionBoard, waiter: JobWaiter, pause: float) -> QueueFlow[JobLocation | None]:
         """The job, if it is over. Asks the store unless somebody here has done so in the last ``pause`` seconds."""
-        sighting = yield from self._news(board, waiter)
+        location = yield from self._news(board, waiter)
         now = self.machine.monotonic()
-        if sighting is not None or now - board.looked < pause:
-            return sighting
+        if location is not None or now - board.looked < pause:
+            return location
         board.looked = now
         known = board.version
         reply = yield Get(root_of(self.queue, shard_of(waiter.key)) + HEAD, unless=known, flushed=True)

@@ -145,7 +145,7 @@ class AsyncQueue(QueueBase[T]):
                 yield job
 
     async def close(self) -> None:
-        """Tell slow sinks what is still to be told, for ``timeout`` seconds at most, and release connections.
+        """Send slow sinks what is still unsent, for ``timeout`` seconds at most, and release connections.
 
         The object may be used again.
         """

@@ -187,7 +187,7 @@ class QueueBase(Generic[T]):
     def add_sink(self, sink: Sink) -> None:
         """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``.
 
-        Raises NotSupported over an API: its functions commit, and tell EventBridge.
+        Raises NotSupported over an API: its functions commit, and send events to EventBridge.
         """
         if not isinstance(self._place, CountingStore):
             raise NotSupported(
@@ -209,7 +209,7 @@ class QueueBase(Generic[T]):
         return {} if self._outlet is None else self._outlet.deliveries
 
     def _observe(self, observer: OnEvents) -> None:
-        """Tell ``observer`` as well of every transition that this object commits from now on."""
+        """Call ``observer`` as well for every transition that this object commits from now on."""
         self._observers.append(observer)
         for writer in self._writers.values():
             writer.observed = True
@@ -322,11 +322,11 @@ class QueueBase(Generic[T]):
     def _heartbeat_many(self, items: Iterable[Any], lease: float | None = None) -> QueueFlow[list[Done]]:
         """Extend many leases in one commit: leases, or mappings with ``job_id`` and ``token``."""
         held = _listed(items)
-        asked = self.machine.monotonic()
+        sent_at = self.machine.monotonic()
         done = yield from _item_by_item(held, _holder, lambda found: self._flows.heartbeat_many(found, lease))
         for item, each in zip(held, done, strict=True):
             if isinstance(item, LeaseBase) and each.ok:
-                item._extended(asked, lease)
+                item._extended(sent_at, lease)
                 item.cancel_requested = each.cancel_requested
         return done
 
@@ -335,7 +335,7 @@ class QueueBase(Generic[T]):
 
         def read(item: Any) -> tuple[bytes, str, Any]:
             error = _field(item, "error") or ""
-            validation.error_details(error)  # what cannot be told fails alone
+            validation.error_details(error)  # an error that cannot be stored fails alone
             return (*_holder(item), error)
 
         return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
@@ -385,7 +385,7 @@ class QueueBase(Generic[T]):
         return self._steering.configure(paused=False)
 
     def _configure(self, /, **settings: Any) -> QueueFlow[None]:
-        """Change settings: ``backoff_base``, ``backoff_cap`` and ``dead_ttl`` in seconds, ``shards``, ``paused``."""
+        """Change settings, by name: those of ``docs/api.md``, durations in seconds. Others stay as they are."""
         return self._steering.configure(**settings)
 
     def _redrive(

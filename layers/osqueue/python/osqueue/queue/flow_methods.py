@@ -40,6 +40,6 @@ def awaiting(
 
 
 def _named(method: Callable[..., Any], flow: Callable[..., Any]) -> None:
-    """A method is called as its users call it, also by the flow that is told of a wrong argument."""
+    """Name a method as its users do, also in the error for a wrong argument."""
     method.__name__ = method.__name__.removeprefix("_")
     method.__qualname__ = flow.__qualname__ = method.__name__

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from ..commit.effects import QueueFlow
-from ..model.job import Done, moment
+from ..model.fields import moment
+from ..model.job import Done
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease, lease_lost
@@ -32,7 +33,7 @@ class LeaseBase(JobAttributes, Generic[T]):
         self._granted = granted
         self._stored = lease
         self._job = lease.job
-        self._asked = granted.asked
+        self._sent_at = granted.asked
         self._given = queue.machine.monotonic()
         self._lease_s = lease.lease_ms / 1000
         self.key: bytes = lease.job.key
@@ -76,7 +77,7 @@ class LeaseBase(JobAttributes, Generic[T]):
     def expires_at(self) -> datetime:
         """When the lease ends, by the store's clock, unless a heartbeat extends it."""
         # Counted from when the claim was answered, at the latest the moment from which its lease ran.
-        beaten_ms = max(0, round((self._asked - self._given) * 1000))
+        beaten_ms = max(0, round((self._sent_at - self._given) * 1000))
         return moment(
             self._stored.expires_ms + beaten_ms + round(self._lease_s * 1000) - self._stored.lease_ms
         )
@@ -84,7 +85,7 @@ class LeaseBase(JobAttributes, Generic[T]):
     @property
     def seconds_left(self) -> float:
         """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
-        return self._asked + self._lease_s - float(self._queue.machine.monotonic())
+        return self._sent_at + self._lease_s - float(self._queue.machine.monotonic())
 
     def _run(self, flow: QueueFlow[R]) -> Any:
         return self._queue._run(flow)
@@ -92,17 +93,17 @@ class LeaseBase(JobAttributes, Generic[T]):
     def _heartbeat(self, lease: float | None = None) -> QueueFlow[None]:
         """Extend the lease, by ``lease`` seconds from now or by its own length. Raises LeaseLost.
 
-        Afterwards ``cancel_requested`` tells whether somebody wants the job cancelled.
+        Afterwards ``cancel_requested`` says whether somebody wants the job cancelled.
         """
-        asked = self._queue.machine.monotonic()
+        sent_at = self._queue.machine.monotonic()
         (done,) = yield from self._queue._flows.heartbeat_many([(self.key, self.token)], lease)
         self._check(done)
-        self._extended(asked, lease)
+        self._extended(sent_at, lease)
         self.cancel_requested = done.cancel_requested
 
-    def _extended(self, asked: float, lease: float | None) -> None:
-        """A heartbeat that was sent at ``asked`` was accepted, with a length of its own or without."""
-        self._asked = asked
+    def _extended(self, sent_at: float, lease: float | None) -> None:
+        """A heartbeat that was sent at ``sent_at`` was accepted, with a length of its own or without."""
+        self._sent_at = sent_at
         if lease is not None:
             self._lease_s = lease
 

@@ -27,12 +27,13 @@ from ..contract.schemas import Failure, Health
 from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
 from ..model import validation
+from ..model.job import archived_view
 from ..model.reports import Purged, ReapReport
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
-from ..operations.settings import RedriveProgress as Moved
+from ..operations.dead_letters import RedriveProgress, redrive_limit
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, fitting
 from .jobs import PAGE_DEFAULT
@@ -46,21 +47,21 @@ TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
 
 
 # ── Queues ───────────────────────────────────────────────────────────────────
-def list_queues(asked: RequestContext) -> Queues:
+def list_queues(request: RequestContext) -> Queues:
     """One page of the queues' statistics."""
-    query = asked.query
+    query = request.query
     limit = validation.whole_number(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
     after = query.get("cursor")
     if after is not None and not validation.is_queue_name(after):
         raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
-    names, more = asked.look(_registered(after, limit))
+    names, more = request.look(_registered(after, limit))
     found: list[dict[str, Any]] = []
     while len(found) < len(names):
-        if found and asked.left < TIME_S_MIN:
+        if found and request.left < TIME_S_MIN:
             more = True
             break
         group = names[len(found) : len(found) + QUEUES_AT_ONCE]
-        found += asked.look(together([_stats_of(asked, name) for name in group]))
+        found += request.look(together([_stats_of(request, name) for name in group]))
     return Queues(queues=found, cursor=names[len(found) - 1] if more and found else None)
 
 
@@ -78,10 +79,12 @@ def _registered(after: str | None, limit: int) -> Flow[tuple[list[str], bool]]:
         place = reply.keys[-1]
 
 
-def _stats_of(asked: RequestContext, name: str) -> Flow[dict[str, Any]]:
+def _stats_of(request: RequestContext, name: str) -> Flow[dict[str, Any]]:
     """A queue that cannot be read does not hide the others."""
     try:
-        steering = AdminFlows(name, PassThroughCodec(), asked.machine, Writers(_no_writer), asked.store.place)
+        steering = AdminFlows(
+            name, PassThroughCodec(), request.machine, Writers(_no_writer), request.store.place
+        )
         return (yield from steering.stats())  # type: ignore[misc]
     except OsqueueError as error:
         return {"queue": name, **msgspec.to_builtins(Failure(error=fault_of(error)))}
@@ -91,99 +94,96 @@ def _no_writer(shard: int) -> Any:
     raise AssertionError("statistics are read, and nothing is written for them")
 
 
-def stats(asked: RequestContext) -> dict[str, Any]:
+def stats(request: RequestContext) -> dict[str, Any]:
     """Jobs by state, counters and settings."""
-    return asked.run(asked.warm.steering.stats())
+    return request.run(request.warm.steering.stats())
 
 
-def configure(asked: RequestContext) -> dict[str, Any]:
+def configure(request: RequestContext) -> dict[str, Any]:
     """Change settings; answers the statistics."""
-    settings: Settings = asked.read()
-    wished = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
-    if wished:
-        asked.run(asked.warm.steering.configure(**wished))
-    return stats(asked)
+    settings: Settings = request.read()
+    changes = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
+    if changes:
+        request.run(request.warm.steering.configure(**changes))
+    return stats(request)
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────
-def redrive(asked: RequestContext) -> Redriven:
+def redrive(request: RequestContext) -> Redriven:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
-    wish: Redrive = asked.read()
-    if wish.limit is not None:
-        validation.whole_number(wish.limit, "limit", 1, limits.ITEMS_PER_CALL_MAX)
-    flows = asked.warm.steering
-    which = (wish.kinds, wish.error)
-    if wish.dry_run:
-        there = asked.run(flows.redrive(None, *which, True, wish.fingerprint))
-        return Redriven(jobs=min(there, wish.limit or there), more=there > (wish.limit or there))
-    most = min(wish.limit or REDRIVE_MAX, REDRIVE_MAX)
-    done = Moved()
+    body: Redrive = request.read()
+    redrive_limit(body.limit)
+    flows = request.warm.steering
+    which = (body.kinds, body.error)
+    if body.dry_run:
+        there = request.run(flows.redrive(None, *which, True, body.fingerprint))
+        return Redriven(jobs=min(there, body.limit or there), more=there > (body.limit or there))
+    most = min(body.limit or REDRIVE_MAX, REDRIVE_MAX)
+    done = RedriveProgress()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
-            asked.run(flows.redrive(mark, *which, False, wish.fingerprint, so_far=done))
+            request.run(flows.redrive(mark, *which, False, body.fingerprint, so_far=done))
             if done.moved < mark:
                 return Redriven(jobs=done.moved)
-            if asked.left < TIME_S_MIN:
+            if request.left < TIME_S_MIN:
                 return Redriven(jobs=done.moved, more=True)
-        more = asked.run(flows.redrive(1, *which, True, wish.fingerprint)) > 0
+        more = request.run(flows.redrive(1, *which, True, body.fingerprint)) > 0
     except OsqueueError:
         if not done.moved:
             raise
-        more = (
-            True  # what is queued again by now has to be told; the next request meets the trouble if it stays
-        )
+        more = True  # the answer has to name what is queued again by now; if the error stays, the next request meets it
     return Redriven(jobs=done.moved, more=more)
 
 
-def dead_letters(asked: RequestContext) -> bytes:
+def dead_letters(request: RequestContext) -> bytes:
     """One page of dead letters."""
-    query = asked.query
-    flows = asked.warm.steering
+    query = request.query
+    flows = request.warm.steering
 
     def page(limit: int) -> DeadLetters:
         which = (query.get("kind"), query.get("error"), query.get("fingerprint"))
-        jobs, cursor = asked.run(flows.dead_letters(limit, query.get("cursor"), *which))
+        jobs, cursor = request.run(flows.dead_letters(limit, query.get("cursor"), *which))
         return DeadLetters(jobs=jobs, cursor=cursor)
 
     return fitting(query.get("limit", PAGE_DEFAULT), page)
 
 
-def dead_letter_groups(asked: RequestContext) -> bytes:
+def dead_letter_groups(request: RequestContext) -> bytes:
     """Dead letters by the error they died of."""
-    query = asked.query
-    found = asked.run(asked.warm.steering.dead_letter_groups(query.get("kind"), query.get("error")))
+    query = request.query
+    found = request.run(request.warm.steering.dead_letter_groups(query.get("kind"), query.get("error")))
     return fitting(len(found), lambda limit: DeadGroups(groups=found[:limit], more=limit < len(found)))
 
 
 # ── Erasing ──────────────────────────────────────────────────────────────────
-def purge(asked: RequestContext) -> Purged:
+def purge(request: RequestContext) -> Purged:
     """Erase jobs for good."""
-    wish: Purge = asked.read()
-    for each in wish.jobs:
+    body: Purge = request.read()
+    for each in body.jobs:
         validation.job_name(each)
-    done = asked.run(asked.warm.steering.purge(wish.jobs, wish.dead_only))
-    asked.note(done.jobs)
+    done = request.run(request.warm.steering.purge(body.jobs, body.dead_only))
+    request.note(done.jobs)
     return done
 
 
 # ── The archive ──────────────────────────────────────────────────────────────
-def history(asked: RequestContext) -> bytes:
-    """One page of archived jobs: of one part, so that repeated records can be told by neighbouring hours."""
-    query = asked.query
+def history(request: RequestContext) -> bytes:
+    """One page of archived jobs, of one part. So a reader finds repeated records by neighbouring hours."""
+    query = request.query
     limit = validation.whole_number(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
     window = archive.window(query.get("since"), query.get("until"))
-    part, at = _read_cursor(asked.name, query.get("cursor"))
-    asked.warm  # noqa: B018 - a queue's name that means nothing is refused here
+    part, at = _read_cursor(request.name, query.get("cursor"))
+    request.warm  # noqa: B018 - a queue's name that means nothing is refused here
     for _ in range(PARTS_MAX):
         if not part or at < 0:
-            names = asked.run(archive.parts(asked.name, window[0], part))
+            names = request.run(archive.parts(request.name, window[0], part))
             if not names:
                 return msgspec.json.encode(Page(jobs=[], part=part))
             part, at = names[0], 0
-        (records,) = asked.run(archive.read([part]))
+        (records,) = request.run(archive.read([part]))
         page, at = _take(records, at, limit, window)
-        if page or asked.left < TIME_S_MIN:
+        if page or request.left < TIME_S_MIN:
             return msgspec.json.encode(
                 Page(jobs=page, part=part, cursor=_write_cursor(part, at))  # type: ignore[arg-type]
             )
@@ -200,7 +200,7 @@ def _take(
     while at < len(records) and len(page) < limit:
         finished = records[at].finished_ms
         if (since is None or finished >= since) and (until is None or finished < until):
-            encoded = msgspec.json.encode(archive.archived_view(records[at]))
+            encoded = msgspec.json.encode(archived_view(records[at]))
             room -= len(encoded) + 1
             if room < 0 and page:
                 return page, at
@@ -228,19 +228,19 @@ def _read_cursor(queue: str, cursor: str | None) -> tuple[str, int]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
-def reap(asked: RequestContext) -> ReapReport:
+def reap(request: RequestContext) -> ReapReport:
     """One pass over a queue."""
-    return asked.run(asked.warm.steering.reap())
+    return request.run(request.warm.steering.reap())
 
 
 # ── The API itself ───────────────────────────────────────────────────────────
-def openapi(asked: RequestContext) -> bytes:
+def openapi(request: RequestContext) -> bytes:
     """The contract."""
     from .openapi import document_bytes
 
     return document_bytes()
 
 
-def health(asked: RequestContext) -> Health:
-    """The function runs. The store is not asked."""
+def health(request: RequestContext) -> Health:
+    """The function runs. It does not read the store."""
     return Health(status="ok", version=__version__)

@@ -11,8 +11,8 @@ from msgspec import Struct
 from .. import limits
 from ..contract.functions import BODY_BYTES_MAX
 
-# A gateway's answer grows by a third, as base64; that of a direct invocation by half, when the runtime writes it anew
-# with a space behind every comma.
+# A gateway's answer grows by a third, as base64; that of a direct invocation by half, when the runtime encodes it
+# again with a space behind every comma.
 ANSWER_BYTES_MAX = BODY_BYTES_MAX * 2 // 3 - 16 * limits.KB
 
 
@@ -24,7 +24,7 @@ class StatusAnswer(Struct, frozen=True):
 
 
 def fitting(limit: int, page: Callable[[int], Any]) -> bytes:
-    """A page of at most ``limit`` items that fits into an answer, encoded: it is asked for anew until it does."""
+    """A page of at most ``limit`` items that fits into an answer, encoded. Asks for fewer items until it does."""
     while True:
         body = msgspec.json.encode(page(limit))
         if len(body) <= ANSWER_BYTES_MAX or limit <= 1:

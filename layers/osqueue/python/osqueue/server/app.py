@@ -41,7 +41,7 @@ log = logging.getLogger("osqueue.server")
 
 
 class ApiRequest(Struct, frozen=True):
-    """What somebody asks."""
+    """A request to the API."""
 
     method: str
     path: str  # as sent, percent-encoded or not
@@ -51,20 +51,20 @@ class ApiRequest(Struct, frozen=True):
 
 
 class ApiResponse(Struct, frozen=True):
-    """What is answered."""
+    """An answer of the API."""
 
     status: int
     body: bytes = b""  # JSON; empty: none
     headers: dict[str, str] = {}
     code: str = ""  # of a failure
-    notes: dict[str, Any] = {}  # what a log may tell of the request
+    notes: dict[str, Any] = {}  # what a log may say about the request
 
 
 class Api:
     """Answers requests about the queues of one store.
 
-    ``store`` is a store or its address, ``routes`` which requests it answers, ``sinks`` are told of every transition
-    it commits, ``hearing`` of every head that passes by. One object may be used by many threads.
+    ``store`` is a store or its address, ``routes`` which requests it answers, ``sinks`` receive every transition
+    it commits, ``hearing`` every head that it reads or writes. One object may be used by many threads.
 
     >>> api = Api("memory://")
     >>> api.answer(ApiRequest("GET", "/healthz")).status
@@ -110,10 +110,10 @@ class Api:
             if len(request.body) > BODY_BYTES_MAX:
                 raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
             query = query_of(route, request.query)
-            asked = RequestContext(
+            context = RequestContext(
                 route, path, query, request.body, self.machine, self.store, until, self.queue, notes
             )
-            return _success(_operation(route)(asked), notes)
+            return _success(_operation(route)(context), notes)
         except _NoRoute as none:
             return failure(none.fault, notes, none.headers)
         except OsqueueError as error:
@@ -181,7 +181,7 @@ def _success(done: Any, notes: dict[str, Any]) -> ApiResponse:
 def failure(
     fault: Fault, notes: dict[str, Any] | None = None, headers: dict[str, str] | None = None
 ) -> ApiResponse:
-    """The answer that tells of a fault."""
+    """The answer that reports a fault."""
     status = STATUS.get(fault.code, 500)
     more = {"content-type": JSON, **(headers or {})}
     if status in (429, 503):

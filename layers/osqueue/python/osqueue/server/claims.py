@@ -29,7 +29,8 @@ from ..contract.schemas import (
 from ..core.ops import Completion, FailedAttempt
 from ..errors import OsqueueError, Rejected
 from ..model import validation
-from ..model.job import Done, moment
+from ..model.fields import moment
+from ..model.job import Done
 from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
 from ..operations.claims import GrantedLease
@@ -41,14 +42,16 @@ T = TypeVar("T")
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
-def claim(asked: RequestContext) -> Leases:
+def claim(request: RequestContext) -> Leases:
     """Lease jobs."""
-    wish: NewClaim = asked.read()
-    flow = asked.warm.flows.claim(wish.limit, wish.worker, asked.wait_s(wish.wait), wish.lease, wish.kinds)
-    claimed = asked.run(flow)
+    body: NewClaim = request.read()
+    flow = request.warm.flows.claim(
+        body.limit, body.worker, request.wait_s(body.wait), body.lease, body.kinds
+    )
+    claimed = request.run(flow)
     jobs = [each.lease.job for each in claimed.leases]
-    asked.note(
-        [job_id(job.key) for job in jobs], worker=wish.worker, attempts=[job.attempt for job in jobs[:20]]
+    request.note(
+        [job_id(job.key) for job in jobs], worker=body.worker, attempts=[job.attempt for job in jobs[:20]]
     )
     return Leases(jobs=[_leased(each) for each in claimed.leases], reason=claimed.reason)
 
@@ -79,35 +82,35 @@ def _leased(granted: GrantedLease) -> Leased:
 
 
 # ── What workers say ─────────────────────────────────────────────────────────
-def complete(asked: RequestContext) -> CompletionResults:
+def complete(request: RequestContext) -> CompletionResults:
     """How attempts ended."""
-    endings: Endings = asked.read()
+    endings: Endings = request.read()
     check_items(endings.completions, "completions", endings.codec)
-    flows = asked.warm.flows
+    flows = request.warm.flows
 
     def read(item: Ending) -> Any:
         return _ending(flows, item, endings.codec)
 
-    return CompletionResults(completions=_told(asked, endings.completions, Ending, read, flows.end))
+    return CompletionResults(completions=_results(request, endings.completions, Ending, read, flows.end))
 
 
-def heartbeat(asked: RequestContext) -> HeartbeatResults:
+def heartbeat(request: RequestContext) -> HeartbeatResults:
     """Extend leases."""
-    beats: HeartbeatRequest = asked.read()
+    beats: HeartbeatRequest = request.read()
     check_items(beats.leases, "leases")
     length = beats.lease
     if length is not None:
         validation.lease_ms(length)
-    flows = asked.warm.flows
+    flows = request.warm.flows
 
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
         return flows.heartbeat_many(held, length)
 
-    return HeartbeatResults(leases=_told(asked, beats.leases, Held, _holder, send))
+    return HeartbeatResults(leases=_results(request, beats.leases, Held, _holder, send))
 
 
-def _told(
-    asked: RequestContext,
+def _results(
+    request: RequestContext,
     items: list[Raw],
     type: type[T],
     read: Callable[[T], Any],
@@ -122,9 +125,9 @@ def _told(
             results.append(None)
         except OsqueueError as error:
             results.append(ItemResult(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
-    done = iter(asked.run(send(found)) if found else ())
+    done = iter(request.run(send(found)) if found else ())
     answers = [_answer(next(done)) if each is None else each for each in results]
-    asked.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
+    request.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
     return answers
 
 
@@ -185,10 +188,10 @@ def _failure(flows: ServerFlows, item: Ending, key: bytes, token: str) -> Failed
     error: Any = item.error
     if isinstance(error, ErrorDetails):
         error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
-    told = validation.error_details(error)
+    details = validation.error_details(error)
     wait = -1
     if item.retry_in is not None:
         wait = validation.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
     return FailedAttempt(
-        key, token, told.text, wait, flows.machine.uniform(), not item.retry, told.type, told.trace
+        key, token, details.text, wait, flows.machine.uniform(), not item.retry, details.type, details.trace
     )

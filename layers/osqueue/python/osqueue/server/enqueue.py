@@ -22,59 +22,59 @@ from .request import RequestContext
 FAULT_BYTES = 500  # room for why a result could not be read after all
 
 
-def enqueue(asked: RequestContext) -> Any:
+def enqueue(request: RequestContext) -> Any:
     """One job, or many in one commit; of one, the result if it is waited for."""
-    wait = asked.query.get("wait")
-    wait_s = asked.wait_s(wait)
-    body = body_of(asked.body, dict[str, Raw])
+    wait = request.query.get("wait")
+    wait_s = request.wait_s(wait)
+    body = body_of(request.body, dict[str, Raw])
     if "jobs" not in body:
-        return _one(asked, body_of(asked.body, NewJob), None if wait is None else wait_s)
+        return _one(request, body_of(request.body, NewJob), None if wait is None else wait_s)
     if wait is not None:
         raise Rejected("wait: only the result of a single job can be waited for.", field="wait")
-    many = body_of(asked.body, NewJobs)
+    many = body_of(request.body, NewJobs)
     check_items(many.jobs, "jobs", many.codec)
     done = (
-        asked.run(asked.warm.flows.accept([_wished(each, many.codec) for each in many.jobs]))
+        request.run(request.warm.flows.accept([_item_of(each, many.codec) for each in many.jobs]))
         if many.jobs
         else []
     )
-    asked.note(each.job_id for each in done)
-    return AcceptedJobs(jobs=_answers(asked, done))
+    request.note(each.job_id for each in done)
+    return AcceptedJobs(jobs=_answers(request, done))
 
 
-def _wished(item: Raw, codec: str) -> EnqueueItem:
+def _item_of(item: Raw, codec: str) -> EnqueueItem:
     try:
         return EnqueueItem(item_of(item, NewJob), codec)
     except OsqueueError as error:
         return EnqueueItem(None, codec, error)
 
 
-def _one(asked: RequestContext, job: NewJob, wait_s: float | None) -> Any:
-    flows = asked.warm.flows
-    (done,) = asked.run(flows.accept([EnqueueItem(job, "json")]))
-    asked.note([done.job_id], state=done.state)
+def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> Any:
+    flows = request.warm.flows
+    (done,) = request.run(flows.accept([EnqueueItem(job, "json")]))
+    request.note([done.job_id], state=done.state)
     if done.status == "rejected" and done.error is not None:
         raise done.error
     if wait_s is None or done.status == "completed":
-        return _answers(asked, [done])[0]
+        return _answers(request, [done])[0]
     job_id = done.job_id or ""
     over = Enqueued("completed", job_id, COMPLETED)
     try:
-        return _accepted(replace(over, result=asked.run(flows.wait(key_of(job_id), wait_s))))
+        return _accepted(replace(over, result=request.run(flows.wait(key_of(job_id), wait_s))))
     except TooLarge as error:
         return _accepted(replace(over, error=error))
 
 
-def _answers(asked: RequestContext, done: list[Enqueued]) -> list[Accepted]:
+def _answers(request: RequestContext, done: list[Enqueued]) -> list[Accepted]:
     """What became of each job, with as many kept results as one answer holds.
 
-    The others are told without theirs: the jobs are queued by now, so the answer must not fail for its size.
+    The other answers leave their results out: the jobs are queued by now, so the answer must not fail for its size.
     """
     answers = [_accepted(each) for each in done]
     kept = {at: each.result for at, each in enumerate(done) if isinstance(each.result, UnreadResult)}
     if not kept:
         return answers
-    flows = asked.warm.flows
+    flows = request.warm.flows
     room = flows.answer_bytes - len(msgspec.json.encode(AcceptedJobs(jobs=answers)))
     fitting: list[int] = []
     # Each takes the place of its error, which is longer than what an answer says beside a result.
@@ -83,7 +83,7 @@ def _answers(asked: RequestContext, done: list[Enqueued]) -> list[Accepted]:
         if size <= room:
             room -= size
             fitting.append(at)
-    for at, content in zip(fitting, asked.run(flows.results([kept[at] for at in fitting])), strict=True):
+    for at, content in zip(fitting, request.run(flows.results([kept[at] for at in fitting])), strict=True):
         error = content if isinstance(content, OsqueueError) else None
         answers[at] = _accepted(replace(done[at], result=content, error=error))
     return answers

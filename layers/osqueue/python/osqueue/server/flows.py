@@ -55,7 +55,7 @@ from ..operations.deduplication import DedupAttempt, Deduplication, Takeover
 from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
 
-LOOKS_MAX = 20  # at a queue that moves while a repeated call is told from a new one
+LOOKS_MAX = 20  # at a queue that moves while we find out whether a call is a repeat
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
 LEASED_BYTES = (
     2_000  # what a leased job takes in an answer beside its payload: an id of 256 characters and all
@@ -70,7 +70,7 @@ class DetachedSubmit(Submit, frozen=True):
 
 
 class EnqueueItem(Struct, frozen=True):
-    """A job that somebody wants queued, or what is wrong with it."""
+    """A job to enqueue, or what is wrong with it."""
 
     job: NewJob | None
     codec: str = ""  # of the request
@@ -81,7 +81,7 @@ class UnreadResult(Struct, frozen=True):
     """The result of a job that was there before, not read yet."""
 
     key: bytes
-    sighting: JobLocation
+    location: JobLocation
     size: int  # bytes that it takes in an answer
 
 
@@ -110,8 +110,8 @@ class ServerFlows(EmbeddedFlows):
     answer_bytes = 0  # of one answer, at most
 
     # ── Enqueue ──────────────────────────────────────────────────────────────
-    def accept(self, wished: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
-        """Queue jobs under the keys that their client drew: whoever repeats the call gets the same jobs.
+    def accept(self, items: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
+        """Queue jobs under the keys that their client drew: a repeated call gets the same jobs.
 
         While the number of shards grows, a repeated job without an id of its client's may come to another shard. A
         result that is kept under an id comes as ``UnreadResult``, with the error that holds unless an answer has
@@ -121,15 +121,15 @@ class ServerFlows(EmbeddedFlows):
         if head is not None and self.machine.ms_since(head.seen) > SHARDS_AGE_S * 1000:
             yield Submit(0, ())
         count = yield from self.shards()
-        keys = [_drawn(each.job) for each in wished]
+        keys = [_drawn(each.job) for each in items]
         first = next((key for key in keys if isinstance(key, bytes)), None)
         # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
         shard = self.next_of(count) if first is None else first[15] % count
-        spare = iter(self.keys.draw(shard, len(wished)))
+        spare = iter(self.keys.draw(shard, len(items)))
         results: list[Enqueued | None] = []
         news: list[JobSpec] = []
         seen: set[bytes] = set()
-        for each, key in zip(wished, keys, strict=True):
+        for each, key in zip(items, keys, strict=True):
             try:
                 if isinstance(key, OsqueueError):
                     raise each.error or key
@@ -154,7 +154,7 @@ class ServerFlows(EmbeddedFlows):
         return [each for each in answers if isinstance(each, Enqueued)]  # all: a code is of a job with an id
 
     def place_keyed(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued | Code]]:
-        """Commit jobs to a shard. One whose key is there already is looked at: it may be another one."""
+        """Commit jobs to a shard. A job whose key is there already is compared: it may be another job."""
         answers = placed(news, (yield from self._commit_once(news, shard)))
         there = [
             at
@@ -162,9 +162,9 @@ class ServerFlows(EmbeddedFlows):
             if _keyed(news[at]) and isinstance(answer, Enqueued) and answer.state == PROCESSING
         ]
         if there:
-            sightings = yield from seek_many(self.queue, shard, [news[at].key for at in there])
+            locations = yield from seek_many(self.queue, shard, [news[at].key for at in there])
             for at in there:
-                answers[at] = answer_again(news[at], sightings.get(news[at].key))
+                answers[at] = answer_again(news[at], locations.get(news[at].key))
         return answers
 
     def _commit_once(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Code]]:
@@ -203,11 +203,11 @@ class ServerFlows(EmbeddedFlows):
         )
 
     # ── Results ──────────────────────────────────────────────────────────────
-    def result_of(self, key: bytes, sighting: JobLocation) -> Flow[EncodedContent | None]:
+    def result_of(self, key: bytes, location: JobLocation) -> Flow[EncodedContent | None]:
         """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
-        if sighting.row is not None and self.holds_none(sighting.row):
-            raise _result_too_large(sighting.row)
-        content: EncodedContent | None = yield from super().result_of(key, sighting)
+        if location.row is not None and self.holds_none(location.row):
+            raise _result_too_large(location.row)
+        content: EncodedContent | None = yield from super().result_of(key, location)
         return content
 
     def holds_none(self, row: FinishedJob) -> bool:
@@ -223,7 +223,7 @@ class ServerFlows(EmbeddedFlows):
 
     def _result(self, kept: UnreadResult) -> Flow[EncodedContent | OsqueueError | None]:
         try:
-            return (yield from self.result_of(kept.key, kept.sighting))
+            return (yield from self.result_of(kept.key, kept.location))
         except OsqueueError as error:
             return error
 
@@ -248,7 +248,7 @@ class ServerFlows(EmbeddedFlows):
             read = iter(
                 (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
             )
-            yield Sleep(0)  # is there time left to answer? Nobody would hear of these leases
+            yield Sleep(0)  # is there time left to answer? Without an answer nobody holds these leases
         except OsqueueError:
             yield from self._give_back(shard, given)
             raise
@@ -275,9 +275,9 @@ class ServerFlows(EmbeddedFlows):
         for shard, places in shards.items():
             codes = yield from self._end(shard, [items[at] for at in places])
             done.update((at, done_of(items[at].key, code)) for at, code in zip(places, codes, strict=True))
-        told = [done[at] for at in range(len(items))]
-        yield from self.look_back(items, told)
-        return told
+        results = [done[at] for at in range(len(items))]
+        yield from self.look_back(items, results)
+        return results
 
     def _end(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
         if shard >= limits.SHARDS_MAX:  # no queue drew such a key
@@ -324,28 +324,28 @@ class KeyedDeduplication(Deduplication):
     def __init__(self, flows: ServerFlows) -> None:
         super().__init__(flows, flows.place_keyed, flows.draw)
 
-    def repeated(self, new: JobSpec, sighting: JobLocation) -> bool:
-        return same_job(new, sighting)
+    def repeated(self, new: JobSpec, location: JobLocation) -> bool:
+        return same_job(new, location)
 
-    def takeover_key(self, wish: DedupAttempt, anew: Takeover) -> Flow[tuple[bytes, int]]:
+    def takeover_key(self, item: DedupAttempt, takeover: Takeover) -> Flow[tuple[bytes, int]]:
         """That of the client, so that a repeat finds its job by it; unless the job has been there already."""
-        key, entry = wish.asked.key, wish.entry
-        used = wish.retired_key == key or (entry is not None and entry.key == key)
-        if wish.asked.seen < KEYED or used:
-            return anew.unused()
-        state: State | None = anew.state
+        key, entry = item.original.key, item.entry
+        used = item.retired_key == key or (entry is not None and entry.key == key)
+        if item.original.seen < KEYED or used:
+            return takeover.unused()
+        state: State | None = takeover.state
         try:
-            sighting = yield from find_in_state(root_of(self.queue, key[15]), anew.state, key)
+            location = yield from find_in_state(root_of(self.queue, key[15]), takeover.state, key)
         except NotFound:  # merged away since that state
-            state, sighting = yield from seek(self.queue, key[15], key)
-        if sighting is not None:
-            wish.answer = answer_again(wish.asked, sighting)
+            state, location = yield from seek(self.queue, key[15], key)
+        if location is not None:
+            item.answer = answer_again(item.original, location)
         return key, 0 if state is None else state.seq
 
-    def completed(self, key: bytes, sighting: JobLocation) -> Flow[Enqueued]:
+    def completed(self, key: bytes, location: JobLocation) -> Flow[Enqueued]:
         """Its result is read when it is known that the answer has room for it."""
         yield from ()
-        row, text = sighting.row, job_id(key)
+        row, text = location.row, job_id(key)
         assert row is not None
         if self.flows.holds_none(row):
             return Enqueued("completed", text, COMPLETED, error=_result_too_large(row))
@@ -354,27 +354,27 @@ class KeyedDeduplication(Deduplication):
             f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
             field="result",
         )
-        unread = UnreadResult(key, sighting, _result_weight(row))
+        unread = UnreadResult(key, location, _result_weight(row))
         return Enqueued("completed", text, COMPLETED, unread, crowded)
 
-    def failed(self, wish: DedupAttempt, error: OsqueueError) -> None:
-        """What cannot be told of a job under a drawn key fails the whole request.
+    def failed(self, item: DedupAttempt, error: OsqueueError) -> None:
+        """An error of a job under a drawn key fails the whole request.
 
-        The job is perhaps in the queue. A request that fails is repeated; a caller who hears that this one job was
-        rejected enqueues it under another key, and has it twice.
+        The job is perhaps in the queue. The caller repeats a request that fails. A caller who is answered that this one
+        job was rejected enqueues it under another key, and has it twice.
         """
-        if _keyed(wish.asked):
+        if _keyed(item.original):
             raise error
-        wish.fail(error)
+        item.fail(error)
 
 
-def same_job(new: JobSpec, sighting: JobLocation) -> bool:
-    """Is the job under a key the one that is enqueued now? Or another caller's own? The payload tells.
+def same_job(new: JobSpec, location: JobLocation) -> bool:
+    """Is the job under a key the one that is enqueued now, or another caller's? The payload decides.
 
     Of a job that is over its length is known, and its checksum where it lay beside the head: another short payload
     of the same length is taken for a repeat.
     """
-    job, row, mine = sighting.job, sighting.row, new.payload
+    job, row, mine = location.job, location.row, new.payload
     assert isinstance(mine, bytes)
     kept = job.payload if row is None else row.spent
     if isinstance(kept, BodyRef):
@@ -384,10 +384,10 @@ def same_job(new: JobSpec, sighting: JobLocation) -> bool:
     return same and (row is not None or job.client_id == new.client_id)  # a purge blanks a row's
 
 
-def answer_again(new: JobSpec, sighting: JobLocation | None) -> Enqueued:
+def answer_again(new: JobSpec, location: JobLocation | None) -> Enqueued:
     """The answer of a job whose key is there already."""
-    if sighting is None or same_job(new, sighting):  # None: over and forgotten meanwhile
-        return Enqueued("queued", job_id(new.key), None if sighting is None else sighting.state)
+    if location is None or same_job(new, location):  # None: over and forgotten meanwhile
+        return Enqueued("queued", job_id(new.key), None if location is None else location.state)
     return Enqueued("rejected", None, error=_taken(new.key))
 
 
@@ -405,11 +405,11 @@ def _drawn(job: NewJob | None) -> bytes | Rejected | None:
     return key_of(job.job_id)
 
 
-def _new(wished: EnqueueItem, key: bytes) -> JobSpec:
+def _new(item: EnqueueItem, key: bytes) -> JobSpec:
     """Check one job."""
-    job = wished.job
+    job = item.job
     assert job is not None
-    content = content_of(job.payload, job.data, job.codec or wished.codec, "payload", PAYLOAD_BYTES_MAX)
+    content = content_of(job.payload, job.data, job.codec or item.codec, "payload", PAYLOAD_BYTES_MAX)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
     return JobSpec(key, content.data, content.codec, **columns_asked(job))

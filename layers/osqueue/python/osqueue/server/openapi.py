@@ -20,6 +20,7 @@ from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
+from ..model.settings import NESTED, SETTINGS
 from ..model.validation import QUEUE_NAME
 
 Schema = dict[str, Any]
@@ -117,13 +118,6 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "leases": {"items": {"$ref": f"{_REF}Held"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
         "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     },
-    "JobChange": {"result_ttl": _seconds(1, limits.RESULT_TTL_MS_MAX)},
-    "Settings": {
-        "backoff_base": _seconds(1, limits.DAY_MS),
-        "backoff_cap": _seconds(1, limits.DELAY_MS_MAX),
-        "dead_ttl": _seconds(limits.MINUTE_MS, limits.DELAY_MS_MAX),
-        "shards": {"minimum": 1, "maximum": limits.SHARDS_MAX},
-    },
     "Redrive": {
         "limit": {"minimum": 1, "maximum": limits.ITEMS_PER_CALL_MAX},
         "kinds": _KINDS,
@@ -173,7 +167,7 @@ STATS: Schema = {
         "counters": {"type": "object", "additionalProperties": _COUNT},
         "settings": {
             "type": "object",
-            "properties": {name: {"type": "number"} for name in ("backoff_base", "backoff_cap", "dead_ttl")},
+            "properties": {name: {"type": _TYPES[SETTINGS[name].type]} for name in NESTED},
         },
         "error": {"$ref": f"{_REF}Fault"},
     },

@@ -19,7 +19,8 @@ from ..contract.operations import Query, Route
 from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
 from ..model import validation
-from ..model.job_options import FUTURE_OPTIONS, OPTIONS
+from ..model.fields import described_fields
+from ..model.job_options import FUTURE_OPTIONS
 from ..model.validation import job_name
 
 T = TypeVar("T")
@@ -72,12 +73,13 @@ def _invalid(message: str, type: Any, data: bytes | msgspec.Raw) -> Rejected:
             return Rejected(f"{full}: it is missing.", field=full)
         if name in NOT_YET:
             return NotSupported(f"{full}: not supported in this release.", field=full)
-        told = shown(full)[1:-1]
-        return Rejected(f"{told}: no such field.{_known(type, field)}", field=told)
-    option = OPTIONS.get(field.partition("[")[0]) if type is NewJob else None
-    if option is not None and ", got " not in what:  # of the right type, and out of bounds
+        text = shown(full)[1:-1]
+        return Rejected(f"{text}: no such field.{_known(type, field)}", field=text)
+    fields = described_fields(type) if hasattr(type, "__struct_fields__") else {}
+    described = fields.get(field.partition("[")[0])
+    if described is not None and ", got " not in what:  # of the right type, and out of bounds
         try:
-            option.read(msgspec.json.decode(data)[option.name])
+            described.read(msgspec.json.decode(data)[described.name])
         except Rejected as error:
             return error
         except (msgspec.DecodeError, RecursionError):
@@ -153,8 +155,8 @@ def query_of(route: Route, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         query = known.get(name)
         if query is None:
             hint = f"Known: {', '.join(known)}." if known else "This request takes none."
-            told = shown(name)[1:-1]
-            raise Rejected(f"{told}: no such parameter. {hint}", field=told)
+            text = shown(name)[1:-1]
+            raise Rejected(f"{text}: no such parameter. {hint}", field=text)
         value = _parameter(query, text)
         if query.many:
             found.setdefault(name, []).append(value)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..operations.admin import AdminFlows
 
 R = TypeVar("R")
-HeadListener = Callable[[str, OnHead], OnHead]  # puts an ear in front of who is told of a queue's heads
+HeadListener = Callable[[str, OnHead], OnHead]  # wraps the listener to a queue's heads
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
@@ -74,7 +74,7 @@ class RequestContext(Struct, frozen=True):
     store: CountingStore
     until: float  # monotonic seconds: when it has to be answered
     open: Callable[[str], CachedQueue]
-    notes: dict[str, Any]  # what a log may tell of it
+    notes: dict[str, Any]  # what a log may say about it
 
     def read(self) -> Any:
         """The body, of the type that the route asks for. Raises Malformed and Rejected."""
@@ -111,22 +111,22 @@ class RequestContext(Struct, frozen=True):
         return BlockingDriver(self.store, self.machine).run(self.in_time(flow))
 
     def note(self, jobs: Iterable[str | None], **more: Any) -> None:
-        """What a log may tell: which jobs it was about."""
+        """Note for the log which jobs the request was about."""
         found = [each for each in jobs if each]
         self.notes["job_count"] = len(found)
         self.notes["jobs"] = found[:JOBS_NOTED_MAX]
         self.notes.update(more)
 
-    def wait_s(self, wished: float | None) -> float:
+    def wait_s(self, seconds: float | None) -> float:
         """How long to wait for a job or a result. Raises Rejected."""
-        if wished is None:
+        if seconds is None:
             return 0.0
-        if not 0 <= wished <= WAIT_S_MAX:
+        if not 0 <= seconds <= WAIT_S_MAX:
             raise Rejected(
-                f"wait: {shown(wished)} is not a number of seconds from 0 to {WAIT_S_MAX:g}. Ask again for more.",
+                f"wait: {shown(seconds)} is not a number of seconds from 0 to {WAIT_S_MAX:g}. Ask again for more.",
                 field="wait",
             )
-        return max(0.0, min(wished, self.left - WAIT_MARGIN_S))
+        return max(0.0, min(seconds, self.left - WAIT_MARGIN_S))
 
     def in_time(self, flow: QueueFlow[R]) -> QueueFlow[R]:
         """A flow that ends with Timeout when its answer is due; all it does before is durable or harmless."""

@@ -14,7 +14,7 @@ from ..commit.async_group import AsyncDriver
 from ..commit.effects import Effect, Sleep
 from ..errors import Rejected
 from ..model import validation
-from ..model.job import moment
+from ..model.fields import moment
 
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
 

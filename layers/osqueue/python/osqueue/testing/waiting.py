@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
-from ..model.job import moment
+from ..model.fields import moment
 from ..model.keys import job_id, shard_of
 from ..objects.layout import read_state, root_of
 from ..objects.segments import read_bodies, segment_jobs, segments_of

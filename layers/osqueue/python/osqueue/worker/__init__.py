@@ -1,4 +1,4 @@
-"""The worker: claims jobs, runs their handlers, keeps their leases and says what became of them.
+"""The worker: claims jobs, runs their handlers, keeps their leases and reports their endings.
 
     @q.handler
     def send(job):

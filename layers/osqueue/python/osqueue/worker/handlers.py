@@ -64,7 +64,7 @@ class Handlers:
 
 
 def is_coroutine(handler: Handler) -> bool:
-    """Does calling it answer a coroutine?"""
+    """Does a call of it return a coroutine?"""
     import inspect
 
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ..clock import Machine
 from ..core.state import LeaseRecord
-from ..model.job import moment
+from ..model.fields import moment
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
 from ..operations.claims import GrantedLease
@@ -93,7 +93,7 @@ class WorkerJob(JobAttributes, Generic[T]):
         )  # the worker wants to end: finish soon, or return Snooze(0)
         self.error: BaseException | None = None  # what the handler raised
         self._machine = machine
-        self._asked = granted.asked
+        self._sent_at = granted.asked
         self._lease_s = lease.lease_ms / 1000
         self._beat: Callable[[], Any] = lambda: None
 
@@ -103,16 +103,16 @@ class WorkerJob(JobAttributes, Generic[T]):
     @property
     def seconds_left(self) -> float:
         """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
-        return self._asked + self._lease_s - self._machine.monotonic()
+        return self._sent_at + self._lease_s - self._machine.monotonic()
 
     @property
     def beat_age(self) -> float:
         """Seconds since the claim or the last heartbeat was sent."""
-        return self._machine.monotonic() - self._asked
+        return self._machine.monotonic() - self._sent_at
 
-    def extended(self, asked: float) -> None:
-        """A heartbeat sent at ``asked`` (monotonic seconds) was accepted."""
-        self._asked = max(self._asked, asked)
+    def extended(self, sent_at: float) -> None:
+        """A heartbeat sent at ``sent_at`` (monotonic seconds) was accepted."""
+        self._sent_at = max(self._sent_at, sent_at)
 
     def heartbeat(self) -> None:
         """Extend the lease now; the worker does so by itself at every third of it. Raises LeaseLost.

@@ -1,4 +1,4 @@
-"""How a run of a handler ends: a value that says which transition is wished. Somebody else writes it.
+"""How a run of a handler ends: a value that names the wanted transition. The reporter commits it.
 
 A handler returns its result, or returns or raises one of ``Snooze``, ``Retry``, ``Fail`` and ``Cancel``. Any other
 exception is a failed attempt, retried after the queue's back-off.

@@ -34,7 +34,7 @@ class WorkerReporter:
         self.kinds = kinds
 
     def place(self, job: WorkerJob[Any]) -> ShardChoice:
-        """Where endings and heartbeats of a job are said; whoever does not answer there holds up no other place."""
+        """Where endings and heartbeats of a job are reported. A place that does not answer delays no other."""
         return job.key[15] if self._apart else 0
 
     def claims_at(self) -> ShardChoice:
@@ -74,7 +74,7 @@ class WorkerReporter:
                 return found
             job, ending = ended[0]
             if isinstance(ending, RunFailed):
-                raise  # it is told in plain text already: nothing to put in its place
+                raise  # it is plain text already: nothing to put in its place
             return (yield from self._write([(job, RunFailed(error_details(error)))]))
 
     def _write(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
@@ -97,14 +97,14 @@ class WorkerReporter:
 
     def beat(self, jobs: Sequence[WorkerJob[Any]]) -> QueueFlow[list[WorkerJob[Any]]]:
         """Extend leases, all in one commit; answers the jobs whose lease is lost."""
-        asked = self.machine.monotonic()
+        sent_at = self.machine.monotonic()
         answers = yield from self._flows.heartbeat_many([(job.key, job.token) for job in jobs])
         lost = []
         for job, done in zip(jobs, answers, strict=True):
             if not done.ok:
                 lost.append(job)
                 continue
-            job.extended(asked)
+            job.extended(sent_at)
             if done.cancel_requested:
                 job.cancelled.set()
         return lost
@@ -157,7 +157,7 @@ def submit_together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
         for at, effect in alone:
             try:
                 reply = yield effect
-            except Exception as failure:  # noqa: BLE001 - it belongs to the flow that asked
+            except Exception as failure:  # noqa: BLE001 - it belongs to the flow that waits for it
                 go_on(at, None, failure)
             else:
                 go_on(at, reply)
@@ -167,7 +167,7 @@ def submit_together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
         joined = [(at, effect) for at, effect in waiting.items() if effect.shard == shard]
         try:
             answer: CommitResult = yield Submit(shard, tuple(op for _, effect in joined for op in effect.ops))
-        except Exception as failure:  # noqa: BLE001 - it belongs to the flows that asked
+        except Exception as failure:  # noqa: BLE001 - it belongs to the flows that wait for it
             for at, _ in joined:
                 go_on(at, None, failure)
             continue

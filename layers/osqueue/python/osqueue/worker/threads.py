@@ -40,7 +40,7 @@ class DaemonThreads:
             future, call = given
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - it goes to whoever waits for the future
+            except BaseException as error:  # noqa: BLE001 - it goes to the caller that waits for the future
                 self._finish(future, error=error)
             else:
                 self._finish(future, result)

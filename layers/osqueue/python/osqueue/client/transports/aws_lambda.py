@@ -101,7 +101,7 @@ class LambdaTransport(Transport):
             data = given["Payload"].read()
         except ClientError as error:
             if _forbids(error.response):
-                self._look_anew(session)
+                self._look_again(session)
             return _refused(error.response, name)
         except BotoCoreError as error:
             return _lost(client.meta.endpoint_url, error)
@@ -128,7 +128,7 @@ class LambdaTransport(Transport):
             for client in clients.values():
                 client.close()
 
-    def _look_anew(self, session: Any) -> None:
+    def _look_again(self, session: Any) -> None:
         """A session keeps what it once found in a profile, and somebody may put that right meanwhile."""
         with self._lock:
             if self._session is session:
@@ -238,7 +238,7 @@ def _refused(response: dict[str, Any], name: str) -> LostCall:
 
 
 def _lost(url: str, error: Exception) -> LostCall:
-    """What a failure on the way to an endpoint or back tells."""
+    """The error for a failure on the way to an endpoint or back."""
     from botocore import exceptions as of
 
     match error:

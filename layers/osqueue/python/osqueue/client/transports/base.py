@@ -67,7 +67,7 @@ CallOutcome = ApiAnswer | LostCall
 
 
 class Transport(ABC):
-    """One API, and how its functions are reached. Heirs say what ``send`` does."""
+    """One API, and how its functions are reached. Subclasses implement ``send``."""
 
     remote = True  # for drivers: calls take long enough to be made side by side
 
@@ -80,7 +80,7 @@ class Transport(ABC):
     @property
     @abstractmethod
     def place(self) -> object:
-        """Tells this API from others."""
+        """Distinguishes this API from others."""
 
     @abstractmethod
     def send(self, call: ApiCall) -> CallOutcome:
@@ -158,7 +158,7 @@ def _segment(text: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """Scheme, host and port of a URL: all of it that a message may tell."""
+    """Scheme, host and port of a URL: all of it that a message may contain."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -172,9 +172,9 @@ def unreached(url: str, error: BaseException) -> LostCall:
         cause = cause.__cause__ or cause.__context__
     local = is_loopback(urlsplit(url).hostname or "")
     remedy = "'osqueue dev' starts one." if local else "Check the address."
-    told = f"{host_of(url)} cannot be reached: no connection. Does an API run there? {remedy}"
+    text = f"{host_of(url)} cannot be reached: no connection. Does an API run there? {remedy}"
     return LostCall(
-        Unavailable(told), sent=False, seconds=REFUSED_SECONDS_MAX if cause is not None and local else None
+        Unavailable(text), sent=False, seconds=REFUSED_SECONDS_MAX if cause is not None and local else None
     )
 
 

@@ -1,7 +1,7 @@
 """How calls over HTTP say who makes them: signed, with a bearer token, or not at all.
 
-Credentials are read anew for every call, so refreshed ones are used, and looked for anew once they were refused. None
-ever stands in an address or a message.
+Credentials are read for every call, so refreshed ones are used, and looked up again once they were refused. No address
+and no message contains any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
 class Credentials(Protocol):
-    """What a transport over HTTP asks who it is."""
+    """How a transport over HTTP says who calls."""
 
     def headers(self, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
         """The headers to send. Raises Unavailable when there are no credentials, Rejected when nobody said which."""
@@ -115,7 +115,7 @@ def credentials_unavailable(error: Exception) -> Unavailable:
 
 
 def region_in(host: str) -> str | None:
-    """The region that a host's name tells."""
+    """The region in a host's name."""
     found = _HOST_REGION.search(host)
     return None if found is None else found[1]
 

@@ -47,7 +47,7 @@ class SlowTransport(WrappedTransport):
 
 
 class FaultyTransport(WrappedTransport):
-    """Some calls fail before they have an effect, some lose their answer after it. Callers cannot tell which."""
+    """Some calls fail before they have an effect, some lose their answer after it. Callers cannot distinguish them."""
 
     def __init__(self, inner: Transport, luck: FaultInjector, machine: Machine = MACHINE) -> None:
         super().__init__(inner, machine)
@@ -68,7 +68,7 @@ class FaultyTransport(WrappedTransport):
         return _lost_answer() if loses else reply
 
 
-# Each is made anew: whoever raises an error adds its traceback to it, and perhaps words.
+# A new error each time: raising one adds a traceback to it, and perhaps words.
 def _injected_error() -> LostCall:
     return LostCall(
         Unavailable("injected error: the call had no effect (error_rate in the address)", retry_after=0.1)

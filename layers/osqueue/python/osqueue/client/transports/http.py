@@ -95,7 +95,7 @@ class HttpTransport(Transport):
 
 
 def _lost(url: str, error: Exception) -> LostCall:
-    """What a failure of the connection tells. Of the address it names the host and no more."""
+    """The error for a failed connection. Of the address it names the host only."""
     from urllib3 import exceptions as of
 
     match error:
@@ -108,13 +108,13 @@ def _lost(url: str, error: Exception) -> LostCall:
                 sent=False,
             )
         case of.NameResolutionError():
-            told = f"{host_of(url)} cannot be reached: the name of the host cannot be resolved. Check the address."
-            return LostCall(Unavailable(told), sent=False)
+            text = f"{host_of(url)} cannot be reached: the name of the host cannot be resolved. Check the address."
+            return LostCall(Unavailable(text), sent=False)
         case of.NewConnectionError():
             return unreached(url, error)
         case of.ConnectTimeoutError():
-            told = f"{host_of(url)} cannot be reached: the connection timed out. Check the address."
-            return LostCall(Unavailable(told), sent=False)
+            text = f"{host_of(url)} cannot be reached: the connection timed out. Check the address."
+            return LostCall(Unavailable(text), sent=False)
         case of.TimeoutError():
             return LostCall(Timeout("the API did not answer in time. The operation may still be applied."))
         case _:

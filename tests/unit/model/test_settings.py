@@ -1,0 +1,77 @@
+"""A queue's settings: one table, and nothing that forgets a row of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import asdict
+from msgspec.structs import fields as struct_fields
+
+from osqueue import Queue, Rejected
+from osqueue.cli.queues import configure
+from osqueue.contract.admin_schemas import Settings
+from osqueue.core.ops import ChangeSettings
+from osqueue.core.state import QueueSettings
+from osqueue.model.settings import DEFAULTS, NESTED, SETTINGS, WishedSettings, change_of, settings_view
+from osqueue.server.openapi import STATS
+from osqueue.stores.memory import MemoryStore
+
+# Of every setting a value that is not its default. Whoever adds a setting adds one: the tests below need it.
+OTHER: dict[str, Any] = {
+    "paused": True,
+    "backoff_base": 5.0,
+    "backoff_cap": 50.0,
+    "dead_ttl": 3600.0,
+    "shards": 2,
+}
+COLUMNS = [setting.column for setting in SETTINGS.values()]
+
+
+def test_every_setting_has_another_value_to_be_tested_with() -> None:
+    assert set(OTHER) == set(SETTINGS)
+    assert all(value != DEFAULTS[name] for name, value in OTHER.items())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_has_a_meaning_and_bounds_with_its_default_between_them(name: str) -> None:
+    setting = SETTINGS[name]
+    assert setting.about.description
+    assert setting.type is bool or setting.about.ge <= DEFAULTS[name] <= setting.about.le  # type: ignore[operator]
+
+
+def test_every_field_is_described_and_left_out_by_default() -> None:
+    assert list(WishedSettings.__struct_fields__) == list(SETTINGS)
+    assert set(asdict(WishedSettings()).values()) == {None}
+
+
+def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
+    assert list(QueueSettings.__struct_fields__) == COLUMNS
+    assert {field.name: field.default for field in struct_fields(ChangeSettings)} == dict.fromkeys(COLUMNS)
+
+
+def test_a_change_carries_every_setting() -> None:
+    changed = asdict(change_of(OTHER))
+    assert None not in changed.values()
+    assert settings_view(QueueSettings(**changed)) == OTHER
+
+
+def test_statistics_tell_what_was_configured(machine: Any) -> None:
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    q.configure(**OTHER)
+    told = q.stats()
+    assert {**told["settings"], "paused": told["paused"], "shards": told["shards"]} == OTHER
+    assert list(told["settings"]) == list(STATS["properties"]["settings"]["properties"]) == NESTED
+
+
+def test_the_api_and_the_command_line_take_every_setting() -> None:
+    assert list(Settings.__struct_fields__) == list(SETTINGS)
+    assert set(SETTINGS) <= {parameter.name for parameter in configure.params}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
+    wrong: Any = "yes" if SETTINGS[name].type is bool else (SETTINGS[name].about.le or 0) + 1
+    with pytest.raises(Rejected, match=f"^{name}: ") as caught:
+        change_of({name: wrong})
+    assert caught.value.field == name
