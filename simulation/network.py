@@ -31,7 +31,7 @@ from osqueue.stores.base import (
 
 from .profile import Latency
 from .truth import Truth
-from .turns import Turns
+from .turns import TurnDesks
 from .world import Deliver, World
 
 _ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
@@ -47,7 +47,7 @@ class Network:
         self.truth = truth
         self.latency = latency
         self.requests: Counter[str] = Counter()
-        self.turns = Turns(world)
+        self.turns = TurnDesks(world)
         self._busy: set[str] = set()
         self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
 

@@ -94,7 +94,7 @@ class Desk:
         world.after(seconds, gone)
 
 
-class Turns:
+class TurnDesks:
     """The turns at all keys."""
 
     def __init__(self, world: World) -> None:

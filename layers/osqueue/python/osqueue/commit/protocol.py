@@ -23,8 +23,6 @@ lock-free data structures: the universal construction (M. Herlihy, 1991), flat c
               │           PUT head If-Match ── won ──▶ answer
               └──────── lost ──┴───────────────────────────┘
 
-Where the store lets writers take turns they wait for their turn instead of announcing: see ``in_turn``.
-
 What makes it safe, each found to be needed by exploring every interleaving:
 
 * The identity ``(born, env, n, nonce)`` of a request is fixed before it is first sent and never changes, however
