@@ -417,8 +417,7 @@ def test_nothing_is_left_of_those_who_went(q: Queue[Any], machine: Any) -> None:
     q.claim()[0].complete()
     q.claim()[0].complete()
     let_pass(machine, 2, waiters[2:])
-    assert board._wakes == {}
-    assert (board._waiters, board.state, board.version) == ({}, None, None)
+    assert (board._waiters, board._present, board.state, board.version) == ({}, {}, None, None)
 
 
 def test_nothing_is_left_of_a_call_that_was_given_up_even_while_its_error_is_kept() -> None:
@@ -454,7 +453,7 @@ def test_a_cancel_that_comes_together_with_the_result_is_heard(turns: int) -> No
         task = asyncio.create_task(work())
         for _ in range(50):
             await asyncio.sleep(0)
-        assert q._board(0)._wakes
+        assert any(each._wake for each in q._board(0)._present)
         (lease,) = await worker.claim()
         await lease.complete()
         for _ in range(turns):

@@ -37,6 +37,7 @@ from .base import (
     Get,
     List,
     Listed,
+    LookPace,
     Missing,
     Put,
     PutIfAbsent,
@@ -77,6 +78,7 @@ class FileStore(Store):
 
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
+    look_pace = LookPace(0.005, 0.012)  # a look opens a file and asks for its state
 
     def __init__(
         self,
