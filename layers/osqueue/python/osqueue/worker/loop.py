@@ -96,6 +96,7 @@ class Worker:
         self._ended: list[Ended] = []  # to be said to the queue
         self._waiter = queue._flows.work_waiter(self._handlers.kinds, self.poll)
         self._rest: asyncio.Task[None] | None = None  # after an empty claim, until one may find something
+        self._rested_alone = False  # was nothing in hand when it began?
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
@@ -325,6 +326,7 @@ class Worker:
             self._waiter.empty += 1
             if self._rest is None and self._stop_at is None:
                 self._waiter.stopped = False
+                self._rested_alone = alone
                 self._rest = asyncio.create_task(self._call(self.queue._flows.rest(self._waiter)))
                 self._rest.add_done_callback(lambda _: self._wake.set())
             return
@@ -343,8 +345,13 @@ class Worker:
                 rest.result()
             except OsqueueError as error:
                 self._back_off(self._reporter.claims_at(), error)
-        elif self._stop_at is not None or len(self._running) >= self.concurrency:
+        elif self._stop_at is not None or len(self._running) >= self.concurrency or self._may_be_empty():
             self._waiter.stop()
+
+    def _may_be_empty(self) -> bool:
+        """Is it time for a claim that tells whether the work is done? The last one was made with jobs in hand."""
+        in_hand = self._running or self._ended or self._turns
+        return self.until_empty and not self._rested_alone and not in_hand
 
     def _start(self, granted: GrantedLease) -> None:
         handler = self._handlers.of(granted.lease.job.kind)
