@@ -15,7 +15,6 @@ from ..clock import Machine
 from ..core.ops import Op
 from ..core.state import Transition
 from ..errors import Unavailable
-from ..stores.base import Get
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import CommitBatch, CommitWaiter, give_back, next_batch
@@ -43,8 +42,6 @@ class AsyncDriver:
             return None
         if isinstance(effect, All):
             return tuple(await asyncio.gather(*map(self.store.perform_async, effect.requests)))
-        if isinstance(effect, Get) and effect.unless and not (effect.flushed or self.store.remote):
-            return self.store.perform(effect)  # mostly unchanged: a thread would only cost
         return await self.store.perform_async(effect)
 
     async def run(self, flow: Generator[Any, Any, T]) -> T:
