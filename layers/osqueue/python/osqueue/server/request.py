@@ -43,7 +43,9 @@ class CachedQueue(Queue[Any]):
 
     def _opened(self, place: Any) -> ServerFlows:
         self.codec = PassThroughCodec()
-        self.flows = ServerFlows(self.name, self.codec, self.machine, self._writers, place.place, place.look_pace)
+        self.flows = ServerFlows(
+            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+        )
         self.flows.answer_bytes = ANSWER_BYTES_MAX
         return self.flows
 
