@@ -12,7 +12,7 @@ from msgspec import json
 
 from osqueue import limits
 from osqueue.commit import protocol
-from osqueue.commit.effects import AwaitJob, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
 from osqueue.core.ops import (
     AbortJobs,
     CancelJob,
@@ -414,7 +414,7 @@ class Client:
             except NewerFormat as error:
                 raise Outdated from error
             go_on = flow.send
-            if isinstance(effect, AwaitJob):
+            if isinstance(effect, AwaitNews):
                 reply = yield Sleep(effect.seconds)
             elif isinstance(effect, Submit):
                 if stall_seconds:

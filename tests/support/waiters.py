@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Any
 
 from osqueue import Queue
-from osqueue.commit.effects import AwaitJob
+from osqueue.commit.effects import AwaitNews
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Get, StoreReply, StoreRequest
+from osqueue.stores.base import Get, Store, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support.stepping import LOST
@@ -27,6 +27,8 @@ class Process(WrappedStore):
 
     def __init__(self, inner: MemoryStore, machine: Any) -> None:
         super().__init__(inner)
+        self.remote = True
+        self.look_pace = Store.look_pace
         self.machine = machine
         self.seen: list[tuple[float, StoreRequest]] = []
         self.silent = 0  # requests that get no answer
@@ -83,9 +85,9 @@ class Waiter:
             except OsqueueError as error:
                 self.answer, self.ended = error, self.q.machine.monotonic()
                 return
-            if isinstance(effect, AwaitJob):
+            if isinstance(effect, AwaitNews):
                 self.until = self.q.machine.monotonic() + effect.seconds
-                self._asleep.enter_context(self.q._flows.board(effect.shard).waking(effect.key, self._wake))
+                self._asleep.enter_context(effect.sleeper.waking(self._wake))
                 return
             reply = self.q._driver.perform(effect)
 

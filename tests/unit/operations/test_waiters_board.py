@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from osqueue import AsyncQueue, Queue, WaitTimeout
@@ -23,7 +23,8 @@ from osqueue.core.state import (
 )
 from osqueue.objects.layout import root_of
 from osqueue.operations import waiters
-from osqueue.operations.waiters import CompletionBoard, board_of
+from osqueue.operations.head_board import Pace
+from osqueue.operations.waiters import CompletionBoard, JobWaiter, board_of
 from osqueue.stores.memory import MemoryStore
 
 ROOT = root_of("mail", 0)
@@ -45,7 +46,11 @@ def head(
     )
 
 
-def names_to_read(board: CompletionBoard, waiter: waiters.JobWaiter) -> str:
+def joined(board: CompletionBoard, key: bytes) -> AbstractContextManager[JobWaiter]:
+    return board.joined(key, Pace(1.0, 1.0), 0.0, LATER)
+
+
+def names_to_read(board: CompletionBoard, waiter: JobWaiter) -> str:
     """The tables that would be read now; they count as read then, and as empty."""
     search = board.begin(waiter, 0.0)
     if search is None:
@@ -60,19 +65,19 @@ def names_to_read(board: CompletionBoard, waiter: waiters.JobWaiter) -> str:
 
 # ── Heads ────────────────────────────────────────────────────────────────────
 def test_a_board_nobody_stands_at_keeps_nothing() -> None:
-    board = CompletionBoard()
+    board = CompletionBoard(ROOT)
     board.see(head(1), "v1")
     assert board.state is None
-    with board.joined(b"k", LATER):
+    with joined(board, b"k"):
         board.see(head(1), "v1")
         assert board.version == "v1"
     assert board.state is None
 
 
 def test_an_older_head_does_not_take_the_place_of_a_newer_one_but_tells_of_results_all_the_same() -> None:
-    board = CompletionBoard()
+    board = CompletionBoard(ROOT)
     woken: list[str] = []
-    with board.joined(b"k", LATER) as waiter, board.waking(b"k", lambda: woken.append("k")):
+    with joined(board, b"k") as waiter, waiter.waking(lambda: woken.append("k")):
         board.see(head(5), "v5")
         looks = board.looks
         board.see(head(3, dead=b"k"), "v3")  # it has been redriven since
@@ -85,31 +90,29 @@ def test_an_older_head_does_not_take_the_place_of_a_newer_one_but_tells_of_resul
 
 
 def test_each_of_several_who_wait_for_one_job_is_woken_until_it_leaves() -> None:
-    board = CompletionBoard()
+    board = CompletionBoard(ROOT)
     woken: list[int] = []
-    wakes: list[Callable[[], None]] = [lambda at=at: woken.append(at) for at in range(3)]  # type: ignore[misc]
-    with board.joined(b"k", LATER), board.waking(b"k", wakes[0]), board.waking(b"k", wakes[1]):
-        with board.waking(b"k", wakes[2]):
+    with joined(board, b"k") as first, first.waking(lambda: woken.append(0)):
+        with joined(board, b"k") as second, second.waking(lambda: woken.append(1)):
             board.see(head(1, b"k", b"other"), "v")
-        assert woken == [0, 1, 2]
+        assert woken == [0, 1]
         board.see(head(2, b"k"), "v")
-        assert woken == [0, 1, 2, 0, 1]
-    assert board._wakes == {}
+        assert woken == [0, 1, 0]
 
 
 def test_who_was_told_between_its_look_and_its_sleep_does_not_sleep() -> None:
-    board = CompletionBoard()
+    board = CompletionBoard(ROOT)
     woken: list[int] = []
-    with board.joined(b"k", LATER):
+    with joined(board, b"k") as waiter:
         board.see(head(1, b"k"), "v")
-        with board.waking(b"k", lambda: woken.append(1)):
+        with waiter.waking(lambda: woken.append(1)):
             assert woken == [1]
 
 
 # ── What has to be read ──────────────────────────────────────────────────────
 def test_between_heads_in_a_row_nothing_has_to_be_read() -> None:
-    board = CompletionBoard()
-    with board.joined(b"k", LATER) as waiter:
+    board = CompletionBoard(ROOT)
+    with joined(board, b"k") as waiter:
         board.see(head(1, tables="a"), "v1")
         assert names_to_read(board, waiter) == "a"
         board.see(head(2, tables="ab"), "v2")
@@ -126,8 +129,8 @@ def test_between_heads_in_a_row_nothing_has_to_be_read() -> None:
 def test_a_job_that_fails_with_hundreds_is_looked_for_among_the_dead(shard: Any) -> None:
     keys = shard.enqueue(300)
     leases = shard.claim(300)
-    board = CompletionBoard()
-    with board.joined(keys[150], LATER) as waiter:
+    board = CompletionBoard(ROOT)
+    with joined(board, keys[150]) as waiter:
         board.see(shard.state, "v1")
         assert names_to_read(board, waiter) == ""
         shard.apply(
@@ -139,8 +142,8 @@ def test_a_job_that_fails_with_hundreds_is_looked_for_among_the_dead(shard: Any)
 
 
 def test_what_was_missed_stays_to_be_read_whatever_follows() -> None:
-    board = CompletionBoard()
-    with board.joined(b"k", LATER) as waiter:
+    board = CompletionBoard(ROOT)
+    with joined(board, b"k") as waiter:
         board.see(head(1), "v1")
         assert names_to_read(board, waiter) == ""
         board.see(head(3, tables="a"), "v3")
@@ -149,8 +152,8 @@ def test_what_was_missed_stays_to_be_read_whatever_follows() -> None:
 
 
 def test_what_was_read_is_not_read_again_when_it_comes_back_out_of_an_index() -> None:
-    board = CompletionBoard()
-    with board.joined(b"k", LATER) as waiter:
+    board = CompletionBoard(ROOT)
+    with joined(board, b"k") as waiter:
         board.see(head(1), "v1")
         assert names_to_read(board, waiter) == ""
         board.see(head(3, tables="ab"), "v3")
@@ -162,11 +165,11 @@ def test_what_was_read_is_not_read_again_when_it_comes_back_out_of_an_index() ->
 
 
 def test_a_newcomer_is_looked_for_everywhere_and_only_once() -> None:
-    board = CompletionBoard()
-    with board.joined(b"k", LATER) as first:
+    board = CompletionBoard(ROOT)
+    with joined(board, b"k") as first:
         board.see(head(1, tables="ab"), "v1")
         assert names_to_read(board, first) == "ab"
-        with board.joined(b"l", LATER) as second:
+        with joined(board, b"l") as second:
             assert names_to_read(board, second) == ""  # what was seen before it came is not believed
             board.confirm("v1")
             assert names_to_read(board, second) == "ab"
@@ -174,8 +177,8 @@ def test_a_newcomer_is_looked_for_everywhere_and_only_once() -> None:
 
 
 def test_who_searches_does_so_alone_and_not_for_ever() -> None:
-    board = CompletionBoard()
-    with board.joined(b"k", LATER) as first, board.joined(b"l", LATER) as second:
+    board = CompletionBoard(ROOT)
+    with joined(board, b"k") as first, joined(board, b"l") as second:
         board.see(head(1, tables="a"), "v1")
         assert board.begin(first, 0.0) is not None
         assert board.begin(second, waiters.SEARCH_SECONDS_MAX - 0.1) is None
@@ -183,9 +186,9 @@ def test_who_searches_does_so_alone_and_not_for_ever() -> None:
 
 
 def test_a_job_that_fails_into_a_segment_is_looked_for_once_for_each_run() -> None:
-    board = CompletionBoard()
+    board = CompletionBoard(ROOT)
     woken: list[int] = []
-    with board.joined(b"k", LATER) as waiter, board.waking(b"k", lambda: woken.append(1)):
+    with joined(board, b"k") as waiter, waiter.waking(lambda: woken.append(1)):
         board.see(head(1), "v1")
         assert names_to_read(board, waiter) == ""
         board.see(head(2, echo=(b"k",)), "v2")
@@ -204,7 +207,7 @@ def test_a_waiter_whose_event_loop_was_closed_disturbs_nobody() -> None:
     async def begin() -> Any:
         aq: AsyncQueue[Any] = AsyncQueue(store, "mail")
         task = asyncio.ensure_future(aq.enqueue_and_wait("x", timeout=60))
-        while not board._wakes:  # noqa: ASYNC110 - it has no other sign of it
+        while not any(each._wake for each in board._present):  # noqa: ASYNC110 - it has no other sign of it
             await asyncio.sleep(0)
         return task
 
@@ -213,7 +216,7 @@ def test_a_waiter_whose_event_loop_was_closed_disturbs_nobody() -> None:
     loop.close()
     (lease,) = q.claim()
     lease.complete("r")
-    assert board._wakes == {}
+    assert not any(each._wake for each in board._present)
     assert q.enqueue(1).status == "queued"
     assert q.stats()["completed"] == 1
     waiter._log_destroy_pending = False
@@ -236,12 +239,12 @@ def test_a_forks_child_waits_at_a_board_of_its_own() -> None:
     q: Queue[Any] = Queue(MemoryStore(), "mail")
     q.enqueue(1)
     board = q._flows.board(0)
-    with board.joined(b"k", LATER), board.waking(b"k", print), board._lock, waiters._BOARDS._lock:
+    with joined(board, b"k"), board._lock, waiters._BOARDS._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # it hangs: the lock is that of a thread which is not here
             try:
-                fresh = board._waiters == {} == board._wakes
+                fresh = board._waiters == {} == board._present
                 q.enqueue_and_wait(2, timeout=0)
             except WaitTimeout:
                 os._exit(0 if fresh else 1)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue
-from osqueue.commit.effects import AwaitJob, Submit
+from osqueue.commit.effects import AwaitNews, Submit
 from osqueue.commit.group import CommitWaiter
 from osqueue.core.ops import ClaimJobs
+from osqueue.operations.head_board import HeadWaiter, Pace
 from osqueue.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 60
@@ -33,7 +34,7 @@ def test_a_call_that_asks_again_and_again_keeps_nothing_of_what_brought_no_lease
             yield Submit(0, (ClaimJobs(1, "w", 30_000),))
             yield Submit(0, ())
             kept.append(waiters() - before)
-            yield AwaitJob(0, bytes(16), PATIENCE_SECONDS)
+            yield AwaitNews(HeadWaiter(Pace(1, 1)), PATIENCE_SECONDS)
 
         kept: list[int] = []
         asking = asyncio.create_task(q._run(flow()))

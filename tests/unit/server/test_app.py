@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import errors
+from osqueue import Queue, errors
 from osqueue.contract.error_codes import STATUS, Malformed, TooLarge, error_of, fault_of
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.contract.operations import BY_NAME, ROUTES
@@ -328,7 +328,8 @@ def test_what_is_leased_too_late_to_be_answered_is_given_back(machine: Any, slow
     assert caller.claim()[0]["attempt"] == 1
 
 
-def test_nobody_waits_beyond_the_deadline(machine: Any) -> None:
+def test_nobody_waits_beyond_the_deadline(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Queue, "_await", lambda self, effect: machine.advance(effect.seconds + 1e-9))
     caller = Caller(Api(MemoryStore(machine), machine=machine))
     began = machine.seconds
     empty = caller.ask("POST", f"{QUEUE}/claims", {"wait": 20}, deadline_s=5)

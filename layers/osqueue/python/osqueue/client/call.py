@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 
 from .. import limits
 from ..clock import Machine
-from ..commit.effects import Sleep
+from ..commit.effects import AwaitNews, Sleep
 from ..commit.retry import CALL
 from ..contract.error_codes import TooLarge, error_of
 from ..contract.operations import Repeat, Route
@@ -36,7 +36,7 @@ REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, by `weight`; Lambda t
 UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
 T = TypeVar("T")
-RemoteFlow = Generator[ApiCall | Sleep, Any, T]
+RemoteFlow = Generator[ApiCall | Sleep | AwaitNews, Any, T]
 
 
 class CallFailure(Struct, frozen=True):

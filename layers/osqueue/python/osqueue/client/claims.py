@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
+from ..commit.effects import AwaitNews, Sleep
 from ..contract.error_codes import error_of
 from ..contract.schemas import (
     CompletionResults,
@@ -30,12 +31,15 @@ from ..model import validation
 from ..model.job import Done
 from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of
-from ..operations.claims import ClaimResult, GrantedLease, poll
+from ..operations.claims import ClaimResult, GrantedLease
+from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
 
-POLL_SECONDS_FIRST = 0.1  # between two looks of a waiting claim, doubled up to …
+POLL_SECONDS_FIRST = 0.1  # between two calls of a claim that waits, doubled up to …
 POLL_SECONDS_MAX = 2.0  # so a claim that waits sends 6 calls in the first 3.1 s, then 30 a minute
+WORKER_POLL_SECONDS_FIRST = 0.05  # between two claims of a worker, doubled up to its `poll`
+DOUBLINGS_MAX = 30
 BEAT_SECONDS_MAX = 5.0  # for one try: a call that hangs must not take the leases along
 
 Holding = Sequence[tuple[bytes, str]]
@@ -64,13 +68,29 @@ class RemoteClaims(ApiClient):
         )
         wait_s = validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
 
-        def look() -> RemoteFlow[ClaimResult]:
+        until = self.machine.monotonic() + wait_s
+        pause = POLL_SECONDS_FIRST
+        while True:
             sent_at = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
             answer: Answered = yield from self.ask("claim", body=body)
-            granted = tuple(_granted(each, body.worker, sent_at) for each in answer.jobs)
-            return ClaimResult(granted, None if granted else answer.reason)
+            left = until - self.machine.monotonic()
+            if answer.jobs or left <= 0:
+                granted = tuple(_granted(each, body.worker, sent_at) for each in answer.jobs)
+                return ClaimResult(granted, None if granted else answer.reason)
+            yield Sleep(min(pause, left))
+            pause = min(2 * pause, POLL_SECONDS_MAX)
 
-        return (yield from poll(look, self.machine, wait_s, POLL_SECONDS_FIRST, POLL_SECONDS_MAX))
+    def work_waiter(self, kinds: Sequence[str] | None = None, poll: float = POLL_SECONDS_MAX) -> WorkWaiter:
+        """One who claims jobs of these kinds, again and again."""
+        return WorkWaiter(Pace(min(WORKER_POLL_SECONDS_FIRST, poll), poll), kinds)
+
+    def rest(self, waiter: WorkWaiter) -> RemoteFlow[None]:
+        """After an empty claim: wait for as long as it is the custom, since a look is a call as well."""
+        waiter.news = False
+        doublings = min(waiter.empty - 1, DOUBLINGS_MAX)
+        pause = min(waiter.pace.quick * 2**doublings, waiter.pace.slow)
+        if not waiter.stopped:
+            yield AwaitNews(waiter, pause * (1 + JITTER_SHARE * self.machine.uniform()))
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> RemoteFlow[bool]:

@@ -7,7 +7,8 @@ driver and the simulator run exactly the same code.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -46,11 +47,17 @@ class Submit(Struct, frozen=True):
     look: bool = False  # take announced requests along, contended or not
 
 
-class AwaitJob(Struct, frozen=True):
-    """An effect of the library's flows: let time pass until this process sees that a job is over."""
+class Sleeper(Protocol):
+    """Somebody who sleeps until there is news, or a time has passed."""
 
-    shard: int
-    key: bytes
+    def waking(self, wake: Callable[[], object], /) -> AbstractContextManager[None]:
+        """Have ``wake`` called, from any thread, once there is news; at once if there is some already."""
+
+
+class AwaitNews(Struct, frozen=True):
+    """An effect of the library's flows: let time pass until there is news for somebody."""
+
+    sleeper: Sleeper
     seconds: float  # at most
 
 
@@ -59,7 +66,7 @@ class RemoteRequest(Struct, frozen=True):
 
 
 Effect = StoreRequest | All | Sleep
-QueueEffect = Effect | Submit | AwaitJob | RemoteRequest
+QueueEffect = Effect | Submit | AwaitNews | RemoteRequest
 T = TypeVar("T")
 R = TypeVar("R")
 Flow = Generator[Effect, Any, T]

@@ -294,6 +294,17 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     return needs
 
 
+def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
+    """Would a claim of these kinds, or of any, find a job in this head, or read a segment to find one?"""
+    if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
+        return False
+    return any(
+        (kinds is None or lane.kind in kinds)
+        and bool(lane.backlog.ready or lane.backlog.spans or lane.backlog.tail)
+        for lane in state.lanes
+    )
+
+
 def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:
     lease = draft.leases.get(key)
     return lease if lease is not None and lease.token == token else None

@@ -44,6 +44,14 @@ def has_due_timers(state: State, now: int) -> bool:
     )
 
 
+def next_due_ms(state: State) -> int | None:
+    """When ``advance_time`` has something to do next on this head, if ever."""
+    times = [lease.expires_ms for lease in state.leases.values()]
+    times += [job.due_ms for job in state.delayed.jobs[:1]]
+    times += [span.due_ms for span in state.delayed.spans]
+    return min(times, default=None)
+
+
 def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
     return bool(jobs and jobs[0].due_ms <= now) or any(span.due_ms <= now for span in spans)
 

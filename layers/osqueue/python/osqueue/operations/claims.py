@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
 from .. import limits
-from ..clock import Machine
-from ..commit.effects import QueueFlow, Sleep, Submit
+from ..commit.effects import QueueFlow, Submit
 from ..core.ops import (
     AbortJobs,
     ClaimJobs,
@@ -34,15 +33,12 @@ from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
 from ..objects.segments import read_bodies
 from ..objects.staging import wipe_refused
-from .context import FlowContext
+from .waiting import WaitFlows
 
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it
-POLL_SECONDS_FIRST = 0.05  # between two looks of a waiting claim, doubled up to …
-POLL_SECONDS_MAX = 1.0
 
 _LOST = (Code.LEASE_LOST, Code.STALE)
 
-E = TypeVar("E")
 OpFactory = Callable[[int, Sequence[Any]], QueueFlow[Op]]
 
 
@@ -61,7 +57,7 @@ class ClaimResult(Struct, frozen=True):
     reason: str | None  # why it is empty: "empty", "paused" or "in_flight_limit"
 
 
-class ClaimFlows(FlowContext):
+class ClaimFlows(WaitFlows):
     """The flows of workers."""
 
     def claim(
@@ -77,11 +73,14 @@ class ClaimFlows(FlowContext):
         op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else validation.kinds(kinds))
         if not wait_s:
             return (yield from self._claim(op))
-        return (
-            yield from poll(
-                lambda: self._claim(op), self.machine, wait_s, POLL_SECONDS_FIRST, POLL_SECONDS_MAX
-            )
-        )
+        until = self.machine.monotonic() + wait_s
+        waiter = self.work_waiter(op.kinds)
+        while True:
+            claimed = yield from self._claim(op)
+            left = until - self.machine.monotonic()
+            if claimed.leases or left <= 0:
+                return claimed
+            yield from self.rest(waiter, left)
 
     def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
         count = self.shards_seen() or (yield from self.shards())
@@ -94,6 +93,8 @@ class ClaimFlows(FlowContext):
             answer = yield Submit(shard, (op,))
             outcome: Outcome = answer.outcomes[0]
             if outcome.leases:
+                for each in range(count):
+                    self.board(each).active = asked
                 return ClaimResult((yield from self.granted(shard, outcome.leases, asked)), None)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
@@ -266,28 +267,6 @@ class ClaimFlows(FlowContext):
             taken = [code == Code.OK for code in codes]
             staged = zip([item.result for item in op.items], taken, strict=True)
             yield from wipe_refused(self.writers[shard].root, staged)
-
-
-def poll(
-    look: Callable[[], Generator[E, Any, ClaimResult]],
-    machine: Machine,
-    seconds: float,
-    first_s: float,
-    most_s: float,
-) -> Generator[E | Sleep, Any, ClaimResult]:
-    """Look for jobs until there are some, so many seconds at most.
-
-    The pauses between two looks double, from the first to the most.
-    """
-    until = machine.monotonic() + seconds
-    pause = first_s
-    while True:
-        claimed = yield from look()
-        left = until - machine.monotonic()
-        if claimed.leases or left <= 0:
-            return claimed
-        yield Sleep(min(pause, left))
-        pause = min(2 * pause, most_s)
 
 
 def _asked(

@@ -11,7 +11,7 @@ from ..core.state import State
 from ..model.codecs import Codec
 from ..objects.layout import register, unavailable
 from ..objects.staging import StagingArea
-from ..stores.base import Refused, Written
+from ..stores.base import LookPace, Refused, Store, Written
 
 
 class Writers(dict[int, ShardWriter]):
@@ -29,13 +29,20 @@ class FlowContext:
     """One queue, embedded. Holds what does not change; the state is in the store."""
 
     def __init__(
-        self, queue: str, codec: Codec, machine: Machine, writers: Writers, place: object = None
+        self,
+        queue: str,
+        codec: Codec,
+        machine: Machine,
+        writers: Writers,
+        place: object = None,
+        look_pace: LookPace = Store.look_pace,
     ) -> None:
         self.queue = queue
         self.codec = codec
         self.machine = machine
         self.writers = writers
         self.place = place  # distinguishes the store from others of this process
+        self.look_pace = look_pace  # how often to look at a head
         self.turn = 0
         self.known = False  # the queue is registered
 

@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from .. import limits
-from ..commit.effects import AwaitJob, Flow, QueueFlow, Submit, together
+from ..commit.effects import AwaitNews, Flow, QueueFlow, Submit, together
+from ..commit.retry import HEAD_READ, ask
 from ..commit.writer import HEAD
 from ..core import state as stored
-from ..core.encoding import decode_head
 from ..core.ops import Code, SetResultTtl
 from ..core.state import CANCELLED, FAILED, State
 from ..errors import (
@@ -33,13 +33,11 @@ from ..objects import finished_tables, id_index
 from ..objects.layout import root_of
 from ..objects.lookup import JobLocation, seek
 from ..objects.segments import find_many, read_bodies
-from ..stores.base import Failed, Found, Get, Unchanged
+from ..stores.base import Failed, Get
 from . import waiters
-from .context import FlowContext
-from .waiters import SEARCH_SECONDS_MAX, CompletionBoard, JobWaiter, board_of
+from .waiters import SEARCH_SECONDS_MAX, CompletionBoard, JobWaiter
+from .waiting import WaitFlows
 
-LOOK_SECONDS_FIRST = 0.05  # between a waiter's looks at the store, doubled up to …
-LOOK_SECONDS_MAX = 1.0
 AMEND_TRIES = 20
 OVER = waiters.OVER
 
@@ -52,7 +50,7 @@ class LocatedJob(Struct, frozen=True):
     location: JobLocation
 
 
-class ResultFlows(FlowContext):
+class ResultFlows(WaitFlows):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
     clock_again = float("-inf")  # monotonic seconds: the store's time is not measured before
@@ -177,50 +175,43 @@ class ResultFlows(FlowContext):
         raise Throttled(f"job {text}: it moves too fast to change its TTL just now. Repeat it.")
 
     # ── Waiting ──────────────────────────────────────────────────────────────
-    def board(self, shard: int) -> CompletionBoard:
-        """Where waiters of this process meet."""
-        return board_of(self.place, root_of(self.queue, shard))
-
     def wait(self, key: bytes, timeout: float) -> QueueFlow[Any]:
         """The result of a job once it is over, or WaitTimeout. Raises at once what waiting does not mend.
 
-        A commit of this process wakes it. For those of others it reads the head, by a conditional GET shared by
-        all who wait for this shard here: 5 times in the first 1.6 seconds, then once a second.
+        A commit of this process wakes it. For those of others somebody looks at the head, by a conditional GET, for
+        all who wait for this shard here: see ``head_board``.
         """
-        shard = shard_of(key)
-        until = self.machine.monotonic() + timeout
-        board = self.board(shard)
-        pause = LOOK_SECONDS_FIRST
-        with board.joined(key, until + SEARCH_SECONDS_MAX) as waiter:
-            while True:
-                left = until - self.machine.monotonic()
-                if left > 0:
-                    yield AwaitJob(shard, key, min(pause, left))
-                location = yield from self._look(board, waiter, pause if left > 0 else 0.0)
-                if location is not None:
-                    return (yield from self.result_of(key, location))
-                if left <= 0:
-                    raise _too_late(job_id(key), board)
-                pause = min(2 * pause, LOOK_SECONDS_MAX)
-
-    def _look(self, board: CompletionBoard, waiter: JobWaiter, pause: float) -> QueueFlow[JobLocation | None]:
-        """The job, if it is over. Asks the store unless somebody here has done so in the last ``pause`` seconds."""
-        location = yield from self._news(board, waiter)
         now = self.machine.monotonic()
-        if location is not None or now - board.looked < pause:
-            return location
-        board.looked = now
-        known = board.version
-        reply = yield Get(root_of(self.queue, shard_of(waiter.key)) + HEAD, unless=known, flushed=True)
-        if isinstance(reply, Found):
-            board.see(decode_head(reply.body), reply.version)
-        elif isinstance(reply, Unchanged):
-            board.confirm(known)
-        elif isinstance(reply, Failed):
-            board.silence = reply.error
-            if reply.error.permanent:
+        until = now + timeout
+        board = self.board(shard_of(key))
+        with board.joined(key, self.pace(), now, until + SEARCH_SECONDS_MAX) as waiter:
+            while True:
+                waiter.news = False
+                location = yield from self._news(board, waiter)
+                now = self.machine.monotonic()
+                if location is None and now >= until:
+                    yield from self.look((board,), waiter.pace)
+                    location = yield from self._news(board, waiter)
+                if location is not None:
+                    return (yield from self._told(key, location))
+                if board.silence is not None and board.silence.permanent:
+                    raise board.silence
+                if now >= until:
+                    raise _too_late(job_id(key), board)
+                at = board.look_at(waiter, now)
+                if at > now:
+                    yield AwaitNews(waiter, min(at, until) - now)
+                else:
+                    yield from self.look((board,), waiter.pace)
+
+    def _told(self, key: bytes, location: JobLocation) -> QueueFlow[Any]:
+        """The result of a job that a head of this process has told of, perhaps before its writer had flushed it."""
+        writer = self.writers[shard_of(key)]
+        if writer.flushes:
+            reply = yield from ask(Get(writer.root + HEAD, length=0, flushed=True), HEAD_READ)
+            if isinstance(reply, Failed):
                 raise reply.error
-        return (yield from self._news(board, waiter))
+        return (yield from self.result_of(key, location))
 
     def _news(self, board: CompletionBoard, waiter: JobWaiter) -> QueueFlow[JobLocation | None]:
         """What the heads seen here since this caller came tell, and what lies outside them, read for all who wait."""

@@ -1,26 +1,22 @@
 """Who in this process waits for which job: woken by commits made here, and told by looks that all of them share.
 
-Every head that any Queue object of this process reads or writes passes by the *board* of its shard. A job that ends
-stands in the head for at least one commit, so a board that sees every head misses none. Where it missed some, one
-waiter looks through the tables and dead letters that are new since, for all who wait: how often the process asks
-the store does not grow with their number.
+A job that ends stands in the head for at least one commit, so a board that sees every head misses none. Where it
+missed some, one waiter looks through the tables and dead letters that are new since, for all who wait: how often the
+process asks the store does not grow with their number.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ..core.state import ARCHIVE_ONLY, CANCELLED, COMPLETED, FAILED, Span, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects.lookup import JobLocation, find_in_head
-
-T = TypeVar("T")
-Wake = Callable[[], None]
+from .head_board import HeadBoard, HeadWaiter, Pace
 
 OVER = (COMPLETED, FAILED, CANCELLED)
 SEARCH_SECONDS_MAX = 10.0  # whoever searches for longer has been interrupted: another may
@@ -30,10 +26,11 @@ NAMES_KEPT_MAX = 2_000  # names that are remembered
 FOREVER = float("inf")
 
 
-class JobWaiter:
+class JobWaiter(HeadWaiter):
     """One caller who waits for one job."""
 
-    def __init__(self, key: bytes, since: int, until: float) -> None:
+    def __init__(self, key: bytes, pace: Pace, since: int, until: float) -> None:
+        super().__init__(pace)
         self.key = key
         self.since = since  # the board's looks when it came; it trusts only what is seen later
         self.until = until
@@ -92,27 +89,20 @@ class StoreSearch:
             self.failed.add(name)
 
 
-class CompletionBoard:
-    """The waiters of one shard in this process, and the newest head they have seen."""
-
-    def __init__(self) -> None:
-        self.start_afresh()
+class CompletionBoard(HeadBoard):
+    """The board of one shard, and what those of its waiters have to know who wait for jobs."""
 
     def start_afresh(self) -> None:
-        """At first, and in a fork's child, where those who wait are the parent's."""
-        self._lock = threading.Lock()
-        self._wakes: dict[bytes, list[Wake]] = {}
         self._waiters: dict[bytes, list[JobWaiter]] = {}
-        self.looked = float("-inf")  # monotonic seconds of the latest look at the store by any of them
-        self.looks = 0  # how often the state below was found to be current
-        self._forget()
+        super().start_afresh()
 
     def _forget(self) -> None:
-        self.state: State | None = None
-        self.version: str | None = None  # of that state, where it is known
-        self.silence: OsqueueError | None = None  # why the latest look at the head brought no answer
-        self.damage: OsqueueError | None = None  # why something that may tell of a job cannot be read
+        super()._forget()
         self._names: frozenset[str] = frozenset()  # tables, and segments of dead letters, of that state
+        self._forget_objects()
+
+    def _forget_objects(self) -> None:
+        self.damage: OsqueueError | None = None  # why something that may tell of a job cannot be read
         self._read: frozenset[str] = frozenset()  # objects that hold no job of a settled waiter
         self._past: frozenset[str] = frozenset()  # such objects that the head named once
         self._missed: dict[str, float] = {}  # objects that were gone, by the look at which; EVER: lost
@@ -120,65 +110,66 @@ class CompletionBoard:
         self._search_again = float("-inf")  # monotonic seconds from when on there may be another
 
     @contextmanager
-    def joined(self, key: bytes, until: float) -> Iterator[JobWaiter]:
-        """While somebody waits for a job, at most until a time on the monotonic clock.
-
-        What was seen before the first came is worth nothing to the next.
-        """
+    def joined(self, key: bytes, pace: Pace, now: float, until: float) -> Iterator[JobWaiter]:
+        """While somebody waits for a job, at most until a time on the monotonic clock."""
         with self._lock:
-            waiter = JobWaiter(key, self.looks, until)
+            waiter = JobWaiter(key, pace, self.looks, until)
             self._waiters.setdefault(key, []).append(waiter)
         try:
-            yield waiter
+            with self.present(waiter, now, quick=True):
+                yield waiter
         finally:
             with self._lock:
-                _take_out(self._waiters, key, waiter)
+                left = [each for each in self._waiters.get(key, ()) if each is not waiter]
+                if left:
+                    self._waiters[key] = left
+                else:
+                    self._waiters.pop(key, None)
                 if not self._waiters:
-                    self._forget()
+                    self._forget_objects()
 
-    @contextmanager
-    def waking(self, key: bytes, wake: Wake) -> Iterator[None]:
-        """Have ``wake`` called, from any thread, once there is news of the job."""
-        with self._lock:
-            self._wakes.setdefault(key, []).append(wake)
-            waiters = self._waiters.get(key, ())
-            told = all(waiter.found is not None for waiter in waiters)
-        try:
-            if waiters and told:
-                wake()  # between its look and its sleep
-            yield
-        finally:
-            with self._lock:
-                _take_out(self._wakes, key, wake)
+    @property
+    def tells_of_jobs(self) -> bool:
+        """Does anybody wait for a job? What they are told has to outlast a power cut."""
+        return bool(self._waiters)
 
     # ── Heads ────────────────────────────────────────────────────────────────
-    def see(self, state: State, version: str) -> None:
-        """A head passes by; wake those of whose jobs it tells. Raises nothing: whoever committed it has succeeded."""
-        if not self._waiters:
-            return
+    def _seen(self, state: State, newest: bool) -> Iterable[HeadWaiter]:
+        told = super()._seen(state, newest)
+        return [*told, *self._ends_seen(state, newest)] if self._waiters else told
+
+    def _ends_seen(self, state: State, newest: bool) -> Iterator[JobWaiter]:
+        waited = self._waiters.keys()
+        ends = {
+            job.key: JobLocation(FAILED, job)
+            for job in (*state.dead.ready, *state.dead.tail)
+            if job.key in waited
+        }
+        echoes: dict[bytes, int] = {}
+        for row in state.finished:
+            if row.key not in waited:
+                continue
+            if row.mark == ARCHIVE_ONLY:
+                echoes[row.key] = row.job.run
+            else:
+                ends[row.key] = JobLocation(row.state, row.job, row=row)
+        news = {key for key, location in ends.items() if self._tell(key, location, newest)}
+        if newest:
+            news |= {key for key, run in echoes.items() if key not in ends and self._unsettle(key, run)}
+        for key in news:
+            yield from self._waiters[key]
+
+    def after_look(self) -> None:
+        """Somebody has looked: those go on who may have to search outside the head for their job."""
         with self._lock:
-            waited = self._waiters.keys()
-            ends = {
-                job.key: JobLocation(FAILED, job)
-                for job in (*state.dead.ready, *state.dead.tail)
-                if job.key in waited
-            }
-            echoes: dict[bytes, int] = {}
-            for row in state.finished:
-                if row.key not in waited:
-                    continue
-                if row.mark == ARCHIVE_ONLY:
-                    echoes[row.key] = row.job.run
-                else:
-                    ends[row.key] = JobLocation(row.state, row.job, row=row)
-            newest = self._take(state, version)
-            news = {key for key, sighting in ends.items() if self._tell(key, sighting, newest)}
-            if newest:
-                news |= {key for key, run in echoes.items() if key not in ends and self._unsettle(key, run)}
-        self._ring(news)
+            waiters = [each for waiters in self._waiters.values() for each in waiters]
+            told = [each for each in waiters if not each.settled]
+            if not told and not self._names <= self._read:
+                told = waiters[:1]
+        for waiter in told:
+            waiter.tell()
 
     def _take(self, state: State, version: str) -> bool:
-        """Keep the newest head; answers whether this is it."""
         known = self.state
         same = known is not None and known.epoch == state.epoch
         if known is not None and same and state.seq < known.seq:
@@ -194,16 +185,14 @@ class CompletionBoard:
             self._past = past - names
             self._missed = {name: at for name, at in self._missed.items() if name in names}
             self._names = names
-        self.state, self.version, self.silence = state, version, None
-        self.looks += 1
-        return True
+        return super()._take(state, version)
 
-    def _tell(self, key: bytes, sighting: JobLocation, newest: bool) -> bool:
+    def _tell(self, key: bytes, location: JobLocation, newest: bool) -> bool:
         """A job is over. That it failed may have been undone since, so only the newest head tells that."""
-        if sighting.state == FAILED and not newest:
+        if location.state == FAILED and not newest:
             return False
         for waiter in self._waiters[key]:
-            waiter.found = waiter.found or sighting
+            waiter.found = waiter.found or location
         return True
 
     def _unsettle(self, key: bytes, run: int) -> bool:
@@ -212,13 +201,6 @@ class CompletionBoard:
         for waiter in late:
             waiter.run, waiter.settled = run, False
         return bool(late)
-
-    def confirm(self, version: str | None) -> None:
-        """The store says that this version is the newest one."""
-        with self._lock:
-            if version == self.version:
-                self.looks += 1
-                self.silence = None
 
     # ── What lies outside the head ───────────────────────────────────────────
     def begin(self, waiter: JobWaiter, now: float) -> StoreSearch | None:
@@ -240,11 +222,11 @@ class CompletionBoard:
                 if each.settled:
                     old.append(each)
                     continue
-                sighting = find_in_head(state, each.key)
-                if sighting is None:
+                location = find_in_head(state, each.key)
+                if location is None:
                     late.append(each)
-                elif sighting.state in OVER:
-                    each.found = sighting
+                elif location.state in OVER:
+                    each.found = location
                     found.add(each.key)
                 else:
                     each.settled = True
@@ -256,7 +238,9 @@ class CompletionBoard:
             if late or (old and unread):
                 search = self._search = StoreSearch(state, unread, self._past, lost, late, old)
                 self._search_again = now + SEARCH_SECONDS_MAX
-        self._ring(found)
+            told = [each for key in found for each in self._waiters[key]]
+        for each in told:
+            each.tell()
         return search
 
     def end(self, search: StoreSearch, now: float) -> None:
@@ -275,7 +259,8 @@ class CompletionBoard:
                 if not again:
                     for waiter in search.late:
                         waiter.settled = True
-        self._ring({waiter.key for waiter in told})
+        for waiter in told:
+            waiter.tell()
 
     def _note_missed(self, names: Iterable[str]) -> bool:
         """Objects that were not there. Is any of them worth another try, at a newer head?"""
@@ -285,26 +270,6 @@ class CompletionBoard:
                 FOREVER if before < self.looks else self.looks
             )  # a newer head named it all the same
         return any(self._missed[name] != FOREVER for name in names)
-
-    # ── Waking ───────────────────────────────────────────────────────────────
-    def _ring(self, keys: Iterable[bytes]) -> None:
-        """Wake those who sleep, without the lock: it is their code."""
-        with self._lock:
-            wakes = [(key, wake) for key in keys for wake in self._wakes.get(key, ())]
-        for key, wake in wakes:
-            try:
-                wake()
-            except Exception:  # noqa: BLE001 - its event loop was closed: nobody is there any more
-                with self._lock:
-                    _take_out(self._wakes, key, wake)
-
-
-def _take_out(lists: dict[bytes, list[T]], key: bytes, item: T) -> None:
-    left = [each for each in lists.get(key, ()) if each is not item]
-    if left:
-        lists[key] = left
-    else:
-        lists.pop(key, None)
 
 
 class _Boards:
@@ -319,7 +284,7 @@ class _Boards:
         with self._lock:
             board = self._boards.get((place, root))
             if board is None:
-                board = self._boards[place, root] = CompletionBoard()
+                board = self._boards[place, root] = CompletionBoard(root)
             return board
 
     def _start_afresh(self) -> None:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import limits
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
-from ..commit.effects import AwaitJob, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
+from ..commit.effects import AwaitNews, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from ..commit.group import CommitWaiter, give_back
 from ..core.state import Transition
 from ..errors import OsqueueError
@@ -110,20 +109,23 @@ class AsyncQueue(QueueBase[T]):
             self._outlet.lose(len(events))
             return None
 
-    async def _perform(self, effect: Effect | AwaitJob | RemoteRequest) -> Any:
-        return await (self._await(effect) if isinstance(effect, AwaitJob) else self._driver.perform(effect))
+    async def _perform(self, effect: Effect | AwaitNews | RemoteRequest) -> Any:
+        return await (self._await(effect) if isinstance(effect, AwaitNews) else self._driver.perform(effect))
 
-    async def _await(self, effect: AwaitJob) -> None:
+    async def _await(self, effect: AwaitNews) -> None:
         loop = asyncio.get_running_loop()
-        woken = asyncio.Event()
+        woken: asyncio.Future[None] = loop.create_future()
 
-        def wake() -> None:
-            loop.call_soon_threadsafe(woken.set)
+        def end() -> None:
+            if not woken.done():
+                woken.set_result(None)
 
-        with self._board(effect.shard).waking(effect.key, wake), suppress(TimeoutError):
-            # Not wait_for: until Python 3.12 it swallows a cancel that comes together with the news.
-            async with asyncio.timeout(effect.seconds):
-                await woken.wait()
+        timer = loop.call_later(effect.seconds, end)
+        try:
+            with effect.sleeper.waking(lambda: loop.call_soon_threadsafe(end)):
+                await woken
+        finally:
+            timer.cancel()
 
     async def run(self, **options: Any) -> Tally:
         """Work on this event loop; the same as ``Queue.run``."""

@@ -120,7 +120,9 @@ class QueueBase(Generic[T]):
     def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if isinstance(place, CountingStore):
-            return EmbeddedFlows(self.name, self.codec, self.machine, self._writers, place.place)
+            return EmbeddedFlows(
+                self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+            )
         from ..client.flows import RemoteFlows
 
         return RemoteFlows(self.name, self.codec, self.machine, self.timeout)

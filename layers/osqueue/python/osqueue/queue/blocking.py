@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import limits
 from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitJob, QueueEffect, QueueFlow, Submit
+from ..commit.effects import AwaitNews, QueueEffect, QueueFlow, Submit
 from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
@@ -79,7 +80,7 @@ class Queue(QueueBase[T]):
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
                 go_on = flow.send
-                if isinstance(effect, AwaitJob):
+                if isinstance(effect, AwaitNews):
                     self._await(effect)
                     reply = None
                     continue
@@ -94,10 +95,16 @@ class Queue(QueueBase[T]):
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    def _await(self, effect: AwaitJob) -> None:
-        woken = threading.Event()
-        with self._board(effect.shard).waking(effect.key, woken.set):
-            woken.wait(effect.seconds)
+    def _await(self, effect: AwaitNews) -> None:
+        asleep = threading.Lock()  # an Event would take three of them, and many a sleep is short
+        asleep.acquire()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # woken twice
+                asleep.release()
+
+        with effect.sleeper.waking(wake):
+            asleep.acquire(timeout=effect.seconds)
 
     def run(self, **options: Any) -> Tally:
         """Claim jobs and run their handlers until SIGTERM or SIGINT; returns what was done.

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitJob, QueueFlow, Sleep, Submit
+from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
 from ..commit.writer import OnHead, ShardWriter
 from ..contract.content import PassThroughCodec
 from ..contract.functions import WAIT_S_MAX
@@ -43,7 +43,9 @@ class CachedQueue(Queue[Any]):
 
     def _opened(self, place: Any) -> ServerFlows:
         self.codec = PassThroughCodec()
-        self.flows = ServerFlows(self.name, self.codec, self.machine, self._writers, place.place)
+        self.flows = ServerFlows(
+            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+        )
         self.flows.answer_bytes = ANSWER_BYTES_MAX
         return self.flows
 
@@ -148,8 +150,8 @@ class RequestContext(Struct, frozen=True):
                 effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
             elif isinstance(effect, Sleep):
                 effect = Sleep(min(left, effect.seconds))
-            elif isinstance(effect, AwaitJob):
-                effect = AwaitJob(effect.shard, effect.key, min(left, effect.seconds))
+            elif isinstance(effect, AwaitNews):
+                effect = AwaitNews(effect.sleeper, min(left, effect.seconds))
             try:
                 reply = yield effect
             except OsqueueError as error:

@@ -173,6 +173,13 @@ StoreReply = (
 )
 
 
+class LookPace(Struct, frozen=True):
+    """How often to look at an object that others may change, by what a look costs."""
+
+    quick: float  # seconds between two looks while there is news
+    slow: float | None = None  # and at most when there is none; None: whatever the caller says
+
+
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
     """How many bytes a key may go on with below a prefix, without another slash; by default, on S3."""
     return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
@@ -185,6 +192,7 @@ class Store(ABC):
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     remote: bool = True  # requests wait for another machine, so several at once are faster
     turns: bool = False  # those who replace an object may take turns
+    look_pace: LookPace = LookPace(0.1)
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 
     def room_below(self, prefix: str) -> int:

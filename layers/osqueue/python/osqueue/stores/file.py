@@ -39,6 +39,7 @@ from .base import (
     Get,
     List,
     Listed,
+    LookPace,
     Missing,
     Passed,
     PassTurn,
@@ -85,6 +86,7 @@ class FileStore(Store):
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
     turns = file_turns.offered()
+    look_pace = LookPace(0.005, 0.012)  # a look opens a file and asks for its state
 
     def __init__(
         self,

@@ -34,7 +34,6 @@ from .threads import DaemonThreads
 
 CONCURRENCY_DEFAULT = 8
 CONCURRENCY_MAX = limits.CLAIM_LIMIT_MAX
-POLL_SECONDS_FIRST = 0.05  # between two empty claims, doubled up to the worker's `poll`
 POLL_SECONDS_DEFAULT = 1.0  # so an idle worker sends at most 60 requests a minute, for each shard
 POLL_SECONDS_LEAST = 0.01
 POLL_SECONDS_MOST = 3_600.0
@@ -95,8 +94,9 @@ class Worker:
         self._stop_at: float | None = None  # monotonic: when handlers have had their time
         self._running: dict[WorkerJob[Any], asyncio.Task[None] | None] = {}  # in the hands of a handler
         self._ended: list[Ended] = []  # to be said to the queue
-        self._pause = POLL_SECONDS_FIRST
-        self._claim_at = 0.0  # monotonic: no claim before
+        self._waiter = queue._flows.work_waiter(self._handlers.kinds, self.poll)
+        self._rest: asyncio.Task[None] | None = None  # after an empty claim, until one may find something
+        self._rested_alone = False  # was nothing in hand when it began?
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
@@ -145,7 +145,8 @@ class Worker:
         finally:
             with self._lock:
                 self._loop = None
-            tasks = (leases, reporter, *self._turns.values())
+            self._waiter.stop()  # its thread may end, too
+            tasks = (leases, reporter, *self._turns.values(), *([self._rest] if self._rest else []))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -221,6 +222,7 @@ class Worker:
                 self._give_back()
             if self._stop_at is not None and not (self._running or self._ended or self._turns):
                 return
+            self._end_rest()
             self._begin_turns(now)
             with contextlib.suppress(TimeoutError):
                 # Not wait_for: until Python 3.12 it swallows a cancel that comes together with what it waits for.
@@ -235,7 +237,7 @@ class Worker:
         turns = {place: ended for place, ended in places.items() if self._is_free(place, now)}
         self._ended = [each for place, ended in places.items() if place not in turns for each in ended]
         claims_at = self._reporter.claims_at()
-        limit = self._wanted(bool(turns), now) if self._is_free(claims_at, now) else 0
+        limit = self._wanted(bool(turns)) if self._is_free(claims_at, now) else 0
         alone = not (places or self._running or self._turns)
         if limit:
             turns.setdefault(claims_at, [])
@@ -247,9 +249,9 @@ class Worker:
     def _is_free(self, place: ShardChoice, now: float) -> bool:
         return place not in self._turns and now >= self._turn_at.get(place, 0.0)
 
-    def _wanted(self, ending: bool, now: float) -> int:
+    def _wanted(self, ending: bool) -> int:
         """How many jobs to claim now. A claim beside endings is free: it rides in their commit."""
-        if self._stop_at is not None or (now < self._claim_at and not ending):
+        if self._stop_at is not None or (self._rest is not None and not ending):
             return 0
         return self.concurrency - len(self._running)
 
@@ -258,8 +260,8 @@ class Worker:
         moments = [self._stop_at] if self._stop_at is not None and now < self._stop_at else []
         claims_at = self._reporter.claims_at()
         free = len(self._running) < self.concurrency and claims_at not in self._turns
-        if self._stop_at is None and free:
-            moments.append(max(self._claim_at, self._turn_at.get(claims_at, 0.0)))
+        if self._stop_at is None and free and self._rest is None:
+            moments.append(self._turn_at.get(claims_at, 0.0))
         places = {self._reporter.place(job) for job, _ in self._ended} - self._turns.keys()
         moments.extend(self._turn_at.get(place, 0.0) for place in places)
         return max(0.0, min(moments) - now) if moments else None
@@ -277,7 +279,7 @@ class Worker:
         if isinstance(claimed, Exception):
             problem = claimed
         elif claimed is not None:
-            self._take(claimed, alone, bool(ended))
+            self._take(claimed, alone)
         if problem is None:
             self._failures.pop(place, None)
         else:
@@ -316,25 +318,40 @@ class Worker:
         log.warning("the queue cannot be reached (%s); again in %.1f s", log_text(error), pause)
 
     # ── Claims ───────────────────────────────────────────────────────────────
-    def _take(self, claimed: ClaimResult, alone: bool, rode: bool) -> None:
-        """Start what was claimed; pause when there was nothing, the longer the more often in a row.
-
-        ``alone``: nothing was in hand. ``rode``: the claim came along with endings, so it says little about tomorrow.
-        """
-        now = self._machine.monotonic()
+    def _take(self, claimed: ClaimResult, alone: bool) -> None:
+        """Start what was claimed; rest when there was nothing. ``alone``: nothing was in hand."""
         if not claimed.leases:
             if self.until_empty and alone and claimed.reason != "in_flight_limit":
-                self._stop_at = now
-            # Up to a quarter longer, so that the workers of a fleet do not look all at once.
-            pause = min(POLL_SECONDS_FIRST if rode else self._pause, self.poll)
-            self._claim_at = now + pause * (1 + self._machine.uniform() / 4)
-            self._pause = pause * 2
+                self._stop_at = self._machine.monotonic()
+            self._waiter.empty += 1
+            if self._rest is None and self._stop_at is None:
+                self._waiter.stopped = False
+                self._rested_alone = alone
+                self._rest = asyncio.create_task(self._call(self.queue._flows.rest(self._waiter)))
+                self._rest.add_done_callback(lambda _: self._wake.set())
             return
-        self._pause = POLL_SECONDS_FIRST
-        self._claim_at = now
+        self._waiter.empty = 0
         self.tally.claimed += len(claimed.leases)
         for granted in claimed.leases:
             self._start(granted)
+
+    def _end_rest(self) -> None:
+        """Claim again once the rest is over. Without a free hand, nobody has to look for jobs."""
+        if self._rest is None:
+            return
+        if self._rest.done():
+            rest, self._rest = self._rest, None
+            try:
+                rest.result()
+            except OsqueueError as error:
+                self._back_off(self._reporter.claims_at(), error)
+        elif self._stop_at is not None or len(self._running) >= self.concurrency or self._may_be_empty():
+            self._waiter.stop()
+
+    def _may_be_empty(self) -> bool:
+        """Is it time for a claim that tells whether the work is done? The last one was made with jobs in hand."""
+        in_hand = self._running or self._ended or self._turns
+        return self.until_empty and not self._rested_alone and not in_hand
 
     def _start(self, granted: GrantedLease) -> None:
         handler = self._handlers.of(granted.lease.job.kind)

@@ -1,0 +1,272 @@
+"""Who in this process waits for news of one shard: one of them looks at the head for all, at one pace.
+
+A head that any Queue object of the process reads or writes passes by the *board* of its shard, and wakes those for
+whom it has news. For the commits of other processes the least patient of those who wait looks at the head:
+
+    quick looks   while somebody here has lately been given what they waited for, or has just come to wait
+    slow looks    otherwise: each pause twice as long as the last one, up to the longest
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from ..core.reduce import has_claimable
+from ..core.state import State
+from ..core.timers import next_due_ms
+from ..errors import OsqueueError
+from ..stores.base import LookPace
+
+Wake = Callable[[], object]
+
+ACTIVE_SECONDS = 15.0  # for which looks stay quick after there was something
+OVERDUE_SECONDS = 1.0  # after which another one looks: whoever was to do so has been stopped, or hangs
+JITTER_SHARE = 0.25  # of a pause, at most, by which it is longer, so that processes do not look all at once
+TIMER_SECONDS = 1.0  # for which the clocks are believed to go on alike
+DUE_AGAIN_SECONDS = 1.0  # after something was due and a claim found nothing
+NEVER, NEVER_BEFORE = float("inf"), float("-inf")
+
+
+class Pace(Struct, frozen=True):
+    """The pauses of one who waits, in seconds."""
+
+    quick: float
+    slow: float
+
+
+def pace_of(looks: LookPace, poll: float) -> Pace:
+    """The pace for somebody who wants pauses of ``poll`` seconds at most.
+
+    Where a look costs money its quick pauses are a share of that, too, so that ``poll`` bounds both.
+    """
+    if looks.slow is not None:
+        return Pace(min(looks.quick, poll), min(looks.slow, poll))
+    return Pace(min(poll, looks.quick * max(1.0, poll)), poll)
+
+
+class HeadWaiter:
+    """One who waits at the heads of one shard or several."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.news = False  # since it last looked around
+        self._wake: Wake | None = None
+
+    @contextmanager
+    def waking(self, wake: Wake) -> Iterator[None]:
+        """Have ``wake`` called, from any thread, once there is news; at once if there is some already."""
+        self._wake = wake  # first this, then the question; who tells does it the other way round
+        try:
+            if self.news:
+                wake()
+            yield
+        finally:
+            self._wake = None
+
+    def tell(self) -> None:
+        """There is news: go on. Raises nothing: whoever tells has other things to do."""
+        self.news = True
+        wake = self._wake
+        if wake is not None:
+            try:
+                wake()
+            except Exception:  # noqa: BLE001 - its event loop was closed: nobody is there any more
+                self._wake = None
+
+
+class WorkWaiter(HeadWaiter):
+    """One who waits for jobs to claim. A head that promised some and gave none promises them no more."""
+
+    def __init__(self, pace: Pace, kinds: Sequence[str] | None = None) -> None:
+        super().__init__(pace)
+        self.kinds = kinds
+        self.empty = 0  # claims in a row that found nothing
+        self.work = False  # may a claim find something?
+        self.stopped = False
+        self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
+        self._timers: dict[str, Timer] = {}  # by shard
+
+    def stop(self) -> None:
+        """Wait no more, from any thread."""
+        self.stopped = True
+        self.tell()
+
+    def hears(self, root: str, state: State) -> bool:
+        """Does this newest head of a shard promise a job?"""
+        if self._heads.get(root) == state.commit or not has_claimable(state, self.kinds):
+            return False
+        self._heads[root] = state.commit
+        self.work = True
+        return True
+
+    def timer(self, root: str, state: State, now: float) -> Timer | None:
+        """What was found out not long ago of when something of this head becomes due."""
+        timer = self._timers.get(root)
+        return timer if timer is not None and timer.commit == state.commit and now < timer.until else None
+
+    def set_timer(self, root: str, state: State, now_ms: int, now: float, chance: float) -> Timer:
+        """Find out when something of this head becomes due that a claim may find.
+
+        It is a little later, for each waiter by a chance of its own, so that not all processes claim at that moment.
+        """
+        due_ms = next_due_ms(state)
+        known = self._timers.get(root)
+        tried = known.tried if known is not None and known.due_ms == due_ms else NEVER_BEFORE
+        at = NEVER
+        if due_ms is not None:
+            late = chance * self.pace.quick
+            again = tried + max(DUE_AGAIN_SECONDS, self.pace.slow)
+            at = max(again, now + (due_ms - now_ms) / 1000 + late)
+        timer = self._timers[root] = Timer(state.commit, due_ms, at, now + TIMER_SECONDS, tried)
+        return timer
+
+    def try_due(self, timer: Timer, now: float) -> None:
+        """It is due now: a claim may find something."""
+        timer.tried = now
+        timer.until = now  # after that claim it is found out anew
+        self.work = True
+
+
+class Timer(Struct):
+    """What becomes due next by one head of a shard, as one waiter knows it."""
+
+    commit: bytes
+    due_ms: int | None
+    at: float  # monotonic seconds when a claim may find it
+    until: float  # monotonic seconds from when on the clocks are compared again: one may be set
+    tried: float  # monotonic seconds of the claim that it led to
+
+
+class HeadBoard:
+    """Those of this process who wait at the head of one shard, and the newest head they have seen."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root  # the shard's prefix
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """At first, and in a fork's child, where those who wait are the parent's."""
+        self._lock = threading.Lock()
+        self._present: dict[HeadWaiter, None] = {}
+        self._workers: dict[WorkWaiter, None] = {}  # those of them who wait for jobs
+        self._looker: HeadWaiter | None = None
+        self.active = float("-inf")  # monotonic seconds when somebody here last got what they waited for
+        self.pause = 0.0  # the latest one, seconds
+        self.looked = float("-inf")  # monotonic seconds of the latest look at the store by any of them
+        self.next_look = float("-inf")
+        self.looks = 0  # how often the state below was found to be current
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was seen before the first one came is worth nothing to the next."""
+        self.state: State | None = None
+        self.version: str | None = None  # of that state, where it is known
+        self.silence: OsqueueError | None = None  # why the latest look at the head brought no answer
+
+    # ── Coming and going ─────────────────────────────────────────────────────
+    @contextmanager
+    def present(self, waiter: HeadWaiter, now: float, quick: bool = False) -> Iterator[None]:
+        """While somebody waits here, who has seen the head just now. ``quick``: there will be news soon."""
+        with self._lock:
+            self._enter(waiter, now, quick)
+        try:
+            yield
+        finally:
+            with self._lock:
+                heir = self._leave(waiter)
+            if heir is not None:
+                heir.tell()
+
+    def _enter(self, waiter: HeadWaiter, now: float, quick: bool) -> None:
+        if quick:
+            self.active = now
+        if not self._present:
+            self.looked = now
+            self.next_look = now + self._pause(waiter.pace, now)
+        else:
+            since = now if quick else self.looked
+            self.next_look = min(self.next_look, since + self._pause(waiter.pace, now))
+        self._present[waiter] = None
+        if isinstance(waiter, WorkWaiter):
+            self._workers[waiter] = None
+
+    def _leave(self, waiter: HeadWaiter) -> HeadWaiter | None:
+        """Answers who looks from now on, if this one did."""
+        self._present.pop(waiter, None)
+        if isinstance(waiter, WorkWaiter):
+            self._workers.pop(waiter, None)
+        if not self._present:
+            self._looker = None
+            self._forget()
+        elif self._looker is waiter:
+            self._looker = min(self._present, key=lambda each: each.pace.slow)
+            return self._looker
+        return None
+
+    # ── Looks ────────────────────────────────────────────────────────────────
+    def look_at(self, waiter: HeadWaiter, now: float) -> float:
+        """When this one should look at the head, monotonic seconds, if nobody else has done so by then."""
+        with self._lock:
+            overdue = self.next_look + OVERDUE_SECONDS
+            looker = self._looker
+            if looker is None or waiter.pace.slow < looker.pace.slow or now >= overdue:
+                self._looker = looker = waiter
+            return self.next_look if looker is waiter else overdue
+
+    def looking(self, pace: Pace, now: float, chance: float) -> None:
+        """Somebody looks now; ``chance`` from 0 to 1 makes the pause after it a little longer."""
+        with self._lock:
+            self.pause *= 2
+            self.pause = self._pause(pace, now)
+            self.looked = now
+            self.next_look = now + self.pause * (1 + JITTER_SHARE * chance)
+
+    def _pause(self, pace: Pace, now: float) -> float:
+        if now - self.active < ACTIVE_SECONDS:
+            return pace.quick
+        return max(pace.quick, min(self.pause, pace.slow))
+
+    # ── Heads ────────────────────────────────────────────────────────────────
+    def see(self, state: State, version: str) -> None:
+        """A head passes by; wake those for whom it has news. Raises nothing: whoever committed it has succeeded."""
+        if not self._present:
+            return
+        with self._lock:
+            told = self._seen(state, self._take(state, version))
+        for waiter in told:
+            waiter.tell()
+
+    def offer(self, waiter: WorkWaiter, state: State, version: str) -> None:
+        """The head that one who came has seen before, perhaps some time ago."""
+        with self._lock:
+            looks = self.looks
+            self._take(state, version)
+            self.looks = looks  # it was not found to be current just now
+            assert self.state is not None
+            news = waiter.hears(self.root, self.state)
+        if news:
+            waiter.tell()
+
+    def _seen(self, state: State, newest: bool) -> Iterable[HeadWaiter]:
+        """Those to tell of a head."""
+        return [each for each in self._workers if each.hears(self.root, state)] if newest else []
+
+    def _take(self, state: State, version: str) -> bool:
+        """Keep the newest head; answers whether this is it."""
+        known = self.state
+        if known is not None and known.epoch == state.epoch and state.seq < known.seq:
+            return False
+        self.state, self.version, self.silence = state, version, None
+        self.looks += 1
+        return True
+
+    def confirm(self, version: str | None) -> None:
+        """The store says that this version is the newest one."""
+        with self._lock:
+            if version == self.version:
+                self.looks += 1
+                self.silence = None

@@ -1,0 +1,110 @@
+"""Waiting at the heads of a queue's shards, as flows: one look for all who wait, and a worker's rest between claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ..commit.effects import All, AwaitNews, QueueFlow
+from ..commit.writer import HEAD
+from ..core.encoding import decode_head
+from ..objects.layout import root_of
+from ..stores.base import Failed, Found, Get, Unchanged
+from .context import FlowContext
+from .head_board import NEVER, Pace, WorkWaiter, pace_of
+from .waiters import CompletionBoard, board_of
+
+POLL_SECONDS = 1.0  # between two looks of one who waits, at most
+
+
+class WaitFlows(FlowContext):
+    """The flows of those who wait for something that a head will tell."""
+
+    def board(self, shard: int) -> CompletionBoard:
+        """Where those of this process meet who wait at the head of a shard."""
+        return board_of(self.place, root_of(self.queue, shard))
+
+    def pace(self, poll: float = POLL_SECONDS) -> Pace:
+        """How often to look, at a store of this kind."""
+        return pace_of(self.look_pace, poll)
+
+    def look(self, boards: Sequence[CompletionBoard], pace: Pace) -> QueueFlow[None]:
+        """Look at the heads of some shards, for all who wait there."""
+        now = self.machine.monotonic()
+        asked = []
+        for board in boards:
+            board.looking(pace, now, self.machine.uniform())
+            # What a claim may find is no answer yet; what becomes of a job is.
+            asked.append(Get(board.root + HEAD, unless=board.version, flushed=board.tells_of_jobs))
+        replies: Sequence[Any]
+        if len(asked) == 1:
+            replies = ((yield asked[0]),)
+        else:
+            replies = yield All(tuple(asked))
+        for board, get, reply in zip(boards, asked, replies, strict=True):
+            if isinstance(reply, Failed):
+                board.silence = reply.error
+            elif get.flushed or not board.tells_of_jobs:
+                if isinstance(reply, Found):
+                    board.see(decode_head(reply.body), reply.version)
+                elif isinstance(reply, Unchanged):
+                    board.confirm(get.unless)
+            board.after_look()
+
+    # ── Workers ──────────────────────────────────────────────────────────────
+    def work_waiter(self, kinds: Sequence[str] | None = None, poll: float = POLL_SECONDS) -> WorkWaiter:
+        """One who claims jobs of these kinds, again and again."""
+        return WorkWaiter(self.pace(poll), kinds)
+
+    def rest(self, waiter: WorkWaiter, seconds: float = NEVER) -> QueueFlow[None]:
+        """After an empty claim: wait until the next one may find something, so many seconds at most.
+
+        That is when a head holds a job that can be claimed, when a lease ends or a job becomes due, and when the store
+        refuses looks for good: the claim tells why.
+        """
+        until = self.machine.monotonic() + seconds
+        waiter.work = False
+        with ExitStack() as stack:
+            boards: dict[int, CompletionBoard] = {}
+            for shard in range(self.shards_seen() or 1):
+                board = boards[shard] = self.board(shard)
+                stack.enter_context(board.present(waiter, self.machine.monotonic()))
+                head = self.writers[shard].head
+                if head is not None and head.version is not None:
+                    board.offer(waiter, head.state, head.version)
+            while True:
+                waiter.news = False
+                now = self.machine.monotonic()
+                late = [board for board in boards.values() if board.look_at(waiter, now) <= now]
+                if late and not waiter.work:
+                    yield from self.look(late, waiter.pace)
+                    now = self.machine.monotonic()
+                at = until
+                for shard, board in boards.items():
+                    if board.silence is not None and board.silence.permanent:
+                        return
+                    at = min(at, self._due_at(waiter, shard, board, now), board.look_at(waiter, now))
+                first = boards[0].state
+                grown = first is not None and first.settings.shards != len(boards)
+                if waiter.work or waiter.stopped or now >= until or grown:
+                    return
+                yield AwaitNews(waiter, max(0.0, at - now))
+
+    def _due_at(self, waiter: WorkWaiter, shard: int, board: CompletionBoard, now: float) -> float:
+        """When a claim at a shard may find what time has brought, and not sooner."""
+        state = board.state
+        if state is None:
+            return NEVER
+        timer = waiter.timer(board.root, state, now)
+        if timer is None:
+            writer = self.writers[shard]
+            now_ms = writer.now_ms(state)
+            if (
+                writer.clock_is_due()
+            ):  # a claim measures it where something may be due by this machine's clock
+                now_ms = max(now_ms, self.machine.now_ms())
+            timer = waiter.set_timer(board.root, state, now_ms, now, self.machine.uniform())
+        if timer.at <= now:
+            waiter.try_due(timer, now)
+        return timer.at

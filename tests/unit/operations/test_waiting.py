@@ -1,0 +1,250 @@
+"""Workers and claims that wait: how often they look, how soon they claim, and what they share. In virtual time."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from osqueue import Queue
+from osqueue.commit.effects import AwaitNews, Submit
+from osqueue.operations.head_board import ACTIVE_SECONDS, pace_of
+from osqueue.stores.base import LookPace, Store
+from osqueue.stores.file import FileStore
+from osqueue.stores.memory import MemoryStore
+from tests.support.waiters import Process
+
+QUICK = Store.look_pace.quick
+TINY = 1e-6
+
+
+class Worker:
+    """Claims with one free hand, again and again, resting in between; every job is completed at once."""
+
+    def __init__(self, q: Queue[Any], poll: float = 1.0, kinds: list[str] | None = None) -> None:
+        self.q = q
+        self.started: list[float] = []
+        self.claims = 0
+        self.until = 0.0
+        self.waiter = q._flows.work_waiter(kinds, poll)  # type: ignore[union-attr]
+        self.flow = self._work(kinds)
+        self._asleep = ExitStack()
+        self.resume()
+
+    def _work(self, kinds: list[str] | None) -> Any:
+        flows: Any = self.q._flows
+        while True:
+            self.claims += 1
+            claimed = yield from flows.claim(kinds=kinds)
+            for each in claimed.leases:
+                self.started.append(self.q.machine.monotonic())
+                yield from flows.complete(each.lease.job.key, each.lease.token, None)
+            if not claimed.leases:
+                yield from flows.rest(self.waiter)
+
+    def resume(self) -> None:
+        """Go on until it waits again."""
+        self._asleep.close()
+        reply: Any = None
+        while True:
+            effect = self.flow.send(reply)
+            if isinstance(effect, AwaitNews):
+                self.until = self.q.machine.monotonic() + effect.seconds
+                self._asleep.enter_context(effect.sleeper.waking(self._wake))
+                return
+            if isinstance(effect, Submit):
+                reply = self.q._group(effect.shard).submit(effect.ops, self.q._deadline(effect), effect.look)
+            else:
+                reply = self.q._driver.perform(effect)
+
+    def _wake(self) -> None:
+        self.until = self.q.machine.monotonic()
+
+
+def let_pass(machine: Any, seconds: float, workers: list[Worker]) -> None:
+    end = machine.seconds + seconds
+    while (first := min(workers, key=lambda each: each.until)).until <= end:
+        machine.advance(max(0.0, first.until - machine.seconds) + 1e-9)
+        first.resume()
+    machine.advance(max(0.0, end - machine.seconds))
+
+
+@pytest.fixture
+def store(machine: Any) -> MemoryStore:
+    return MemoryStore(machine)
+
+
+@pytest.fixture
+def here(store: MemoryStore, machine: Any) -> Process:
+    return Process(store, machine)
+
+
+@pytest.fixture
+def elsewhere(store: MemoryStore, machine: Any) -> Queue[Any]:
+    """The queue in another process."""
+    return Queue(store, "mail", machine=machine)
+
+
+def local(here: Process) -> Process:
+    here.look_pace, here.remote = FileStore.look_pace, False
+    return here
+
+
+def waits(elsewhere: Queue[Any], machine: Any, worker: Worker, gap: float, count: int = 30) -> list[float]:
+    """How long each of some jobs waits in the queue, sorted; they come at moments of chance."""
+    found = []
+    for _ in range(count):
+        let_pass(machine, gap * (0.5 + machine.uniform() / 2), [worker])
+        elsewhere.enqueue(1)
+        came = machine.seconds
+        let_pass(machine, 2.0, [worker])
+        found.append(worker.started[-1] - came)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("gap", [0.3, 30.0])
+def test_on_a_folder_a_job_of_another_process_starts_within_milliseconds_however_long_it_was_quiet(
+    here: Process, elsewhere: Queue[Any], machine: Any, gap: float
+) -> None:
+    worker = Worker(Queue(local(here), "mail", machine=machine))
+    found = waits(elsewhere, machine, worker, gap)
+    assert found[len(found) // 2] <= 0.010
+    assert found[-1] <= 0.020
+
+
+def test_where_looks_cost_money_a_job_starts_soon_while_jobs_come_every_ten_seconds(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    worker = Worker(Queue(here, "mail", machine=machine))
+    found = waits(elsewhere, machine, worker, 8.0)[:-1]  # the first one met an idle worker
+    assert found[len(found) // 2] <= 0.075  # and a look, a GET and a PUT of 30 ms make 150
+    assert found[-1] <= QUICK * 1.25 + TINY
+
+
+def test_an_idle_process_looks_once_a_second_whatever_the_number_of_its_queues(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    elsewhere.enqueue(1)
+    workers = [Worker(Queue(here, "mail", machine=machine)) for _ in range(10)]
+    let_pass(machine, ACTIVE_SECONDS + 5, workers)
+    here.seen.clear()
+    let_pass(machine, 60, workers)
+    assert 60 / 1.25 - 1 <= len(here.looks()) <= 61
+    assert len(here.seen) == len(here.looks())
+
+
+def test_poll_bounds_what_looks_cost(here: Process, elsewhere: Queue[Any], machine: Any) -> None:
+    elsewhere.enqueue(1)
+    worker = Worker(Queue(here, "mail", machine=machine), poll=10.0)
+    here.seen.clear()
+    let_pass(machine, ACTIVE_SECONDS, [worker])
+    assert len(here.looks()) <= ACTIVE_SECONDS / 1.0
+    let_pass(machine, 60, [worker])
+    here.seen.clear()
+    let_pass(machine, 600, [worker])
+    assert 600 / 12.5 - 1 <= len(here.looks()) <= 61
+    assert max(later - at for at, later in pairwise(here.looks())) <= 12.5 + TINY
+
+
+def test_a_short_poll_is_never_exceeded() -> None:
+    for looks in (Store.look_pace, FileStore.look_pace, LookPace(1.0)):
+        assert pace_of(looks, 0.02).slow <= 0.02
+        assert pace_of(looks, 0.02).quick <= 0.02
+
+
+def test_heartbeats_of_others_keep_nobody_looking_quickly(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    elsewhere.enqueue(1)
+    (lease,) = elsewhere.claim()
+    worker = Worker(Queue(here, "mail", machine=machine))
+    let_pass(machine, ACTIVE_SECONDS, [worker])
+    here.seen.clear()
+    for _ in range(6):
+        let_pass(machine, 10, [worker])
+        lease.heartbeat()
+    assert len(here.seen) <= 62
+    assert worker.claims == 1
+
+
+def test_a_commit_of_this_process_starts_a_job_at_once(here: Process, machine: Any) -> None:
+    worker = Worker(Queue(here, "mail", machine=machine))
+    let_pass(machine, 60, [worker])
+    Queue[Any](here, "mail", machine=machine).enqueue(1)
+    came = machine.seconds
+    let_pass(machine, 0.001, [worker])
+    assert worker.started == [pytest.approx(came, abs=TINY)]
+
+
+@pytest.mark.parametrize("make", ["delay", "retry", "lease"])
+def test_what_becomes_due_is_claimed_on_time_although_nobody_commits(
+    here: Process, elsewhere: Queue[Any], machine: Any, make: str
+) -> None:
+    worker = Worker(Queue(here, "mail", machine=machine))
+    elsewhere.enqueue(1, delay=7.3 if make == "delay" else 0)
+    if make != "delay":
+        (lease,) = elsewhere.claim(lease=7.3)
+        if make == "retry":
+            lease.fail("no", retry_in=7.3)
+    due = machine.seconds + 7.3
+    let_pass(machine, 20, [worker])
+    (started,) = worker.started
+    assert due <= started <= due + QUICK + 0.001
+
+
+def test_jobs_that_it_may_not_claim_make_no_claims(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    worker = Worker(Queue(here, "mail", machine=machine), kinds=["b"])
+    for _ in range(20):
+        elsewhere.enqueue(1, kind="a")
+        let_pass(machine, 1.0, [worker])
+    assert worker.claims == 1
+    elsewhere.pause()
+    elsewhere.enqueue(1, kind="b")
+    let_pass(machine, 5.0, [worker])
+    assert worker.claims == 1
+    elsewhere.resume()
+    let_pass(machine, 2.0, [worker])
+    assert len(worker.started) == 1
+
+
+def test_another_one_looks_when_the_one_whose_turn_it_is_has_gone_or_hangs(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    first, second, third = (Worker(Queue(here, "mail", machine=machine)) for _ in range(3))
+    let_pass(machine, 5, [first, second, third])
+    elsewhere.enqueue(1)
+    let_pass(machine, 5, [second, third])  # the first one stands still
+    assert len(second.started) + len(third.started) == 1
+    for gone in (first, second):
+        gone._asleep.close()
+        gone.flow.close()
+    third.until = min(third.until, machine.seconds)
+    elsewhere.enqueue(1)
+    before = len(third.started)
+    let_pass(machine, 1.5, [third])
+    assert len(third.started) == before + 1
+
+
+def test_a_claim_that_waits_is_one_of_them(here: Process, elsewhere: Queue[Any], machine: Any) -> None:
+    q: Queue[Any] = Queue(here, "mail", machine=machine)
+    claims: list[float] = []
+    machine_passes(q, machine)
+    elsewhere.enqueue(1, delay=3.0)
+    due = machine.seconds + 3.0
+    (lease,) = q.claim(wait=20)
+    claims.append(machine.seconds)
+    assert lease.payload == 1
+    assert due <= claims[0] <= due + QUICK + 0.001
+    lease.complete()
+    here.seen.clear()
+    assert q.claim(wait=60) == []
+    assert len(here.seen) <= 2 + ACTIVE_SECONDS / QUICK + 50
+
+
+def machine_passes(q: Queue[Any], machine: Any) -> None:
+    """Who waits lets time pass."""
+    q.__dict__["_await"] = lambda effect: machine.advance(effect.seconds + 1e-9)
