@@ -21,7 +21,13 @@ from tests.support.source import MODULES, dotted, names_used, parse
 HANG_S = 60
 # Those that make new locks themselves where they find themselves in another process, or are of no use in one.
 MAKE_THEIR_OWN = {
-    *("osqueue.commit.group", "osqueue.commit.event_queue", "osqueue.election", "osqueue.operations.waiters"),
+    *(
+        "osqueue.commit.group",
+        "osqueue.commit.event_queue",
+        "osqueue.election",
+        "osqueue.operations.head_board",
+    ),
+    "osqueue.queue.blocking",
     *("osqueue.cli", "osqueue.devstack", "osqueue.testing", "osqueue.worker"),
 }
 

@@ -14,7 +14,7 @@ from osqueue.operations.claims import ClaimResult
 from osqueue.stores.base import StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from osqueue.worker import loop, run_worker
+from osqueue.worker import run_worker
 from osqueue.worker.loop import Worker
 from osqueue.worker.outcomes import RunAborted, RunCompleted, RunFailed, RunReleased
 from osqueue.worker.reporter import WorkerReporter, resulting_state
@@ -448,10 +448,7 @@ class Watched(WrappedStore):
         return self.perform(request)
 
 
-def test_an_idle_worker_looks_less_and_less_often_and_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop, "POLL_SECONDS_FIRST", 0.01)
+def test_an_idle_worker_looks_less_and_less_often_and_writes_nothing() -> None:
     store = Watched()
     q: Queue[Any] = Queue(store, "emails")
     q.handler(lambda job: None)
