@@ -81,6 +81,7 @@ class PromiseStore(WrappedStore):
 
     def __init__(self, inner: FileStore, history: KeyHistory) -> None:
         super().__init__(inner)
+        self.turns = False  # they change nothing that a power cut may take
         self.history = history
         self.relied: list[tuple[str, str]] = []  # objects and versions that were read for the call under way
 

@@ -26,6 +26,7 @@ MAKE_THEIR_OWN = {
         "osqueue.commit.event_queue",
         "osqueue.election",
         "osqueue.operations.head_board",
+        "osqueue.operations.waiters",
     ),
     "osqueue.queue.blocking",
     *("osqueue.cli", "osqueue.devstack", "osqueue.testing", "osqueue.worker"),
