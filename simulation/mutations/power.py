@@ -11,9 +11,10 @@ from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD
 from osqueue.election import base
 from osqueue.objects import id_index, layout
-from osqueue.stores import file, file_locks
+from osqueue.stores import file, file_flushes, file_locks
 from osqueue.stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from osqueue.stores.file import FileStore
+from osqueue.stores.file_flushes import Flushes
 from osqueue.stores.file_locks import Stripes
 
 from ..power import FOLDER, power_cuts
@@ -41,31 +42,33 @@ def no_flush_of_files() -> AbstractContextManager[None]:
     """A file gets its name before its content is on the disk."""
     real = FileStore._write_temporary
 
-    def write(self: Any, path: str, body: bytes, durable: bool, clock_ns: int | None = None) -> Any:
-        return real(self, path, body, False, clock_ns)
+    def write(
+        self: Any, path: str, body: bytes, durable: bool, clock_ns: int | None = None, hot: bool = False
+    ) -> Any:
+        return real(self, path, body, False, clock_ns, hot)
 
     return patched((FileStore, "_write_temporary", write))
 
 
 def no_flush_of_folders() -> AbstractContextManager[None]:
     """A write is answered before its name is on the disk."""
-    return patched((FileStore, "_settle", lambda self, folder: None))
+    return patched((Flushes, "settle", lambda self, folder: None))
 
 
 def no_flush_of_folders_above() -> AbstractContextManager[None]:
     """A new folder's content is flushed, and its own name is not."""
-    return patched((FileStore, "_settle", lambda self, folder: self._flush(folder)))
+    return patched((Flushes, "settle", lambda self, folder: self.flush(folder)))
 
 
 def no_flush_of_the_root() -> AbstractContextManager[None]:
     """The folder of the store is new, and nobody flushes those above it."""
-    real = file._flush_folder
+    real = file_flushes.flush_folder
 
     def flush(folder: str) -> None:
         if folder.startswith(FOLDER):
             real(folder)
 
-    return patched((file, "_flush_folder", flush))
+    return patched((file_flushes, "flush_folder", flush))
 
 
 def no_flush_of_deletions() -> AbstractContextManager[None]:
@@ -85,8 +88,8 @@ def no_flush_of_deletions() -> AbstractContextManager[None]:
 def objects_left_unflushed() -> AbstractContextManager[None]:
     """What a head refers to is written like something that nobody misses."""
 
-    def created(key: str, body: bytes) -> Put | PutIfAbsent:
-        return PutIfAbsent(key, body) if key.endswith(HEAD) else Put(key, body, durable=False)
+    def created(key: str, body: bytes, hot: bool = False) -> Put | PutIfAbsent:
+        return PutIfAbsent(key, body, hot) if key.endswith(HEAD) else Put(key, body, durable=False)
 
     return patched((protocol, "PutIfAbsent", created))
 
