@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from osqueue.stores.base import Found, Get, Put, PutIfMatch, Refused, Store, Unchanged, Written
-from osqueue.stores.file_slots import MAGIC, PLAIN, SLOT_BYTES_MIN, Layout, new_file
+from osqueue.stores.file_slots import MAGIC, PLAIN, SLOT_BYTES_MIN, SlotLayout, new_file
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
 from tests.support.store_kinds import create, found, keys
 
-LOOKALIKES = (MAGIC, MAGIC[:-1], PLAIN, PLAIN + MAGIC, new_file(Layout(7, SLOT_BYTES_MIN), b"old", 1))
+LOOKALIKES = (MAGIC, MAGIC[:-1], PLAIN, PLAIN + MAGIC, new_file(SlotLayout(7, SLOT_BYTES_MIN), b"old", 1))
 
 
 @pytest.mark.parametrize("body", LOOKALIKES, ids=["slots", "nearly", "plain", "both", "all of it"])

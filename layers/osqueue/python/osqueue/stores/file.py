@@ -53,17 +53,7 @@ from .file_flushes import Flushes
 from .file_hot import Current, Slots, opened, read_all, write_all
 from .file_listing import walk
 from .file_locks import LockDeadline, LockTimeout, Stripes, time_after, version_of
-from .file_slots import (
-    PAGE,
-    Layout,
-    flushed_mark_ns,
-    header_of,
-    new_file,
-    plain,
-    plain_start,
-    slot_bytes_for,
-    version_of_slot,
-)
+from .file_slots import new_slots, plain, plain_start, version_of_slot
 from .file_swap import drop, replace_unflushed
 from .file_system import network_type
 
@@ -409,11 +399,9 @@ class FileStore(Store):
         ``clock_ns`` is the clock of the path's stripe where the caller holds its lock, so that it stands still.
         """
         self._prepare()
-        content, layout, header = plain(body), None, None
+        content, version, mark_ns = plain(body), "", None
         if hot:
-            layout = Layout(self._machine.bits(64), slot_bytes_for(body))
-            content = new_file(layout, body, self._machine.now_ms())
-            header = header_of(layout, content[PAGE:])
+            content, version, mark_ns = new_slots(self._machine.bits(64), body, self._machine.now_ms())
         temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -422,8 +410,8 @@ class FileStore(Store):
                 # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
                 clock_ns = self._stripes.clock_ns(path)
             modified = time_after(clock_ns, self._machine.now_ms())
-            if durable and layout is not None and header is not None:
-                modified = flushed_mark_ns(layout, header)  # before it can be seen, it is
+            if durable and mark_ns is not None:
+                modified = mark_ns  # before it can be seen, it is flushed
             os.utime(descriptor, ns=(modified, modified))
             if durable:
                 os.fsync(descriptor)
@@ -435,9 +423,7 @@ class FileStore(Store):
             raise
         finally:
             os.close(descriptor)
-        if layout is not None and header is not None:
-            return temporary, version_of_slot(layout, header)
-        return temporary, version_of(written)
+        return temporary, version or version_of(written)
 
     def _prepare(self) -> None:
         """Make the store's own folders, once, and drop what killed processes left there long ago."""

@@ -24,7 +24,7 @@ from .file_slots import (
     MAGIC,
     PAGE,
     Header,
-    Layout,
+    SlotLayout,
     flushed_mark_ns,
     header_of,
     is_whole,
@@ -50,7 +50,7 @@ class Current(Struct, frozen=True):
 class Slots:
     """A file of slots, open."""
 
-    def __init__(self, descriptor: int, layout: Layout, begin: bytes) -> None:
+    def __init__(self, descriptor: int, layout: SlotLayout, begin: bytes) -> None:
         self.layout = layout
         self._descriptor = descriptor
         self._begin = begin

@@ -30,7 +30,7 @@ FIRST_BYTES = _FIRST.size + _CHECKSUM.size
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 
 
-class Layout(Struct, frozen=True):
+class SlotLayout(Struct, frozen=True):
     """What the first page of a file of slots says."""
 
     salt: int  # random: no two files have the same
@@ -71,7 +71,7 @@ def slot_bytes_for(body: bytes) -> int:
     return max(SLOT_BYTES_MIN, -(-twice // PAGE) * PAGE)
 
 
-def new_file(layout: Layout, body: bytes, modified_ms: int) -> bytes:
+def new_file(layout: SlotLayout, body: bytes, modified_ms: int) -> bytes:
     """The content of a new file of slots: all of it is written, so that no later write needs to allocate."""
     first = _FIRST.pack(MAGIC, layout.salt, layout.slot_bytes)
     page = (first + _sum(first)).ljust(PAGE, b"\0")
@@ -79,17 +79,26 @@ def new_file(layout: Layout, body: bytes, modified_ms: int) -> bytes:
     return page + slot.ljust(2 * layout.slot_bytes, b"\0")
 
 
-def layout_of(first: bytes) -> Layout | None:
+def new_slots(salt: int, body: bytes, modified_ms: int) -> tuple[bytes, str, int]:
+    """A new file for a hot object: its content, its first version, and the time that says that this is flushed."""
+    layout = SlotLayout(salt, slot_bytes_for(body))
+    content = new_file(layout, body, modified_ms)
+    header = header_of(layout, content[PAGE:])
+    assert header is not None
+    return content, version_of_slot(layout, header), flushed_mark_ns(layout, header)
+
+
+def layout_of(first: bytes) -> SlotLayout | None:
     """What the first bytes of a file say; None where it holds no slots."""
     if not first.startswith(MAGIC) or len(first) < FIRST_BYTES:
         return None
     if first[_FIRST.size : FIRST_BYTES] != _sum(first[: _FIRST.size]):
         return None
     _, salt, slot_bytes = _FIRST.unpack_from(first)
-    return Layout(salt, slot_bytes)
+    return SlotLayout(salt, slot_bytes)
 
 
-def slot_of(layout: Layout, generation: int, body: bytes, modified_ms: int) -> bytes:
+def slot_of(layout: SlotLayout, generation: int, body: bytes, modified_ms: int) -> bytes:
     """A slot's header and body."""
     checksum = zlib.crc32(
         body, generation & 0xFFFF_FFFF
@@ -98,7 +107,7 @@ def slot_of(layout: Layout, generation: int, body: bytes, modified_ms: int) -> b
     return header + _sum(header, layout.salt) + body
 
 
-def header_of(layout: Layout, slot: bytes) -> Header | None:
+def header_of(layout: SlotLayout, slot: bytes) -> Header | None:
     """The header that a slot begins with; None for one that was never written, or not to its end."""
     if len(slot) < HEADER_BYTES:
         return None
@@ -118,7 +127,7 @@ def target(current: int) -> int:
     return 1 - current
 
 
-def version_of_slot(layout: Layout, header: Header) -> str:
+def version_of_slot(layout: SlotLayout, header: Header) -> str:
     """The version token. It has a point where that of other files has a dash: none is like one of theirs."""
     return f"{layout.salt:016x}.{header.generation:x}"
 
@@ -133,7 +142,7 @@ def file_of(version: str) -> str:
     return version.partition(".")[0]
 
 
-def flushed_mark_ns(layout: Layout, header: Header) -> int:
+def flushed_mark_ns(layout: SlotLayout, header: Header) -> int:
     """The modification time that says: this version is flushed.
 
     Every write sets another time, which cannot be this one but by a chance of one in a million: the digits below the
