@@ -164,6 +164,10 @@ class FileStore(Store):
         """A time that a version took after the machine's clock was ahead is in the future. No write is."""
         return min(modified_ms, self.clock_ms())
 
+    def _may_write(self, key: str, slots: Slots, current: Current) -> bool:
+        """May the other slot be overwritten? Until this one is flushed, it may be all that a power cut would leave."""
+        return not self._fsync or self._is_flushed(key, slots, current)
+
     def _is_flushed(self, key: str, slots: Slots, current: Current) -> bool:
         """Is it known that a power cut would leave this version's slot?"""
         return self._flushes.knows(key, current.version) or slots.is_marked(current.header)
@@ -345,9 +349,7 @@ class FileStore(Store):
             if slots is not None and current is not None:
                 if expected not in (None, current.version):
                     return None
-                fits = len(body) <= slots.layout.room
-                # Of an object that nobody flushed, the other slot may be all that a power cut would leave.
-                if fits and (not self._fsync or self._is_flushed(key, slots, current)):
+                if len(body) <= slots.layout.room and self._may_write(key, slots, current):
                     return self._write_slot(path, slots, current, body, durable)
             stat = os.fstat(descriptor)
             if current is None and expected not in (None, version_of(stat)):

@@ -78,7 +78,7 @@ class Slots:
             if header is None:
                 continue
             version = version_of_slot(self.layout, header)
-            if version == known and slot == newer and headers[1 - slot] is not None:
+            if version == known and slot == newer and self.is_sure(headers[1 - slot]):
                 return Current(slot, header, version, None)  # who knows it has seen it whole
             data = self._pread(slot, HEADER_BYTES + header.length)
             if self.changed(header, data):
@@ -87,6 +87,10 @@ class Slots:
             if is_whole(header, body):
                 return Current(slot, header, version, body)
         return None
+
+    def is_sure(self, other: Header | None) -> bool:
+        """Does the header of the older slot rule out that somebody writes there what comes after the next version?"""
+        return other is not None
 
     def changed(self, header: Header, data: bytes) -> bool:
         """Has a slot another header by now?"""
