@@ -45,6 +45,7 @@ from osqueue.stores.base import (
     Get,
     Missing,
     PutIfAbsent,
+    PutIfMatch,
     StoreReply,
     StoreRequest,
     Written,
@@ -433,9 +434,12 @@ class PowerProcess:
             self.run.report.calls[f"reap: {error.code}"] += 1
 
     def remove(self) -> None:
-        """Take something away that must stay away, as a purge does, and as ids are freed."""
+        """Replace something, and take it away, which must stay away, as a purge does, and as ids are freed."""
         key = f"ids/of-others/{self.machine.bits(64):016x}"
         written = self.store.perform(PutIfAbsent(key, b"x"))
+        for _ in range(2):
+            assert isinstance(written, Written)
+            written = self.store.perform(PutIfMatch(key, b"y", written.version))
         assert isinstance(written, Written)
         self.store.perform(DeleteIfMatch(key, written.version))
         self.run.look()

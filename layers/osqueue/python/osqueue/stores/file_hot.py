@@ -100,11 +100,14 @@ class Slots:
         """Write the version after ``current``, under the lock."""
         slot = target(current.slot)
         past = self._past[slot]
+        if past is not None:
+            length = HEADER_BYTES + past.length
+        else:  # cut short, or never written
+            length = self.layout.slot_bytes if any(self._pread(slot, HEADER_BYTES)) else 0
         # A writer that died may have left a header behind: not even its generation is used again.
         generation = 1 + max(each.generation for each in self._past if each is not None)
         data = slot_of(self.layout, generation, body, modified_ms)
         # What a purge took out of the object must not stay behind it.
-        length = self.layout.slot_bytes if past is None else HEADER_BYTES + past.length
         write_all(self._pwrite, data.ljust(length, b"\0"), self.layout.start(slot))
         header = header_of(self.layout, data[:HEADER_BYTES])
         assert header is not None
