@@ -420,8 +420,9 @@ class PowerProcess:
         """Ask for a job."""
         if self.run.accepted:
             job_id = self.dice.choice(sorted(self.run.accepted))
+            completed = job_id in self.run.completed  # before it is asked
             job = self.call("status", lambda: self.queue.status(job_id))
-            if job is not None and job_id in self.run.completed and job.state != "completed":
+            if job is not None and completed and job.state != "completed":
                 self.run._fail(Violation(f"{job_id} was completed, and is {job.state}"))
 
     def reap(self) -> None:
