@@ -118,16 +118,19 @@ def run_power(seconds: float, seed: int | None) -> int:
     """Power cuts, seed after seed, until the time is up or something is violated."""
     first = MACHINE.bits(32) if seed is None else seed
     began = MACHINE.monotonic()
-    runs = left = cuts = calls = 0
+    runs = left = cuts = calls = kills = in_place = 0
     violation = ""
     while not violation and (not runs or MACHINE.monotonic() - began < seconds):
         report = power_cuts(first + runs)
+        kills += report.kills
+        in_place += report.in_place
         runs += 1
         left += report.left
         cuts += report.cuts
         calls += report.calls.total()
         violation = report.violation
-    print(f"{runs} runs from seed {first}: {calls:,} calls, {cuts:,} power cuts")
+    print(f"{runs} runs from seed {first}: {calls:,} calls, {cuts:,} power cuts, {kills:,} killed processes")
+    print(f"  {in_place:,} versions were written in place")
     print(f"  {left:,} disks that a power cut could have left were looked at")
     if violation:
         print(f"VIOLATION in seed {first + runs - 1}: {violation}")

@@ -12,10 +12,16 @@ from collections.abc import Callable
 STANDS_STILL = 0.03  # this share of the calls takes long enough for others to do a lot
 STILL_SECONDS_MAX = 0.4
 CALL_SECONDS_MAX = 0.000_2
+KILLED = {"write in place": 0.01, "flush in place": 0.03}  # of so many calls a process does not come back
+KILLED_ELSEWHERE = 0.000_3
 
 
 class PowerCut(BaseException):
     """The machine is off: nothing that runs on it goes on."""
+
+
+class Killed(BaseException):
+    """The process that runs has been killed: it makes no call any more."""
 
 
 class _Runner:
@@ -24,6 +30,7 @@ class _Runner:
         self.go = threading.Semaphore(0)
         self.wake = 0.0  # when it goes on
         self.alive = True
+        self.killed = False
 
 
 class Turns:
@@ -32,6 +39,7 @@ class Turns:
     def __init__(self, chance: random.Random, now: float = 0.0) -> None:
         self.now = now  # seconds since the run began
         self.off = False
+        self.kills = False  # are processes killed now and then?
         self._chance = chance
         self._runners: list[_Runner] = []
         self._running: _Runner | None = None
@@ -57,6 +65,8 @@ class Turns:
 
     def call(self, name: str) -> None:
         """A system call is about to be made."""
+        if self.kills and self._running and self._chance.random() < KILLED.get(name, KILLED_ELSEWHERE):
+            self._running.killed = True
         if self._chance.random() < STANDS_STILL:
             self.pause(self._chance.uniform(0, STILL_SECONDS_MAX))
         else:
@@ -74,6 +84,17 @@ class Turns:
             runner.go.acquire()
         if self.off:
             raise PowerCut
+        if runner.killed:
+            raise Killed
+
+    def running(self) -> object:
+        """Whose turn it is."""
+        return self._running
+
+    def revive(self) -> None:
+        """Another process begins where one was killed."""
+        assert self._running is not None
+        self._running.killed = False
 
     def switch_off(self) -> None:
         """The power goes: whoever runs ends where it stands."""

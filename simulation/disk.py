@@ -3,6 +3,7 @@
 What was flushed stays. Of the rest nothing is promised, and nothing keeps an order:
 
 * A file has the content and the time of its last flush, or those it has now, or a part of the content, or none.
+* Of a file that was written in place, each block holds what it held at the last flush, or anything it has held since.
 * A name in a folder stands for what it stood for at the folder's last flush, or for anything it has stood for since.
   So a created file may be gone, a removed one may be back, and a rename is old or new at either of its ends.
 
@@ -16,6 +17,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+
+BLOCK_BYTES = 512  # what a disk writes as a whole
 
 Slot = tuple[
     str, int, str
@@ -32,10 +35,27 @@ class File:
         self.mtime_ns = self.flushed_ns = mtime_ns
         self.names = 0
         self.opened = 0
+        self.past: dict[
+            int, list[bytes]
+        ] = {}  # of blocks written in place since the last flush, the oldest first
+
+    def overwrite(self, start: int, data: bytes) -> None:
+        """Change a part of it."""
+        end = start + len(data)
+        assert end <= len(self.data), "only what is there is written in place"
+        for block in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
+            self.past.setdefault(block, []).append(_block(self.data, block))
+        self.data = self.data[:start] + data + self.data[end:]
 
     def flush(self) -> None:
         """Now it would."""
-        self.flushed, self.flushed_ns = self.data, self.mtime_ns
+        self.flush_data()
+        self.flushed_ns = self.mtime_ns
+
+    def flush_data(self) -> None:
+        """Its content would; its time might."""
+        self.flushed = self.data
+        self.past.clear()
 
 
 class Folder:
@@ -191,12 +211,21 @@ class Disk:
 def _remnant(file: File, choose: Choose) -> File:
     """What is left of a file."""
     data, mtime_ns = file.data, file.mtime_ns
-    if file.flushed != data:
+    if file.past and len(file.flushed) == len(data):
+        for block, past in file.past.items():
+            options = [*past, _block(file.data, block)]
+            left = options[choose(("block", file.number, f"{block}"), len(options))]
+            data = data[: block * BLOCK_BYTES] + left + data[block * BLOCK_BYTES + len(left) :]
+    elif file.flushed != data:
         options = [file.flushed, b"", data[: len(data) // 2], bytes(len(data)), data]
         data = options[choose(("data", file.number, ""), len(options))]
     if file.flushed_ns != mtime_ns:
         mtime_ns = (file.flushed_ns, mtime_ns)[choose(("time", file.number, ""), 2)]
     return File(file.number, mtime_ns, data)
+
+
+def _block(data: bytes, block: int) -> bytes:
+    return data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
 
 
 def mode_of(node: File | Folder) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.stores import file, file_locks, file_swap
+from osqueue.stores import file, file_flushes, file_hot, file_listing, file_locks, file_swap
 
 from .disk import Disk, File, Folder, mode_of
 
@@ -57,11 +57,15 @@ class Posix:
         self.disk = disk
         self.turn: Callable[[str], None] = lambda call: None  # called before each call: others may come first
         self.before_flush: Callable[[File | Folder], None] = lambda node: None
+        self.written: Callable[[File], None] = lambda file: None  # told of what was changed in place
+        self.owner: Callable[[], object] = lambda: None  # which process calls
         self.named: Callable[[str, File | None], None] = lambda path, node: (
             None
         )  # told of what a path stands for now
         self._now_ns = now_ns
         self._open: dict[int, File | Folder] = {}
+        self._owners: dict[int, object] = {}  # of open files
+        self._pieces = 0
         self._next = FIRST_DESCRIPTOR
         self._locks: dict[int, int] = {}  # inode: the descriptor that holds it
         looks = SimpleNamespace(
@@ -112,19 +116,40 @@ class Posix:
             node.opened += 1
         self._next += 1
         self._open[self._next] = node
+        self._owners[self._next] = self.owner()
         return self._next
 
     def close(self, descriptor: int) -> None:
         """Close it; its lock is free."""
         node = self._open.pop(descriptor)
+        del self._owners[descriptor]
         self._unlock(descriptor)
         if isinstance(node, File):
             self.disk.close(node)
 
+    def end(self, owner: object) -> None:
+        """A process has ended: what it had open is closed."""
+        for descriptor in [each for each, by in self._owners.items() if by is owner]:
+            self.close(descriptor)
+
     def pread(self, descriptor: int, length: int, start: int) -> bytes:
-        """Read a part."""
+        """Read a part. Whoever writes in place may come in the middle of it."""
         self.turn("read")
-        return self._file(descriptor).data[start : start + length]
+        middle, end = start + length // 2, start + length
+        first = self._file(descriptor).data[start:middle]
+        self.turn("read on")
+        return first + self._file(descriptor).data[middle:end]
+
+    def pwrite(self, descriptor: int, data: Any, start: int) -> int:
+        """Write a part in place. A write may take less than it was given: a few bytes, half of them, or all."""
+        self.turn("write in place")
+        self._pieces += 1
+        taken = bytes(data[: (20, max(1, len(data) // 2), len(data))[self._pieces % 3]])
+        file = self._file(descriptor)
+        file.overwrite(start, taken)
+        file.mtime_ns = self._now_ns()
+        self.written(file)
+        return len(taken)
 
     def write(self, descriptor: int, data: Any) -> int:
         """Add to the end, which is where the store writes. A write may take less than it was given."""
@@ -146,6 +171,13 @@ class Posix:
         node = self._open[descriptor]
         self.before_flush(node)
         node.flush()
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Flush what a file holds."""
+        self.turn("flush in place")
+        file = self._file(descriptor)
+        self.before_flush(file)
+        file.flush_data()
 
     def _file(self, descriptor: int) -> File:
         node = self._open[descriptor]
@@ -231,7 +263,8 @@ def running(posix: Posix) -> Iterator[None]:
     """Let the folder's store call this kernel."""
     system = _Over(posix, _Constants())
     locks = _Over(posix, fcntl)
-    changes: list[tuple[Any, str, Any]] = [(each, "os", system) for each in (file, file_locks, file_swap)]
+    callers = (file, file_flushes, file_hot, file_listing, file_locks, file_swap)
+    changes: list[tuple[Any, str, Any]] = [(each, "os", system) for each in callers]
     changes.append((file_locks, "fcntl", locks))
     before = [(home, name, getattr(home, name)) for home, name, _ in changes]
     for home, name, value in changes:

@@ -1,10 +1,10 @@
 """Power cuts: what a folder's store and its queue promised is kept by whatever the disk is left with.
 
 Several processes use a queue in a folder, on the model of a disk, and come between one another at every system
-call. Before each flush of a folder, and with each answer, it is asked what a power cut would leave now: all of it
-old, all new, some single thing different, and some at random. That is enough for every other moment: what may be left
-then may be left until the next flush as well, and by then no less has been promised. (The flush of a file, which has
-no key yet, takes nothing away that matters.)
+call. Before each flush of a folder, or of what was written in place, and with each answer, it is asked what a power
+cut would leave now: all of it old, all new, some single thing different, and some at random. That is enough for every
+other moment: what may be left then may be left until the next flush as well, and by then no less has been promised.
+(The flush of a file, which has no key yet, takes nothing away that matters.) Processes are killed, too.
 
 Of what is left:
 
@@ -19,10 +19,12 @@ accepted is found, and none that was completed is there to be done.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -36,25 +38,29 @@ from osqueue.errors import OsqueueError
 from osqueue.objects.inventory import walk
 from osqueue.objects.layout import root_of
 from osqueue.queue.lease import LeaseBase
+from osqueue.stores import file_slots
 from osqueue.stores.base import (
     DeleteIfMatch,
     Found,
     Get,
     Missing,
     PutIfAbsent,
+    PutIfMatch,
     StoreReply,
     StoreRequest,
     Written,
 )
 from osqueue.stores.file import FileStore
+from osqueue.stores.file_slots import HEADER_BYTES
 
-from .baton import PowerCut, Turns
-from .disk import Disk, File, Folder, Slot
+from .baton import Killed, PowerCut, Turns
+from .disk import BLOCK_BYTES, Disk, File, Folder, Slot
 from .ledger import Violation
 from .machine import EPOCH_MS, VirtualMachine, source
 from .posix import Posix, running
 from .profile import TIGHT
 from .relied import NOTHING, KeyHistory, PromiseStore, Value
+from .slots import read_by_store, shown
 from .tight import limited
 
 QUEUE = "power"
@@ -80,6 +86,8 @@ class PowerReport(Struct):
     looks: int = 0  # moments at which it was asked what would be left
     left: int = 0  # disks that a power cut could have left
     cuts: int = 0  # of the power
+    kills: int = 0  # of processes
+    in_place: int = 0  # versions that were written in place
     calls: Counter[str] = Counter()  # that were answered
     violation: str = ""
 
@@ -87,7 +95,7 @@ class PowerReport(Struct):
 def power_cuts(seed: int) -> PowerReport:
     """One run. A violation ends it and stands in the report."""
     run = PowerRun(seed)
-    with limited(TIGHT):
+    with limited(TIGHT), tight_slots():
         try:
             run.work()
         except (
@@ -96,6 +104,19 @@ def power_cuts(seed: int) -> PowerReport:
         ) as violation:  # a disk without faults has no error to tell of, in the end
             run.report.violation = str(violation)
     return run.report
+
+
+@contextmanager
+def tight_slots() -> Iterator[None]:
+    """Slots of new files are soon outgrown."""
+    real = file_slots.slot_bytes_for
+    file_slots.slot_bytes_for = lambda body: (
+        -(-(len(body) * 5 // 4 + HEADER_BYTES) // BLOCK_BYTES) * BLOCK_BYTES
+    )
+    try:
+        yield
+    finally:
+        file_slots.slot_bytes_for = real
 
 
 class _Machine(VirtualMachine):
@@ -139,14 +160,18 @@ class PowerRun:
     def _boot(self, now: float) -> None:
         self.boots += 1
         self.turns = Turns(self.chance, now)
+        self.turns.kills = True
         self.history = KeyHistory(ROOT + HEAD)
         self.posix = Posix(self.disk, lambda: _tick(self.turns.now) * 1_000_000)
-        for path, file in self.disk.files():
+        for path, each in self.disk.files():
             if not _is_own(path):
-                self.history.add(_key(path), Value(file.data, True), _version(file))
+                body, version = _shown(each)
+                self.history.add(_key(path), Value(body, True), version)
                 self.history.floor[_key(path)] = 1
         self._name_head()
         self.posix.named = self._named
+        self.posix.written = self._written
+        self.posix.owner = self.turns.running
         self.posix.turn = self.turns.call
         self.posix.before_flush = self.flush
 
@@ -155,7 +180,7 @@ class PowerRun:
         """Processes at work, as often as the machine is started; then what is left of the work."""
         while True:
             for at in range(PROCESSES):
-                self.turns.start(PowerProcess(self, f"{self.boots}.{at}").program)
+                self.turns.start(partial(self._processes, at))
             with running(self.posix):
                 self.turns.run()
             if self.violation is not None:
@@ -165,21 +190,45 @@ class PowerRun:
             self.disk, self.after = self.after, None
             self._boot(self.turns.now + 60.0)
         self.posix.before_flush = lambda node: None
+        self.turns.kills = False
         with running(self.posix), suppress(PowerCut):  # with which a violation ends whatever runs
             PowerProcess(self, "end").account()
         if self.violation is not None:
             raise self.violation
+
+    def _processes(self, at: int) -> None:
+        """A process, and another whenever it is killed."""
+        for life in itertools.count():
+            try:
+                return PowerProcess(self, f"{self.boots}.{at}.{life}").program()
+            except Killed:
+                self.report.kills += 1
+                self.posix.end(self.turns.running())
+                self.turns.revive()
 
     # ── Watching ─────────────────────────────────────────────────────────────
     def _named(self, path: str, file: File | None) -> None:
         """A path stands for something else now."""
         if _is_own(path):
             return
+        if file is None:
+            self._note(path, NOTHING, None)
+        else:
+            body, version = _shown(file)
+            self._note(path, Value(body, file.flushed == file.data), version)
+
+    def _written(self, file: File) -> None:
+        """A file was changed in place, and may show another version now."""
+        body, version = _shown(file)
+        for path, each in self.disk.files():
+            if each is file and not _is_own(path) and (_key(path), version) not in self.history.at:
+                self.report.in_place += 1
+                self._note(path, Value(body, True), version)
+
+    def _note(self, path: str, value: Value, version: str | None) -> None:
+        """A path stands for this from now on."""
         try:
-            if file is None:
-                self.history.add(_key(path), NOTHING, None)
-            else:
-                self.history.add(_key(path), Value(file.data, file.flushed == file.data), _version(file))
+            self.history.add(_key(path), value, version)
             if path == f"{FOLDER}/{ROOT}{HEAD}":
                 self._name_head()
         except Violation as violation:
@@ -217,11 +266,12 @@ class PowerRun:
         assert isinstance(file, File)
         start = request.start or 0
         end = None if request.length is None else start + request.length
-        return Found(file.data[start:end], _version(file), 0)
+        body, version = _shown(file)
+        return Found(body[start:end], version, 0)
 
     def flush(self, node: File | Folder) -> None:
         """Something is about to be flushed."""
-        if isinstance(node, Folder) and node.past:
+        if node.past:
             self.look()
 
     def look(self) -> None:
@@ -259,7 +309,8 @@ class PowerRun:
 
     def _judged(self, left: Disk) -> Disk:
         self.report.left += 1
-        self.history.judge({_key(path): file.data for path, file in left.files() if not _is_own(path)})
+        found = {_key(path): read_by_store(file.data) for path, file in left.files() if not _is_own(path)}
+        self.history.judge(found)
         return left
 
     def _fail(self, violation: Violation) -> None:
@@ -369,8 +420,9 @@ class PowerProcess:
         """Ask for a job."""
         if self.run.accepted:
             job_id = self.dice.choice(sorted(self.run.accepted))
+            completed = job_id in self.run.completed  # before it is asked
             job = self.call("status", lambda: self.queue.status(job_id))
-            if job is not None and job_id in self.run.completed and job.state != "completed":
+            if job is not None and completed and job.state != "completed":
                 self.run._fail(Violation(f"{job_id} was completed, and is {job.state}"))
 
     def reap(self) -> None:
@@ -383,9 +435,12 @@ class PowerProcess:
             self.run.report.calls[f"reap: {error.code}"] += 1
 
     def remove(self) -> None:
-        """Take something away that must stay away, as a purge does, and as ids are freed."""
+        """Replace something, and take it away, which must stay away, as a purge does, and as ids are freed."""
         key = f"ids/of-others/{self.machine.bits(64):016x}"
         written = self.store.perform(PutIfAbsent(key, b"x"))
+        for _ in range(2):
+            assert isinstance(written, Written)
+            written = self.store.perform(PutIfMatch(key, b"y", written.version))
         assert isinstance(written, Written)
         self.store.perform(DeleteIfMatch(key, written.version))
         self.run.look()
@@ -419,5 +474,7 @@ def _key(path: str) -> str:
     return path.removeprefix(f"{FOLDER}/")
 
 
-def _version(file: File) -> str:
-    return f"{file.mtime_ns:x}-{file.number:x}"
+def _shown(file: File) -> tuple[bytes, str]:
+    """What a file holds, and its version."""
+    body, version = shown(file.data)
+    return body, version or f"{file.mtime_ns:x}-{file.number:x}"

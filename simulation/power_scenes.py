@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from osqueue.commit.writer import HEAD
 from osqueue.election.base import PREFIX as ELECTIONS
 from osqueue.errors import OsqueueError
 from osqueue.objects.id_index import FOLDER as IDS
@@ -14,7 +15,7 @@ from osqueue.objects.id_index import FOLDER as IDS
 from .disk import File, Folder
 from .ledger import Violation
 from .posix import running
-from .power import FOLDER, QUEUE, ROOT, PowerProcess, PowerRun
+from .power import FOLDER, QUEUE, ROOT, PowerProcess, PowerRun, tight_slots
 from .profile import TIGHT
 from .tight import limited
 
@@ -27,7 +28,9 @@ Act = Callable[[PowerProcess], None]
 class PowerScene(Struct, frozen=True):
     """What two processes do."""
 
-    folder: str  # of the store: the first stands still when it is about to flush this
+    place: (
+        str  # a folder of the store, or a hot object: the first stands still when it is about to flush this
+    )
     first: Act
     second: Act  # meanwhile
 
@@ -43,6 +46,7 @@ class _Frozen(PowerRun):
     def play(self) -> None:
         """The queue is there already; then the two."""
         first, second = (PowerProcess(self, name) for name in ("first", "second"))
+        self.turns.kills = False
         with running(self.posix):
             for process in (first, second):
                 process.under("known")
@@ -60,7 +64,7 @@ class _Frozen(PowerRun):
         self.scene.second(process)
 
     def flush(self, node: File | Folder) -> None:
-        place = f"{FOLDER}/{self.scene.folder}"
+        place = f"{FOLDER}/{self.scene.place}"
         if self.waits and self.posix.exists(place) and node is self.disk.find(place):
             self.waits = False
             self.turns.pause(FROZEN_SECONDS)
@@ -69,7 +73,7 @@ class _Frozen(PowerRun):
 
 def play(scene: PowerScene) -> str:
     """Play a scene; the violation, or nothing."""
-    with limited(TIGHT):
+    with limited(TIGHT), tight_slots():
         try:
             _Frozen(scene).play()
         except (Violation, OsqueueError) as violation:
@@ -78,7 +82,7 @@ def play(scene: PowerScene) -> str:
 
 
 _ENQUEUE = partial(PowerProcess.under, name="wanted")
-_HEAD = ROOT.rstrip("/")
+_HEAD = ROOT + HEAD
 
 SCENES: dict[str, PowerScene] = {
     "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, PowerProcess.look_for_nothing),

@@ -55,6 +55,18 @@ class KeyHistory:
                 raise Violation(f"the version {version} of {key} comes twice")
             self.at[key, version] = len(values) - 1
 
+    def latest(self, key: str) -> int:
+        """Where the value is that the key stands for now."""
+        return len(self.values.get(key, (NOTHING,))) - 1
+
+    def check_read(self, key: str, version: str, since: int) -> None:
+        """Was this version current at some moment since then?"""
+        at = self.at.get((key, version))
+        if at is None or at < since:
+            raise Violation(
+                f"a read of {key} brought {version}, which had been replaced before, or never was"
+            )
+
     def promise(self, key: str, version: str, by: str, later: int = 0) -> None:
         """Nothing before this version may come back, since somebody was told of it."""
         at = self.at.get((key, version), 0) + later
@@ -90,6 +102,7 @@ class PromiseStore(WrappedStore):
         return self  # each process has one of its own
 
     def perform(self, request: StoreRequest) -> StoreReply:
+        since = self.history.latest(request.key) if isinstance(request, Get) else 0
         reply = self.inner.perform(request)
         promise = self.history.promise
         match request, reply:
@@ -98,6 +111,7 @@ class PromiseStore(WrappedStore):
             case (DeleteIfMatch(key=key, version=version), Deleted()):
                 promise(key, version, "a deletion", later=1)
             case (Get() as get, Found(version=version)) | (Get(unless=str(version)) as get, Unchanged()):
+                self.history.check_read(get.key, version, since)
                 self.relied.append((get.key, version))
                 if get.flushed:
                     promise(get.key, version, "a read of what is flushed")

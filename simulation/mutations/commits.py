@@ -27,7 +27,7 @@ Swap = Callable[..., Flow[request_status.CommitResult | None]]
 
 def no_etag() -> AbstractContextManager[None]:
     """The head is written whatever it has become."""
-    return patched((protocol, "PutIfMatch", lambda key, body, version, wait: Put(key, body)))
+    return patched((protocol, "PutIfMatch", lambda key, body, version, wait, hot: Put(key, body)))
 
 
 def no_session_check() -> AbstractContextManager[None]:

@@ -11,13 +11,17 @@ from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD
 from osqueue.election import base
 from osqueue.objects import id_index, layout
-from osqueue.stores import file, file_locks
+from osqueue.stores import file, file_flushes, file_hot, file_locks
 from osqueue.stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from osqueue.stores.file import FileStore
+from osqueue.stores.file_flushes import Flushes
+from osqueue.stores.file_hot import Slots
 from osqueue.stores.file_locks import Stripes
+from osqueue.stores.file_slots import is_slot
 
 from ..power import FOLDER, power_cuts
 from ..power_scenes import SCENES, play
+from ..slot_scenes import reads_between
 from .control import Control, Detection, Mutation, patched
 
 SEEDS = 6  # runs that a mutation may survive
@@ -37,35 +41,42 @@ def in_power_scene(name: str, words: str) -> Detection:
     return Detection(name, lambda: play(SCENES[name]), words)
 
 
+def in_reads_between(words: str) -> Detection:
+    """A read of a hot object brings what it should not, when writers come in the middle of it."""
+    return Detection("reads between writes", reads_between, words)
+
+
 def no_flush_of_files() -> AbstractContextManager[None]:
     """A file gets its name before its content is on the disk."""
     real = FileStore._write_temporary
 
-    def write(self: Any, path: str, body: bytes, durable: bool, clock_ns: int | None = None) -> Any:
-        return real(self, path, body, False, clock_ns)
+    def write(
+        self: Any, path: str, body: bytes, durable: bool, clock_ns: int | None = None, hot: bool = False
+    ) -> Any:
+        return real(self, path, body, False, clock_ns, hot)
 
     return patched((FileStore, "_write_temporary", write))
 
 
 def no_flush_of_folders() -> AbstractContextManager[None]:
     """A write is answered before its name is on the disk."""
-    return patched((FileStore, "_settle", lambda self, folder: None))
+    return patched((Flushes, "settle", lambda self, folder: None))
 
 
 def no_flush_of_folders_above() -> AbstractContextManager[None]:
     """A new folder's content is flushed, and its own name is not."""
-    return patched((FileStore, "_settle", lambda self, folder: self._flush(folder)))
+    return patched((Flushes, "settle", lambda self, folder: self.flush(folder)))
 
 
 def no_flush_of_the_root() -> AbstractContextManager[None]:
     """The folder of the store is new, and nobody flushes those above it."""
-    real = file._flush_folder
+    real = file_flushes.flush_folder
 
     def flush(folder: str) -> None:
         if folder.startswith(FOLDER):
             real(folder)
 
-    return patched((file, "_flush_folder", flush))
+    return patched((file_flushes, "flush_folder", flush))
 
 
 def no_flush_of_deletions() -> AbstractContextManager[None]:
@@ -85,8 +96,8 @@ def no_flush_of_deletions() -> AbstractContextManager[None]:
 def objects_left_unflushed() -> AbstractContextManager[None]:
     """What a head refers to is written like something that nobody misses."""
 
-    def created(key: str, body: bytes) -> Put | PutIfAbsent:
-        return PutIfAbsent(key, body) if key.endswith(HEAD) else Put(key, body, durable=False)
+    def created(key: str, body: bytes, hot: bool = False) -> Put | PutIfAbsent:
+        return PutIfAbsent(key, body, hot) if key.endswith(HEAD) else Put(key, body, durable=False)
 
     return patched((protocol, "PutIfAbsent", created))
 
@@ -117,6 +128,53 @@ def leaders_before_others_flushes() -> AbstractContextManager[None]:
 
 def _unflushed(key: str, **options: Any) -> Get:
     return Get(key, **{**options, "flushed": False})
+
+
+def no_checksum_of_bodies() -> AbstractContextManager[None]:
+    """A slot whose header is there is taken for whole."""
+    return patched((file_hot, "is_whole", lambda header, body: True))
+
+
+def the_current_slot_is_overwritten() -> AbstractContextManager[None]:
+    """The next version goes where the current one is."""
+    return patched((file_hot, "target", lambda current: current))
+
+
+def no_flush_in_place() -> AbstractContextManager[None]:
+    """A slot is written, and marked, and nobody flushes it."""
+    return patched((Slots, "flush", lambda self: None))
+
+
+def unflushed_ones_are_relied_on() -> AbstractContextManager[None]:
+    """The other slot is overwritten, though the writer of this one may have died before its flush."""
+    return patched((FileStore, "_may_write", lambda self, key, slots, current: True))
+
+
+def marks_before_flushes() -> AbstractContextManager[None]:
+    """A version is said to be flushed as soon as it is written."""
+    real = Slots.write
+
+    def write(self: Any, current: Any, body: bytes, modified_ms: int) -> Any:
+        header = real(self, current, body, modified_ms)
+        self.mark(header)
+        return header
+
+    return patched((Slots, "write", write))
+
+
+def names_of_slots_left_unflushed() -> AbstractContextManager[None]:
+    """A file of slots takes the place of another, and only what is written there later is flushed."""
+    return patched((Flushes, "_knows_name", lambda self, key, version: is_slot(version)))
+
+
+def no_second_look_at_what_is_known() -> AbstractContextManager[None]:
+    """A reader who knows the version in one slot does not mind that the other is torn."""
+    return patched((Slots, "is_sure", lambda self, other: True))
+
+
+def no_second_look_at_what_is_read() -> AbstractContextManager[None]:
+    """A reader does not mind that a slot's header has changed since it chose this slot."""
+    return patched((Slots, "changed", lambda self, header, data: False))
 
 
 def no_lock() -> AbstractContextManager[None]:
@@ -156,8 +214,14 @@ CONTROLS: tuple[Control, ...] = (
         leaders_before_others_flushes,
         in_power_scene("campaigns meanwhile", "campaign told"),
     ),
+    _control("checksums of slots", no_checksum_of_bodies, in_power_cuts("after a power cut")),
+    _control("the current slot stays", the_current_slot_is_overwritten, in_power_cuts("after a power cut")),
+    _control("slots are flushed", no_flush_in_place, in_power_cuts("after a power cut")),
+    _control("a flushed slot is left", unflushed_ones_are_relied_on, in_power_cuts("after a power cut")),
+    _control("marks follow flushes", marks_before_flushes, in_power_cuts("after a power cut")),
+    _control("names of slots are flushed", names_of_slots_left_unflushed, in_power_cuts("after a power cut")),
+    _control("a second look, known", no_second_look_at_what_is_known, in_reads_between("had been replaced")),
+    _control("a second look, read", no_second_look_at_what_is_read, in_reads_between("had been replaced")),
     _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
-    _control(
-        "clocks of versions", no_clock_of_versions, in_power_cuts("comes twice|was completed, and is queued")
-    ),
+    _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
 )

@@ -17,8 +17,10 @@ from osqueue import AsyncQueue, Queue
 from osqueue.client.transports.address import open_transport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
-from osqueue.stores.base import Found, StoreReply, StoreRequest
+from osqueue.stores.base import Found, Store, StoreReply, StoreRequest
+from osqueue.stores.file import FileStore
 from osqueue.stores.wrapped import WrappedStore
+from tests.support import store_kinds
 
 STORES = ("memory", "file", "s3")
 REMOTE = ("http", "lambda")  # an API in front of a store in memory
@@ -183,3 +185,28 @@ def at_work(new_store: Callable[[], Any], clock: Shifted) -> Callable[..., Any]:
 @pytest.fixture
 def q(opened: Any) -> Any:
     return opened()
+
+
+@pytest.fixture(params=store_kinds.STORES)
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..., Store], tuple[Any, ...]]:
+    """A function and its arguments, fit to be sent to another process: each call opens the same place."""
+    kind: str = request.param
+    hot = kind.endswith("-hot")
+    if kind.startswith("memory"):
+        return store_kinds.open_hot_memory if hot else store_kinds.open_memory, (request.node.nodeid,)
+    if kind.startswith("file"):
+        return store_kinds.HotFileStore if hot else FileStore, (
+            str(tmp_path / "store"),
+            "nofsync" not in kind,
+        )
+    endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
+    prefix = "some/prefix" if kind.endswith("prefix") else ""
+    if hot:
+        return store_kinds.open_hot_s3, (bucket, prefix, endpoint)
+    return (store_kinds.open_boto if "boto" in kind else store_kinds.open_s3), (bucket, prefix, endpoint)
+
+
+@pytest.fixture
+def store(opening: tuple[Callable[..., Store], tuple[Any, ...]]) -> Store:
+    function, arguments = opening
+    return function(*arguments)

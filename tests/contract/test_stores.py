@@ -1,4 +1,4 @@
-"""The store port's contract, run over every store. A new store is one line in ``STORES``."""
+"""The store port's contract, run over every store of ``tests/support/store_kinds.py``."""
 
 from __future__ import annotations
 
@@ -33,69 +33,11 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
+from tests.support.store_kinds import create, found, keys
 
 RACERS = 8
 INCREMENTS = 5  # by each racer
 PATIENCE_S = 100.0  # with threads and processes that may stand still for a while
-
-Opener = Callable[[], Store]
-
-
-def open_memory(name: str) -> Store:
-    from osqueue.stores.memory import named
-
-    return named(name)
-
-
-def open_boto(bucket: str, prefix: str, endpoint: str) -> Store:
-    import boto3
-
-    return BotoStore(boto3.session.Session(), bucket, prefix, endpoint=endpoint)
-
-
-def open_s3(bucket: str, prefix: str, endpoint: str) -> Store:
-    return S3Store(bucket, prefix, endpoint=endpoint)
-
-
-STORES = ("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix")
-
-
-@pytest.fixture(params=STORES)
-def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-    """A function and its arguments, fit to be sent to another process: each call opens the same place."""
-    kind: str = request.param
-    if kind == "memory":
-        return open_memory, (request.node.nodeid,)
-    if kind.startswith("file"):
-        return FileStore, (str(tmp_path / "store"), kind == "file")
-    endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
-    prefix = "some/prefix" if kind.endswith("prefix") else ""
-    return (open_boto if "boto" in kind else open_s3), (bucket, prefix, endpoint)
-
-
-@pytest.fixture
-def store(opening: tuple[Callable[..., Store], tuple[Any, ...]]) -> Store:
-    function, arguments = opening
-    return function(*arguments)
-
-
-def create(store: Store, key: str, body: bytes = b"body") -> str:
-    reply = store.perform(PutIfAbsent(key, body))
-    assert isinstance(reply, Written), reply
-    return reply.version
-
-
-def found(store: Store, key: str) -> Found:
-    reply = store.perform(Get(key))
-    assert isinstance(reply, Found), reply
-    return reply
-
-
-def keys(store: Store, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-    reply = store.perform(List(prefix, after, limit))
-    assert isinstance(reply, Listed), reply
-    return reply.keys
-
 
 # ── Reading ──────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,8 @@ from osqueue import Queue, limits
 from osqueue.cli import output
 from osqueue.cli.app import app
 from osqueue.core.encoding import decode_head, encode_head
+from osqueue.stores.base import Found, Get
+from osqueue.stores.file import FileStore
 
 Run = Callable[..., Result]
 
@@ -133,7 +135,9 @@ def test_each_damaged_shard_is_restored_and_the_others_are_left(
 
 def test_a_clock_is_set_right(run: Run, q: Queue[Any], tmp_path: Path) -> None:
     place = head(tmp_path)
-    state = decode_head(place.read_bytes())
+    found = FileStore(tmp_path / "jobs").perform(Get(str(place.relative_to(tmp_path / "jobs"))))
+    assert isinstance(found, Found)
+    state = decode_head(found.body)
     place.write_bytes(encode_head(replace(state, commit=b"x" * 16, now_ms=state.now_ms + limits.DAY_MS)))
     (trouble,) = [each for each in answers(run("doctor", "emails"), 1) if each["level"] == "trouble"]
     assert trouble["remedy"] == "osqueue doctor ADDRESS emails --fix-clock"

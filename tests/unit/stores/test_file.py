@@ -13,7 +13,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.errors import OsqueueError, Rejected, Unavailable
-from osqueue.stores import file, file_swap
+from osqueue.stores import file_flushes, file_hot, file_swap
 from osqueue.stores.base import (
     KEY_BYTES_MAX,
     Delete,
@@ -314,16 +314,18 @@ def test_a_failing_disk_is_an_error_with_a_remedy_and_leaves_nothing(
     assert store.perform(Get("second")) == Missing()
 
 
+@pytest.mark.parametrize("hot", [False, True])
 def test_what_fails_after_the_change_may_be_there_and_is_not_told_as_refused(
-    store: FileStore, monkeypatch: pytest.MonkeyPatch
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, hot: bool
 ) -> None:
-    written = version_of(store.perform(PutIfAbsent("key", b"old")))
+    written = version_of(store.perform(PutIfAbsent("key", b"old", hot)))
 
-    def fail(folder: str) -> None:
+    def fail(_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with monkeypatch.context() as patch:
-        patch.setattr(file, "_flush_folder", fail)
+        patch.setattr(file_flushes, "flush_folder", fail)
+        patch.setattr(file_hot, "flush_data", fail)
         error = error_of(store.perform(PutIfMatch("key", b"new", written)))
     assert not error.permanent
     assert isinstance(reply := store.perform(Get("key")), Found)
@@ -342,6 +344,7 @@ def test_a_queue_in_a_folder_that_may_not_be_written_says_so_at_once(
     requests = CountingStore(store)
     with monkeypatch.context() as patch:
         patch.setattr(FileStore, "_write_temporary", fail)
+        patch.setattr(FileStore, "_swap", fail)
         for again in (q, Queue(requests, "mail")):
             with pytest.raises(Unavailable, match="change the folder's owner or mode") as refused:
                 again.enqueue(2)

@@ -16,7 +16,7 @@ from osqueue.bulk.receipts import BulkReceipts
 from osqueue.clock import MACHINE
 from osqueue.commit.writer import ShardWriter
 from osqueue.objects.layout import root_of
-from osqueue.stores import file, file_swap
+from osqueue.stores import file_flushes, file_hot, file_swap
 from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, Unchanged, Written
 from osqueue.stores.file import FileStore
 from tests.support.machines import StoppedClock
@@ -24,7 +24,7 @@ from tests.support.replies import error_of, version_of
 
 
 class Disk:
-    """Flushes of folders, noted, and failing for the folder of the queue's head while it is bad."""
+    """Flushes of folders and of what changes in place, noted, and failing around the queue's head while it is bad."""
 
     def __init__(self, root: Path) -> None:
         self.head = str(root / root_of("mail", 0)).rstrip("/")
@@ -36,11 +36,17 @@ class Disk:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.flushed.append(folder)
 
+    def flush_data(self, descriptor: int) -> None:
+        if self.bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.flushed.append("in place")
+
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk(tmp_path)
-    monkeypatch.setattr(file, "_flush_folder", made.flush)
+    monkeypatch.setattr(file_flushes, "flush_folder", made.flush)
+    monkeypatch.setattr(file_hot, "flush_data", made.flush_data)
     return made
 
 
@@ -99,7 +105,26 @@ def test_what_is_known_to_be_flushed_is_read_without_a_flush(tmp_path: Path, dis
     q.enqueue(2)
     disk.flushed.clear()
     assert other.status(job_id)
-    assert disk.flushed.count(disk.head) == 1, "it is another head by now"
+    assert disk.flushed == [], "the file says that it is"
+
+
+def test_what_changed_in_place_and_was_not_flushed_is_flushed_by_who_tells_of_it(
+    tmp_path: Path, disk: Disk
+) -> None:
+    q, other = (Queue[Any](FileStore(tmp_path), "mail", timeout=0.5) for _ in range(2))
+    job_id = q.enqueue(1).job_id
+    assert job_id is not None
+    assert other.status(job_id)
+    disk.bad = True
+    with pytest.raises(Unavailable, match="cannot flush"):
+        q.enqueue(2)
+    with pytest.raises(Unavailable, match="cannot flush"):
+        other.status(job_id)
+    disk.bad = False
+    disk.flushed.clear()
+    for _ in range(2):
+        assert other.status(job_id)
+    assert disk.flushed == ["in place"]
 
 
 def test_who_enqueues_for_the_sake_of_an_ids_entry_flushes_that(tmp_path: Path, disk: Disk) -> None:
@@ -134,7 +159,7 @@ def test_folders_above_that_are_not_ours_to_flush_are_left_alone(
         if folder == "/":
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(file, "_flush_folder", flush)
+    monkeypatch.setattr(file_flushes, "flush_folder", flush)
     assert isinstance(FileStore(tmp_path).perform(Put("key", b"x")), Failed if fails else Written)
 
 

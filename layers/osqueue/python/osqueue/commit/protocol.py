@@ -428,9 +428,9 @@ class _Commit:
         sent, self.deadline.sent = self.deadline.sent, True
         began = writer.machine.moment()
         put = (
-            PutIfAbsent(writer.root + HEAD, body)
+            PutIfAbsent(writer.root + HEAD, body, hot=True)
             if head.version is None
-            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2)
+            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2, hot=True)
         )
         if done:  # all of them, or they would stand before younger announcements in the next listing
             runs = [

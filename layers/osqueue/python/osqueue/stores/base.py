@@ -51,6 +51,7 @@ class PutIfAbsent(Struct, frozen=True):
 
     key: str
     body: bytes
+    hot: bool = False  # it is replaced again and again: a store may keep it where that is quick
 
 
 class PutIfMatch(Struct, frozen=True):
@@ -60,6 +61,7 @@ class PutIfMatch(Struct, frozen=True):
     body: bytes
     version: str
     wait_seconds: float | None = None  # for others, in a store that locks; None: as long as the store likes
+    hot: bool = False  # as for a PutIfAbsent
 
 
 class List(Struct, frozen=True):

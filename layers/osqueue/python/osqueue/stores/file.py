@@ -1,13 +1,14 @@
-"""A store in a folder: each object is one file whose content is the body, exactly.
+"""A store in a folder: each object is one file, whose content is the body, or which has slots for two of them.
 
-**Reading** opens the file and asks the open file for its version; files never change in place, so that
-content and version belong together and no reader ever waits.
+**Reading** opens the file. A plain one never changes in place, so that its content and its version, which the open
+file tells, belong together. How a hot one is read while it changes is explained in ``file_hot``. No reader waits.
 
 **Writing** goes to a temporary file, flushed, then named in one step: ``link`` creates (it fails when the
 name exists), ``rename`` replaces. A process killed anywhere leaves the old object or the new one, and the
-folder is flushed before the answer, so that an answered write survives a power cut. A reader may see an
-object a moment before that flush, unless it asks for what is ``flushed``. Deletions are not flushed: an
-object that a power cut brings back is garbage, which its owner meets and deletes again.
+folder is flushed before the answer, so that an answered write survives a power cut. A hot object is replaced in the
+slot that is free: one write and one flush. A reader may see an object a moment before that flush, unless it asks for
+what is ``flushed``. Deletions are not flushed: an object that a power cut brings back is garbage, which its owner
+meets and deletes again.
 
 **Locks and versions** are explained in ``file_locks``: what replaces or deletes holds a lock.
 """
@@ -19,7 +20,6 @@ import errno
 import itertools
 import os
 import stat as modes
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
@@ -56,23 +56,19 @@ from .base import (
     Written,
 )
 from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
+from .file_flushes import Flushes
+from .file_hot import Current, Slots, opened, read_all, write_all
+from .file_listing import walk
 from .file_locks import LockDeadline, LockTimeout, Stripes, time_after, version_of
+from .file_slots import new_slots, plain, plain_start, version_of_slot
 from .file_swap import drop, replace_unflushed
 from .file_system import network_type
 from .file_turns import FolderTurns
 
 LEFTOVER_MS_MAX = 3_600_000  # a temporary file older than this belongs to a process that died
 QUICK_BYTES_MAX = 1 << 20  # a body that is written in about the time a thread takes to begin
-SETTLED_FOLDERS_MAX = 4_096  # folders whose own existence this process knows to be flushed
-FLUSHED_KEYS_MAX = 4_096  # keys of which it knows a version that is
 
 _OWN = ".osqueue"  # locks and temporary files; keys cannot reach names that start with a dot
-_NOT_TO_BE_FLUSHED = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EINVAL,
-    errno.EROFS,
-)  # by those who made no folder there
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
@@ -108,8 +104,7 @@ class FileStore(Store):
         self._token = machine.bits(64)
         self._names = itertools.count()
         self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine)
-        self._settled: set[str] = set()
-        self._flushed: dict[str, str | None] = {}  # versions that a power cut would leave, by key
+        self._flushes = Flushes(self.root)
         self._ready = False
         self._ready_lock = forks.lock()
 
@@ -120,38 +115,73 @@ class FileStore(Store):
     # ── The port ─────────────────────────────────────────────────────────────
 
     def get(self, request: Get) -> Found | Missing | Unchanged:
-        reply = self._get(request)
-        if request.flushed and self._fsync and not isinstance(reply, Missing):
-            version = reply.version if isinstance(reply, Found) else request.unless
-            if version != self._flushed.get(request.key):  # its writer may not have come to that yet
-                self._settle_key(request.key, version)
-        return reply
+        return self._get(request, locked=False)
 
-    def _get(self, request: Get) -> Found | Missing | Unchanged:
+    def _get(self, request: Get, locked: bool) -> Found | Missing | Unchanged:
+        path = self._path(request.key)
         try:
-            descriptor = os.open(self._path(request.key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if self._is_nothing(error):
                 return Missing()
             self._fail("read", request.key, error)
+        flushed = request.flushed and self._fsync
         try:
-            stat = os.fstat(descriptor)
-            version = version_of(stat)
-            if version == request.unless:
-                return Unchanged()
-            start = request.start or 0
-            length = max(stat.st_size - start, 0)
-            if request.length is not None:
-                length = min(length, request.length)
-            # A time that a version took after the machine's clock was ahead is in the future. No write is.
-            modified_ms = min(stat.st_mtime_ns // 1_000_000, self.clock_ms())
-            return Found(_read(descriptor, start, length), version, modified_ms)
+            begin, slots = opened(descriptor)
+            current = None if slots is None else slots.read(request.unless, once=locked)
+            if slots is not None and current is None and not locked:  # overtaken by writers, or damaged
+                with self._locked(path, LockDeadline(None, self._machine)):
+                    current = slots.look(request.unless)
+            if slots is None or current is None:
+                reply, version = self._get_plain(request, descriptor, begin)
+            else:
+                reply, version = self._get_slot(request, current)
+                if flushed and not self._is_flushed(request.key, slots, current):
+                    self._flush_slots(path, slots)  # its writer may not have come to that yet
         except OSError as error:
             if error.errno == errno.EISDIR:
                 return Missing()
             self._fail("read", request.key, error)
         finally:
             os.close(descriptor)
+        if flushed and not self._flushes.knows(request.key, version):
+            self._flushes.settle_key(request.key, version)
+        return reply
+
+    def _get_plain(self, request: Get, descriptor: int, begin: bytes) -> tuple[Found | Unchanged, str]:
+        """An object whose file holds its body and nothing else, and its version."""
+        stat = os.fstat(descriptor)
+        version = version_of(stat)
+        if version == request.unless:
+            return Unchanged(), version
+        start = plain_start(begin) + (request.start or 0)
+        length = max(stat.st_size - start, 0)
+        if request.length is not None:
+            length = min(length, request.length)
+        inside = start + length <= len(begin)
+        body = begin[start : start + length] if inside else read_all(descriptor, start, length)
+        return Found(body, version, self._not_ahead(stat.st_mtime_ns // 1_000_000)), version
+
+    def _get_slot(self, request: Get, current: Current) -> tuple[Found | Unchanged, str]:
+        """An object that is in a slot, and its version."""
+        if current.version == request.unless or current.body is None:
+            return Unchanged(), current.version
+        start = request.start or 0
+        end = None if request.length is None else start + request.length
+        modified_ms = self._not_ahead(current.header.modified_ms)
+        return Found(current.body[start:end], current.version, modified_ms), current.version
+
+    def _not_ahead(self, modified_ms: int) -> int:
+        """A time that a version took after the machine's clock was ahead is in the future. No write is."""
+        return min(modified_ms, self.clock_ms())
+
+    def _may_write(self, key: str, slots: Slots, current: Current) -> bool:
+        """May the other slot be overwritten? Until this one is flushed, it may be all that a power cut would leave."""
+        return not self._fsync or self._is_flushed(key, slots, current)
+
+    def _is_flushed(self, key: str, slots: Slots, current: Current) -> bool:
+        """Is it known that a power cut would leave this version's slot?"""
+        return self._flushes.knows(key, current.version) or slots.is_marked(current.header)
 
     def put(self, request: Put) -> Written:
         return self._put(request, LockDeadline(None, self._machine))
@@ -165,9 +195,10 @@ class FileStore(Store):
                 if _stat(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
-                    written = self._overwrite(path, request.body, durable, patience)
+                    with self._locked(path, patience) as lock:
+                        written = self._swap(request.key, request.body, None, durable, lock)
             if durable:
-                self._settle(os.path.dirname(path))
+                self._flushes.settle_key(request.key, written.version)
             return written
         except OSError as error:
             self._fail("write", request.key, error)
@@ -177,11 +208,11 @@ class FileStore(Store):
         try:
             if _stat(path) is not None:
                 return Refused()  # before the body is written and flushed for nothing
-            written = self._create(path, request.body, self._fsync)
+            written = self._create(path, request.body, self._fsync, request.hot)
             if written is None:
                 return Refused()
             if self._fsync:
-                self._settle_key(request.key, written.version)
+                self._flushes.settle_key(request.key, written.version)
             return written
         except OSError as error:
             self._fail("write", request.key, error)
@@ -191,16 +222,17 @@ class FileStore(Store):
 
     def _put_if_match(self, request: PutIfMatch, patience: LockDeadline) -> Written | Refused:
         path = self._path(request.key)
+        if self._fsync and not isinstance(self.get(Get(request.key, request.version, length=0)), Unchanged):
+            return Refused()  # without waiting for the winner's flush
         try:
-            if self._fsync and not _matches(request.version, _stat(path)):
-                return Refused()  # without waiting for the winner's flush
             with self._locked(path, patience) as lock:
-                current = _stat(path)
-                if current is None or not _matches(request.version, current):
-                    return Refused()
-                written = self._replace(path, request.body, self._fsync, lock, current)
+                written = self._swap(
+                    request.key, request.body, request.version, self._fsync, lock, request.hot
+                )
+            if written is None:
+                return Refused()
             if self._fsync:
-                self._settle_key(request.key, written.version)  # the next writer need not wait for this
+                self._flushes.settle_key(request.key, written.version)
             return written
         except OSError as error:
             self._fail("write", request.key, error)
@@ -210,7 +242,10 @@ class FileStore(Store):
         folder = request.prefix.rpartition("/")[0]
         if folder:
             self._path(folder)
-        keys = list(itertools.islice(self._walk(folder, request), limit + 1))
+        try:
+            keys = list(itertools.islice(walk(self.root, folder, request, self._is_nothing), limit + 1))
+        except OSError as error:
+            self._fail("list", os.path.relpath(error.filename or folder, self.root), error)
         return Listed(tuple(keys[:limit]), more=len(keys) > limit)
 
     def delete(self, request: Delete) -> Deleted:
@@ -247,13 +282,13 @@ class FileStore(Store):
         path = self._path(request.key)
         try:
             with self._locked(path, LockDeadline(None, self._machine)) as lock:
-                current = _stat(path)
-                if current is None or not _matches(request.version, current):
+                if not isinstance(
+                    self._get(Get(request.key, request.version, length=0), locked=True), Unchanged
+                ):
                     return Refused()
-                self._stripes.end(lock, current)
-                os.unlink(path)
+                self._remove(path, lock)
             if self._fsync:
-                self._flush(os.path.dirname(path))
+                self._flushes.flush(os.path.dirname(path))
         except OSError as error:
             self._fail("delete", request.key, error)
         return Deleted()
@@ -300,15 +335,15 @@ class FileStore(Store):
 
     # ── Writing ──────────────────────────────────────────────────────────────
 
-    def _create(self, path: str, body: bytes, durable: bool) -> Written | None:
+    def _create(self, path: str, body: bytes, durable: bool, hot: bool = False) -> Written | None:
         """Write ``body`` under a name that must not exist yet; None when it does."""
-        temporary, version = self._write_temporary(path, body, durable)
+        temporary, version = self._write_temporary(path, body, durable, hot=hot)
         try:
             try:
                 os.link(temporary, path)
             except FileNotFoundError:  # the folder is missing
                 folder = os.path.dirname(path)
-                self._settled.discard(folder)
+                self._flushes.forget(folder)
                 os.makedirs(folder, exist_ok=True)
                 os.link(temporary, path)
         except FileExistsError:
@@ -321,16 +356,57 @@ class FileStore(Store):
             drop(temporary)
         return Written(version)
 
-    def _overwrite(self, path: str, body: bytes, durable: bool, patience: LockDeadline) -> Written | None:
-        """Replace what is there, whatever its version; None when there is nothing."""
-        with self._locked(path, patience) as lock:
-            current = _stat(path)
-            return None if current is None else self._replace(path, body, durable, lock, current)
+    def _swap(
+        self, key: str, body: bytes, expected: str | None, durable: bool, lock: int, hot: bool = False
+    ) -> Written | None:
+        """Replace what is there, under its stripe's lock; None if there is nothing, or not the version expected."""
+        path = self._path(key)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return None
+            raise
+        try:
+            _, slots = opened(descriptor)
+            current = None if slots is None else slots.read(expected, once=True)
+            if slots is not None and current is not None:
+                if expected not in (None, current.version):
+                    return None
+                if len(body) <= slots.layout.room and self._may_write(key, slots, current):
+                    return self._write_slot(path, slots, current, body, durable)
+            stat = os.fstat(descriptor)
+            if current is None and expected not in (None, version_of(stat)):
+                return None
+        finally:
+            os.close(descriptor)
+        return self._replace(path, body, durable, lock, stat, hot or slots is not None)
 
-    def _replace(self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result) -> Written:
-        """Put ``body`` in place of ``current``, under the stripe's lock."""
+    def _write_slot(self, path: str, slots: Slots, current: Current, body: bytes, durable: bool) -> Written:
+        """Write the next version of a hot object where it is."""
+        try:
+            header = slots.write(current, body, self._machine.now_ms())
+        except OSError as error:
+            raise explained(FLUSH, path, error) from error
+        if durable:
+            self._flush_slots(path, slots)
+            with contextlib.suppress(OSError):  # unmarked, nobody relies on it
+                slots.mark(header)
+        return Written(version_of_slot(slots.layout, header))
+
+    def _flush_slots(self, path: str, slots: Slots) -> None:
+        """Flush a file that was changed in place: whatever goes wrong, the change may be there."""
+        try:
+            slots.flush()
+        except OSError as error:
+            raise explained(FLUSH, path, error) from error
+
+    def _replace(
+        self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result, hot: bool
+    ) -> Written:
+        """Put a new file in place of ``current``, under the stripe's lock."""
         clock_ns = self._stripes.end(lock, current)
-        temporary, version = self._write_temporary(path, body, durable, clock_ns)
+        temporary, version = self._write_temporary(path, body, durable, clock_ns, hot)
         try:
             if self._fsync:
                 os.rename(temporary, path)
@@ -342,21 +418,26 @@ class FileStore(Store):
         return Written(version)
 
     def _write_temporary(
-        self, path: str, body: bytes, durable: bool, clock_ns: int | None = None
+        self, path: str, body: bytes, durable: bool, clock_ns: int | None = None, hot: bool = False
     ) -> tuple[str, str]:
         """Write and flush a file that no key names yet; its path and the version it will have.
 
         ``clock_ns`` is the clock of the path's stripe where the caller holds its lock, so that it stands still.
         """
         self._prepare()
+        content, version, mark_ns = plain(body), "", None
+        if hot:
+            content, version, mark_ns = new_slots(self._machine.bits(64), body, self._machine.now_ms())
         temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            _write(descriptor, body)
+            write_all(lambda data, at: os.write(descriptor, data), content, 0)
             if clock_ns is None:
                 # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
                 clock_ns = self._stripes.clock_ns(path)
             modified = time_after(clock_ns, self._machine.now_ms())
+            if durable and mark_ns is not None:
+                modified = mark_ns  # before it can be seen, it is flushed
             os.utime(descriptor, ns=(modified, modified))
             if durable:
                 os.fsync(descriptor)
@@ -368,7 +449,7 @@ class FileStore(Store):
             raise
         finally:
             os.close(descriptor)
-        return temporary, version_of(written)
+        return temporary, version or version_of(written)
 
     def _prepare(self) -> None:
         """Make the store's own folders, once, and drop what killed processes left there long ago."""
@@ -378,7 +459,7 @@ class FileStore(Store):
             os.makedirs(self._temporary, exist_ok=True)
             os.makedirs(self._stripes.folder, exist_ok=True)
             if self._fsync:
-                self._flush_above()
+                self._flushes.flush_above()
             oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000
             with os.scandir(self._temporary) as entries:
                 for entry in entries:
@@ -386,44 +467,6 @@ class FileStore(Store):
                         if entry.stat().st_mtime_ns < oldest:
                             os.unlink(entry.path)
             self._ready = True
-
-    def _flush_above(self) -> None:
-        """Flush the folders above the root: this process has made some, or another that has yet to flush them."""
-        above = self.root
-        while above != os.path.dirname(above):
-            above = os.path.dirname(above)
-            try:
-                _flush_folder(above)
-            except OSError as error:
-                if error.errno not in _NOT_TO_BE_FLUSHED:
-                    raise
-
-    def _settle_key(self, key: str, version: str | None) -> None:
-        """Flush the folder of a key that has this version, or had it, and remember that."""
-        self._settle(os.path.dirname(self._path(key)))
-        if len(self._flushed) >= FLUSHED_KEYS_MAX:
-            self._flushed.clear()
-        self._flushed[key] = version
-
-    def _settle(self, folder: str) -> None:
-        """Flush a folder, and at first sight of it its ancestors up to the root: they may be as new."""
-        self._flush(folder)
-        if folder in self._settled:
-            return
-        above = folder
-        while above != self.root:
-            above = os.path.dirname(above)
-            self._flush(above)
-        if len(self._settled) >= SETTLED_FOLDERS_MAX:
-            self._settled.clear()
-        self._settled.add(folder)
-
-    def _flush(self, folder: str) -> None:
-        """Flush a folder in which something was changed: whatever goes wrong, it may be there."""
-        try:
-            _flush_folder(folder)
-        except OSError as error:
-            raise explained(FLUSH, folder, error) from error
 
     def _locked(self, path: str, patience: LockDeadline) -> AbstractContextManager[int]:
         self._prepare()
@@ -440,29 +483,6 @@ class FileStore(Store):
                 field="key",
             )
         return f"{self.root}/{key}"
-
-    def _walk(self, folder: str, request: List) -> Iterator[str]:
-        """Keys below ``folder`` that the request asks for, in byte order, as far as the caller reads."""
-        prefix, after = request.prefix, request.after
-        names: list[str] = []
-        base = f"{folder}/" if folder else ""
-        try:
-            with os.scandir(f"{self.root}/{folder}") as entries:
-                for entry in entries:
-                    # With its slash a folder's name sorts where its keys do: "a-b" comes before "a/c".
-                    name = base + entry.name + ("/" if entry.is_dir() else "")
-                    if not entry.name.startswith(".") and _may_hold(name, prefix, after):
-                        names.append(name)
-        except OSError as error:
-            if self._is_nothing(error):  # gone while we looked, or never there
-                return
-            self._fail("list", folder, error)
-        names.sort()
-        for name in names:
-            if name.endswith("/"):
-                yield from self._walk(name[:-1], request)
-            else:
-                yield name
 
     def _is_nothing(self, error: OSError) -> bool:
         """Does the error say that there is no such object or folder (in a store that is a folder)?"""
@@ -491,46 +511,9 @@ class FileStore(Store):
 # ── One system call each ─────────────────────────────────────────────────────
 
 
-def _may_hold(name: str, prefix: str, after: str) -> bool:
-    """Is this a key that the listing asks for, or (with a slash at its end) a folder of such keys?"""
-    if name.endswith("/"):
-        return (name > after or after.startswith(name)) and (
-            name.startswith(prefix) or prefix.startswith(name)
-        )
-    return name > after and name.startswith(prefix)
-
-
-def _matches(version: str, stat: os.stat_result | None) -> bool:
-    return stat is not None and version_of(stat) == version
-
-
 def _stat(path: str) -> os.stat_result | None:
     try:
         stat = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return None if modes.S_ISDIR(stat.st_mode) else stat
-
-
-def _read(descriptor: int, start: int, length: int) -> bytes:
-    body = os.pread(descriptor, length, start)
-    while len(body) < length:  # one read brings at most 2 GB
-        more = os.pread(descriptor, length - len(body), start + len(body))
-        if not more:
-            break
-        body += more
-    return body
-
-
-def _write(descriptor: int, body: bytes) -> None:
-    rest = memoryview(body)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _flush_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

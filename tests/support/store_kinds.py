@@ -1,0 +1,103 @@
+"""The stores that the contract is run over, and what its tests ask of each. A new store is one line in ``STORES``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from osqueue.stores.base import (
+    Found,
+    Get,
+    List,
+    Listed,
+    PutIfAbsent,
+    PutIfMatch,
+    Store,
+    StoreReply,
+    StoreRequest,
+    Written,
+)
+from osqueue.stores.file import FileStore
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.s3 import S3Store
+from osqueue.stores.s3_boto import BotoStore
+
+Opener = Callable[[], Store]
+
+
+def open_memory(name: str) -> Store:
+    from osqueue.stores.memory import named
+
+    return named(name)
+
+
+def open_boto(bucket: str, prefix: str, endpoint: str) -> Store:
+    import boto3
+
+    return BotoStore(boto3.session.Session(), bucket, prefix, endpoint=endpoint)
+
+
+def open_s3(bucket: str, prefix: str, endpoint: str) -> Store:
+    return S3Store(bucket, prefix, endpoint=endpoint)
+
+
+class Hot(Store):
+    """Says of every object that it will be replaced again and again."""
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        return super().perform(heated(request))
+
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
+        return await super().perform_async(heated(request))
+
+
+def heated(request: StoreRequest) -> StoreRequest:
+    return replace(request, hot=True) if isinstance(request, PutIfAbsent | PutIfMatch) else request
+
+
+class HotMemoryStore(Hot, MemoryStore):
+    pass
+
+
+class HotFileStore(Hot, FileStore):
+    pass
+
+
+class HotS3Store(Hot, S3Store):
+    pass
+
+
+hot_memories: dict[str, HotMemoryStore] = {}
+
+
+def open_hot_memory(name: str) -> Store:
+    return hot_memories.setdefault(name, HotMemoryStore())
+
+
+def open_hot_s3(bucket: str, prefix: str, endpoint: str) -> Store:
+    return HotS3Store(bucket, prefix, endpoint=endpoint)
+
+
+STORES = (
+    *("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix"),
+    *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
+)
+
+
+def create(store: Store, key: str, body: bytes = b"body") -> str:
+    reply = store.perform(PutIfAbsent(key, body))
+    assert isinstance(reply, Written), reply
+    return reply.version
+
+
+def found(store: Store, key: str) -> Found:
+    reply = store.perform(Get(key))
+    assert isinstance(reply, Found), reply
+    return reply
+
+
+def keys(store: Store, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+    reply = store.perform(List(prefix, after, limit))
+    assert isinstance(reply, Listed), reply
+    return reply.keys
