@@ -124,7 +124,7 @@ class _Commit:
                 request, head = yield from self.prepare()
                 in_turn = self.writer.turns and head.version is not None and not self.look_first
                 answer = None
-                if not in_turn or not (self.is_old(head) or self.contended(head)):
+                if not in_turn or self.writer.is_alone(head):
                     answer = yield from self.direct(request, head)
                 if answer is None and in_turn:
                     answer = yield from commit_in_turn(self, request)

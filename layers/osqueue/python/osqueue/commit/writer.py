@@ -32,6 +32,7 @@ CLOCKS_APART_MS_MAX = (
 CLOCK_DRIFT_MAX = (
     0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
 )
+ALONE_MS = limits.SECOND_MS  # without others, after which a writer needs no turn
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
@@ -135,6 +136,11 @@ class ShardWriter:
         """
         others = [row.at_ms for env, row in head.state.sessions.items() if env != self.env]
         return head.state.now_ms - max(others) if others else float("inf")
+
+    def is_alone(self, head: Head) -> bool:
+        """Is nobody about who may wait for a turn? Whoever commits without one takes it from them."""
+        alone_ms = self.alone_ms(head)
+        return not self.shared and ALONE_MS < alone_ms and self.machine.ms_since(head.seen) < alone_ms
 
     def read_head(self) -> Flow[Head | None]:
         """GET the head, conditionally; None when the store gave no answer."""
