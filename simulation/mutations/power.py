@@ -222,6 +222,8 @@ CONTROLS: tuple[Control, ...] = (
     _control("names of slots are flushed", names_of_slots_left_unflushed, in_power_cuts("after a power cut")),
     _control("a second look, known", no_second_look_at_what_is_known, in_reads_between("had been replaced")),
     _control("a second look, read", no_second_look_at_what_is_read, in_reads_between("had been replaced")),
-    _control("locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to")),
+    _control(
+        "locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to|another is at")
+    ),
     _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
 )
