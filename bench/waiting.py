@@ -15,12 +15,11 @@ from bench.fleet import run_one, run_together
 from bench.row import BenchOptions, Figure, at_most, ratio
 
 CROWDS = ((1, 1), (1, 10), (1, 100), (8, 10))  # processes, waiters in each
-GETS_MAX = (
-    1.1  # a second and process, however many wait there: one look, and a little for the measurement's edges
-)
+MORE_MAX = 1.2  # looks of a process with many waiters over those of one with a single one: they look together
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
+    alone = 0.0
     for processes, waiters in CROWDS:
         with TemporaryDirectory(prefix="osqueue-bench-") as folder:
             timing = ("--waiters", waiters, "--seconds", max(3.0, options.seconds))
@@ -30,7 +29,10 @@ def run(options: BenchOptions) -> Iterator[Figure]:
         what = f"processes: {processes}, waiters in each: {waiters}"
         others = sum(answer["others"] for answer in answers)
         yield Figure(f"{what}, GETs a second", gets, "requests/s", note=f"{others} others")
-        yield at_most(f"{what}, GETs a second and process", gets / processes, GETS_MAX, "requests/s")
+        alone = alone or gets
+        yield at_most(
+            f"{what}, GETs of a process over one waiter's", ratio(gets / processes, alone), MORE_MAX, "x"
+        )
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         here = run_one(ours.finished("wake", address(folder)))["seconds"]
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:

@@ -23,7 +23,7 @@ from ..stores.base import LookPace
 
 Wake = Callable[[], object]
 
-ACTIVE_SECONDS = 15.0  # for which looks stay quick after there was something
+ACTIVE_SECONDS = 11.0  # for which looks stay quick after there was something
 OVERDUE_SECONDS = 1.0  # after which another one looks: whoever was to do so has been stopped, or hangs
 JITTER_SHARE = 0.25  # of a pause, at most, by which it is longer, so that processes do not look all at once
 TIMER_SECONDS = 1.0  # for which the clocks are believed to go on alike

@@ -23,6 +23,7 @@ class SlowStore(WrappedStore):
     def __init__(self, inner: Store, latency_ms: float, machine: Machine = MACHINE) -> None:
         super().__init__(inner)
         self.remote = True
+        self.turns = False  # nobody far away can tell that a holder has died
         self.look_pace = Store.look_pace
         self._half_s = latency_ms / 2000
         self._machine = machine
