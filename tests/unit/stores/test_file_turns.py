@@ -49,7 +49,7 @@ def taken(store: FileStore) -> Turn:
 
 
 def bytes_in_box(store: FileStore) -> int:
-    return struct.unpack("i", fcntl.ioctl(store._turns._box(KEY), termios.FIONREAD, b"\0" * 4))[0]
+    return struct.unpack("i", fcntl.ioctl(store._turns._box(KEY).descriptor, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def in_line(
@@ -213,3 +213,26 @@ def test_channels_of_processes_that_are_gone_are_removed(store: FileStore) -> No
         os.utime(folder / f"{name}.channel", (at, at))
     store.pass_turn(PassTurn(taken(store)))
     assert [each.name for each in folder.glob("*.channel")] == ["young.channel"]
+
+
+def test_no_more_pipes_are_open_than_a_process_bears(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_turns, "PIPES_MAX", 2)
+    before = len(os.listdir("/dev/fd"))
+    for at in range(20):
+        turn = store.take_turn(TakeTurn(f"{at}/head", b"", PATIENT))
+        assert isinstance(turn, Turn)
+        store.pass_turn(PassTurn(turn))
+        del turn
+    assert len(os.listdir("/dev/fd")) <= before + 2
+
+
+def test_a_store_that_is_closed_in_the_middle_of_a_turn_goes_on(
+    store: FileStore, threads: ThreadPoolExecutor
+) -> None:
+    waiting = in_line(store, threads, b"first", b"second")
+    turn = first(waiting)
+    store.close()
+    store.pass_turn(PassTurn(turn, ((0, b"2"),)))
+    assert waiting[1].result() == Answered(b"2")

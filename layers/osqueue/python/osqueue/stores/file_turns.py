@@ -33,7 +33,7 @@ STUCK_SECONDS = 3.0  # for which nobody waits again for a turn that was waited f
 LOOK_SECONDS = 0.02  # between two tries of the lock by someone who hears nothing
 BOX_BYTES_MAX = 1 << 16  # of notes that are read at once, which is what a pipe holds
 LEFTOVER_MS_MAX = 3_600_000  # a channel older than this whose process is gone is removed
-WRITERS_MAX = 64  # channels of others that are kept open
+PIPES_MAX = 64  # that are kept open: boxes of objects, and as many channels of others
 
 PIPE_BYTES_MAX = min(select.PIPE_BUF, 4096)
 _FRAME = struct.Struct(
@@ -41,6 +41,29 @@ _FRAME = struct.Struct(
 )  # its length; what it is; which wait it belongs to; the channel of who waits
 _NOTE, _ANSWER, _WAKE = range(3)
 _NOBODY = b"\0" * 16
+
+
+class Pipe:
+    """An open pipe. Whoever uses it keeps it open: a number that was closed may stand for another file by then."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.descriptor = -1  # should it not open
+        self.descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def read(self) -> bytes:
+        """What is in it, at once."""
+        try:
+            return os.read(self.descriptor, BOX_BYTES_MAX)
+        except BlockingIOError:
+            return b""
+
+    def write(self, frame: bytes) -> None:
+        """Put something in. Raises OSError where it is full, or nobody reads it."""
+        os.write(self.descriptor, frame)
 
 
 class WaitingNote(Struct, frozen=True):
@@ -57,10 +80,10 @@ class WaitingNote(Struct, frozen=True):
 class HeldTurn:
     """The turn at one object. It ends with this object at the latest."""
 
-    def __init__(self, lock: int, box: int, notes: list[WaitingNote]) -> None:
+    def __init__(self, lock: int, box: Pipe) -> None:
         self.lock = lock
         self.box = box
-        self.notes = notes
+        self.notes: list[WaitingNote] = []
         self.process = os.getpid()
 
     def unlock(self) -> None:
@@ -89,18 +112,18 @@ class FolderTurns:
         self._process = os.getpid()
         self._ready = False
         self._idle: list[Channel] = []
-        self._boxes: dict[str, int] = {}
-        self._writers: dict[bytes, int] = {}
+        self._boxes: dict[str, Pipe] = {}
+        self._writers: dict[bytes, Pipe] = {}
         self._waits = 0
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
 
     # ── The two requests ─────────────────────────────────────────────────────
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:
         """Wait for the turn, or for somebody to carry the note out. Refused where the folder offers none, too."""
+        turn = self.take_now(request.key)
+        if turn is not None:
+            return turn
         try:
-            turn = self.take_now(request.key)
-            if turn is not None:
-                return turn
             if self._machine.monotonic() < self._stuck.get(request.key, 0.0):
                 return Refused()
             channel = self._channel()
@@ -114,8 +137,11 @@ class FolderTurns:
 
     def take_now(self, key: str) -> Turn | None:
         """The turn, if nobody has it."""
-        held = self._lock(key)
-        return None if held is None else _turn(held, self._empty(held.box), None)
+        try:
+            held = self._lock(key)
+            return None if held is None else _turn(held, _notes_in(held.box), None)
+        except OSError:
+            return None
 
     def pass_on(self, request: PassTurn) -> Passed:
         """Answer, unlock, and wake one of those that still wait."""
@@ -135,13 +161,13 @@ class FolderTurns:
             answer = answered.get(at)
             if answer is None or not self._send(note, _ANSWER, answer):
                 left.append(note)
-        left = [note for note in left if note.channel] + self._empty(held.box)
+        left = [note for note in left if note.channel] + _notes_in(held.box)
         box = held.box
         self._fill(box, left)
         held.unlock()
         if not left:
             # Somebody may have put a note in after the box was emptied, and found the lock held just before this.
-            left = self._empty(box)
+            left = _notes_in(box)
             self._fill(box, left)
         for note in left:
             if self._send(note, _WAKE, b""):
@@ -165,7 +191,7 @@ class FolderTurns:
                     self._pass_on(held, {})
                 return Answered(answer)
             if held is not None:
-                return _turn(held, self._empty(held.box), note)
+                return _turn(held, _notes_in(held.box), note)
             left = end - self._machine.monotonic()
             if left <= 0:
                 self._stuck[request.key] = end + STUCK_SECONDS
@@ -183,10 +209,10 @@ class FolderTurns:
         except BaseException:
             os.close(lock)
             raise
-        return HeldTurn(lock, box, [])
+        return HeldTurn(lock, box)
 
     # ── Boxes and channels ───────────────────────────────────────────────────
-    def _box(self, key: str) -> int:
+    def _box(self, key: str) -> Pipe:
         if self._process != os.getpid():
             with self._guard:
                 self._start_afresh()
@@ -194,24 +220,15 @@ class FolderTurns:
         if box is None:
             with self._guard:
                 self._prepare()
+                if len(self._boxes) >= PIPES_MAX:
+                    self._boxes.clear()
                 box = self._boxes[key] = _open_pipe(f"{self.folder}/{_stem(key)}.box")
         return box
 
-    def _empty(self, box: int) -> list[WaitingNote]:
-        try:
-            data = os.read(box, BOX_BYTES_MAX)
-        except BlockingIOError:
-            return []
-        return [
-            WaitingNote(channel, wait, content)
-            for kind, wait, channel, content in _frames(data)
-            if kind == _NOTE
-        ]
-
-    def _fill(self, box: int, notes: list[WaitingNote]) -> None:
+    def _fill(self, box: Pipe, notes: list[WaitingNote]) -> None:
         for note in notes:
             try:
-                os.write(box, note.frame())
+                box.write(note.frame())
             except BlockingIOError:  # it is full: whoever waits tries the lock after a while
                 return
 
@@ -220,8 +237,7 @@ class FolderTurns:
             if self._idle:
                 return self._idle.pop()
         name = self._machine.bits(64).to_bytes(8, "big").hex().encode()
-        path = self._path(name)
-        return Channel(name, path, _open_pipe(path))
+        return Channel(name, self._path(name))
 
     def _path(self, channel: bytes) -> str:
         return f"{self.folder}/{channel.decode()}.channel"
@@ -233,19 +249,13 @@ class FolderTurns:
         try:
             writer = self._writers.get(note.channel)
             if writer is None:
-                writer = os.open(self._path(note.channel), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                with self._guard:
-                    if len(self._writers) >= WRITERS_MAX:
-                        for each in self._writers.values():
-                            os.close(each)
-                        self._writers.clear()
-                    self._writers[note.channel] = writer
-            os.write(writer, _framed(kind, note.wait, _NOBODY, content))
+                writer = Pipe(self._path(note.channel), os.O_WRONLY)
+                if len(self._writers) >= PIPES_MAX:
+                    self._writers.clear()
+                self._writers[note.channel] = writer
+            writer.write(_framed(kind, note.wait, _NOBODY, content))
         except (OSError, UnicodeError):  # it has gone, or reads nothing
-            with self._guard:
-                gone = self._writers.pop(note.channel, None)
-            if gone is not None:
-                os.close(gone)
+            self._writers.pop(note.channel, None)
             return False
         return True
 
@@ -267,21 +277,19 @@ class FolderTurns:
         with self._guard:
             if self._process == os.getpid():
                 for channel in self._idle:
-                    channel.close()
-                for pipe in (*self._boxes.values(), *self._writers.values()):
-                    os.close(pipe)
+                    channel.remove()
             self._start_afresh()
 
 
 class Channel:
     """Where one caller waits."""
 
-    def __init__(self, name: bytes, path: str, pipe: int) -> None:
+    def __init__(self, name: bytes, path: str) -> None:
         self.name = name
         self._path = path
-        self._pipe = pipe
+        self._pipe = _open_pipe(path)
         self._poll = select.poll()
-        self._poll.register(pipe, select.POLLIN)
+        self._poll.register(self._pipe.descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Until something comes, so long at most."""
@@ -289,11 +297,7 @@ class Channel:
 
     def answer(self, wait: int) -> bytes | None:
         """The answer to this wait, if it has come."""
-        try:
-            data = os.read(self._pipe, BOX_BYTES_MAX)
-        except BlockingIOError:
-            return None
-        for kind, which, _, content in _frames(data):
+        for kind, which, _, content in _frames(self._pipe.read()):
             if (kind, which) == (_ANSWER, wait):
                 return content
         return None
@@ -302,9 +306,8 @@ class Channel:
         """Forget what came for earlier waits."""
         self.answer(0)
 
-    def close(self) -> None:
+    def remove(self) -> None:
         """Nobody waits here any more."""
-        os.close(self._pipe)
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
@@ -319,11 +322,19 @@ def offered() -> bool:
     return hasattr(os, "mkfifo")
 
 
-def _open_pipe(path: str) -> int:
+def _notes_in(box: Pipe) -> list[WaitingNote]:
+    return [
+        WaitingNote(channel, wait, content)
+        for kind, wait, channel, content in _frames(box.read())
+        if kind == _NOTE
+    ]
+
+
+def _open_pipe(path: str) -> Pipe:
     """A named pipe, made where there is none, open at both ends: so it is never at its end, and never lost."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o644)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    return Pipe(path, os.O_RDWR)
 
 
 def _remove_unread(path: str) -> None:
