@@ -309,7 +309,8 @@ class PowerRun:
 
     def _judged(self, left: Disk) -> Disk:
         self.report.left += 1
-        found = {_key(path): read_by_store(file.data) for path, file in left.files() if not _is_own(path)}
+        files = [(path, file) for path, file in left.files() if not _is_own(path)]
+        found = {_key(path): read_by_store(file.data, file.mtime_ns) for path, file in files}
         self.history.judge(found)
         return left
 

@@ -33,10 +33,10 @@ def shown(data: bytes) -> tuple[bytes, str | None]:
     return body, f"{salt:016x}.{generation:x}"
 
 
-def read_by_store(data: bytes) -> bytes:
+def read_by_store(data: bytes, mtime_ns: int = 0) -> bytes:
     """The body that the store finds in a file that nobody writes."""
     layout = layout_of(data)
-    current = None if layout is None else _SlotsOf(data).look(None)
+    current = None if layout is None else _SlotsOf(data, mtime_ns).look(None)
     if current is not None and current.body is not None:
         return current.body
     return data[plain_start(data) :]
@@ -45,12 +45,16 @@ def read_by_store(data: bytes) -> bytes:
 class _SlotsOf(Slots):
     """The slots in some bytes."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, mtime_ns: int) -> None:
         layout = layout_of(data)
         assert layout is not None
         super().__init__(-1, layout, data)
         self._data = data
+        self._mtime_ns = mtime_ns
 
     def _pread(self, slot: int, length: int) -> bytes:
         start = self.layout.start(slot)
         return self._data[start : start + length]
+
+    def _modified_ns(self) -> int:
+        return self._mtime_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -119,17 +120,20 @@ def test_after_a_restore_every_job_of_the_backup_runs_once_or_is_archived(ward: 
         writer.head = replace(
             writer.head, seen=Moment(ward.clock.monotonic() + 60, ward.clock.now_ms() + 60_000)
         )  # it thinks it has only just looked
-        with pytest.raises(Unknown):
+        late = []
+        with suppress(Unknown):  # where it takes turns it sees the new life before it has sent anything
             stalled.enqueue("by a writer of the old life")
-        assert (ward.head().epoch, ward.head().counters.enqueued) == (epoch, enqueued)
+            late.append("by a writer of the old life")
+        assert (ward.head().epoch, ward.head().counters.enqueued) == (epoch, enqueued + len(late))
+        assert ward.store.turns == bool(late)
 
         ran = drain(fresh)
         assert sorted(map(str, ran)) == sorted(
-            [*map(str, range(10)), *map(str, range(40, 80)), *(f"{at}" * 1_500 for at in range(3))]
+            [*late, *map(str, range(10)), *map(str, range(40, 80)), *(f"{at}" * 1_500 for at in range(3))]
         )
         fresh.reap()
         jobs = [job.job_id for job in fresh.history()]
-        assert len(jobs) == len(set(jobs)) == 83
+        assert len(jobs) == len(set(jobs)) == 83 + len(late)
         assert before < set(jobs)
 
 

@@ -30,6 +30,8 @@ from osqueue import Unavailable
 from tests.pipeline import quick
 from tests.support.places import ROOT
 
+LOCKS = shutil.ignore_patterns(".osqueue")  # of a folder: a copy has no use for them
+
 JOBS = 600
 SECONDS_MAX = 300  # it takes about 9, with the pipeline 35; a stuck replay is not waited for
 REPLAYS_MAX = 3
@@ -193,7 +195,7 @@ def test_without_java_the_replay_counts_and_it_is_said_what_is_missing(
     kept: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept[0], folder)
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
     (folder / "report.html").unlink()
     ended = demo("--recount", str(folder), JAVA_HOME=str(tmp_path))
     assert ended.returncode == 0
@@ -206,7 +208,7 @@ def test_a_pipeline_that_stops_is_told_with_what_it_said_last(
     kept: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept[0], folder)
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
     ended = demo("--recount", str(folder), "--json", SPARK_SUBMIT_OPTS="-Xms9z")
     assert ended.returncode == 1
     assert json.loads(ended.stdout)["account"] == kept[1]["account"]
@@ -218,7 +220,7 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
     kept: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept[0], folder)
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
     mark = f"DEMO_UNDER_TEST={folder}"
     with subprocess.Popen(
         [sys.executable, "-m", "demo", "--recount", str(folder)],
@@ -323,7 +325,7 @@ def test_a_falsified_replay_is_noticed(
     complaint: str,
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept[0], folder)
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
     falsify(folder)
     problems = recount(replace(load(folder / "plan.json"), folder=str(folder))).account.problems
     assert any(problem.startswith(complaint) for problem in problems), problems
@@ -331,7 +333,7 @@ def test_a_falsified_replay_is_noticed(
 
 def test_a_kept_replay_can_be_counted_again(kept: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept[0], folder)
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
     sound = demo("--recount", str(folder), "--json", "--no-pipeline")
     assert (sound.returncode, json.loads(sound.stdout)["account"]) == (0, kept[1]["account"])
     change_archive(folder, list.pop)

@@ -22,6 +22,8 @@ from demo.stock import ReplayResult, read_archive
 from pipeline.jobs import compact, metrics, report
 from tests.pipeline.past import Archive, at, done, lease
 
+LOCKS = shutil.ignore_patterns(".osqueue")  # of a folder: a copy has no use for them
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -61,7 +63,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
-    return Path(shutil.copytree(made, tmp_path / "copy"))
+    return Path(shutil.copytree(made, tmp_path / "copy", ignore=LOCKS))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from osqueue import Queue
+from osqueue.commit.writer import HEAD
+from osqueue.objects.layout import root_of
+from osqueue.stores.base import Found, Get, Put
 from pipeline.source import register
 
 
@@ -131,16 +134,18 @@ def test_a_head_that_cannot_be_read_is_told_by_name_and_a_newer_one_too(
     spark: Any, place: dict[str, str]
 ) -> None:
     connect(place).enqueue(1)
-    (head,) = Path(place["address"].removeprefix("file://").partition("?")[0]).rglob("head")
-    good = head.read_bytes()
+    store, key = connect(place).store, root_of(place["queue"], 0) + HEAD
+    kept = store.get(Get(key))
+    assert isinstance(kept, Found)
+    good = kept.body
     for at, said in ((30, "the head fails its checksum"), (20, "has format .*Upgrade osqueue")):
-        head.write_bytes(good[:at] + bytes([good[at] ^ 0x7F]) + good[at + 1 :])
+        store.put(Put(key, good[:at] + bytes([good[at] ^ 0x7F]) + good[at + 1 :]))
         with pytest.raises(Exception, match=said):
             spark.read.format("osqueue").options(**place).load().collect()
         frame = spark.range(3).selectExpr("named_struct('n', id) payload")
         with pytest.raises(Exception, match=said):
             frame.write.format("osqueue").options(**place).mode("append").save()
-    head.write_bytes(good)
+    store.put(Put(key, good))
     assert spark.read.format("osqueue").options(**place).load().count() == 1
 
 

@@ -328,3 +328,34 @@ def test_a_careless_write_does_not_overwrite_what_was_flushed(store: FileStore) 
             assert path(store).stat().st_ino == inode
     assert found(store).body == b"2"
     assert found(store).version != version
+
+
+# ── Damage ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("at", [0, 8, 20, 27, 30, HEADER_BYTES, HEADER_BYTES + 5])
+def test_a_flushed_version_that_was_damaged_does_not_give_way_to_the_one_before(
+    store: FileStore, at: int
+) -> None:
+    version = create(store, b"first!")
+    for body in (b"second", b"third!"):
+        version = replace(store, body, version)
+    data = bytearray(path(store).read_bytes())
+    mtime_ns = path(store).stat().st_mtime_ns
+    start = data.index(b"third!") - HEADER_BYTES
+    data[start + at] ^= 0x40
+    path(store).write_bytes(data)
+    os.utime(path(store), ns=(mtime_ns, mtime_ns))  # a disk that errs sets no time
+    fresh = FileStore(store.root)
+    assert found(fresh).body == bytes(data)  # which is no head
+
+
+def test_a_version_that_was_not_flushed_and_is_not_whole_gives_way_to_the_one_before(
+    store: FileStore,
+) -> None:
+    version = create(store, b"first!")
+    for body in (b"second", b"third!"):
+        version = replace(store, body, version)
+    data = path(store).read_bytes()
+    path(store).write_bytes(data.replace(b"third!", b"thi\0\0\0"))
+    assert found(FileStore(store.root)).body == b"second"

@@ -27,6 +27,7 @@ from .file_slots import (
     SlotLayout,
     flushed_mark_ns,
     header_of,
+    is_mark_of,
     is_whole,
     layout_of,
     slot_of,
@@ -71,8 +72,8 @@ class Slots:
             first = self._pread(0, HEADER_BYTES)
         headers = header_of(self.layout, first), header_of(self.layout, self._pread(1, HEADER_BYTES))
         self._past = headers
-        one, other = headers
-        newer = 0 if other is None or (one is not None and one.generation > other.generation) else 1
+        one, two = headers
+        newer = 0 if two is None or (one is not None and one.generation > two.generation) else 1
         for slot in (newer, 1 - newer):
             header = headers[slot]
             if header is None:
@@ -84,9 +85,18 @@ class Slots:
             if self.changed(header, data):
                 return None
             body = data[HEADER_BYTES:]
-            if is_whole(header, body):
-                return Current(slot, header, version, body)
+            if not is_whole(header, body):
+                continue
+            other = headers[1 - slot]
+            if (slot != newer or other is None) and self._was_flushed(
+                header.generation + 1 if other is None else other.generation
+            ):
+                return None  # the next version is not being written: it was answered, and something has damaged it
+            return Current(slot, header, version, body)
         return None
+
+    def _was_flushed(self, generation: int) -> bool:
+        return is_mark_of(self.layout, generation, self._modified_ns())
 
     def is_sure(self, other: Header | None) -> bool:
         """Does the header of the older slot rule out that somebody writes there what comes after the next version?"""
@@ -115,7 +125,7 @@ class Slots:
 
     def is_marked(self, header: Header) -> bool:
         """Does the file say that this version is flushed?"""
-        return os.fstat(self._descriptor).st_mtime_ns == flushed_mark_ns(self.layout, header)
+        return self._modified_ns() == flushed_mark_ns(self.layout, header)
 
     def mark(self, header: Header) -> None:
         """Say that this version is flushed."""
@@ -125,6 +135,9 @@ class Slots:
     def flush(self) -> None:
         """Flush what was written."""
         flush_data(self._descriptor)
+
+    def _modified_ns(self) -> int:
+        return os.fstat(self._descriptor).st_mtime_ns
 
     def _pread(self, slot: int, length: int) -> bytes:
         return read_all(self._descriptor, self.layout.start(slot), length)

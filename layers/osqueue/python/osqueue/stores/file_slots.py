@@ -148,8 +148,17 @@ def flushed_mark_ns(layout: SlotLayout, header: Header) -> int:
     Every write sets another time, which cannot be this one but by a chance of one in a million: the digits below the
     millisecond follow from the version.
     """
-    digits = zlib.crc32(_CHECKSUM.pack(header.generation & 0xFFFF_FFFF), layout.salt & 0xFFFF_FFFF)
-    return header.modified_ms * 1_000_000 + 3 + digits % 499_998 * 2
+    return header.modified_ms * 1_000_000 + _mark_digits(layout, header.generation)
+
+
+def is_mark_of(layout: SlotLayout, generation: int, mtime_ns: int) -> bool:
+    """Does a modification time say that this generation is flushed, whenever it was written?"""
+    return mtime_ns % 1_000_000 == _mark_digits(layout, generation)
+
+
+def _mark_digits(layout: SlotLayout, generation: int) -> int:
+    digits = zlib.crc32(_CHECKSUM.pack(generation & 0xFFFF_FFFF), layout.salt & 0xFFFF_FFFF)
+    return 3 + digits % 499_998 * 2
 
 
 def _sum(data: bytes, salt: int = 0) -> bytes:
