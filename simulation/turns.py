@@ -53,7 +53,7 @@ class Desk:
         self.waiting.append(waiter)
         if not self.world.happens("note lost", self.world.faults.note):
             self.box.append(waiter)
-        self.world.after(request.wait_seconds, lambda: self._end(waiter, Refused()))
+        self.world.after(request.wait_seconds, lambda: self._end(waiter, Refused(noted=True)))
 
     def pass_on(self, grant: Grant, answers: Sequence[tuple[int, bytes]]) -> Passed:
         """Answer, and let the next one have it."""

@@ -68,3 +68,22 @@ def test_whoever_keeps_the_turn_keeps_nobody_from_the_queue(
     leases = q.claim(10)
     q.complete_many(leases)
     assert [lease.payload for lease in leases] == [0, 1, 0, 1, "here"]
+
+
+def test_whoever_waits_at_a_channel_that_dies_ends_nobody_by_a_signal(tmp_path: Path) -> None:
+    """A program that takes SIGPIPE as the system means it to."""
+    code = """
+import os, signal, sys
+from osqueue.stores.base import PassTurn, TakeTurn
+from osqueue.stores.file import FileStore
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+store = FileStore(sys.argv[1], fsync=False)
+turns = store._turns
+from osqueue.stores.file_turns import WaitingNote
+turn = store.take_turn(TakeTurn("a/head", b"", 1.0))
+os.mkfifo(f"{turns.folder}/00000000000000ff.channel")
+for kind in (1, 2):
+    turns._send(WaitingNote(b"00000000000000ff", 1, b""), kind, b"late")
+store.pass_turn(PassTurn(turn))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

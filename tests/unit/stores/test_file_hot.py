@@ -359,3 +359,19 @@ def test_a_version_that_was_not_flushed_and_is_not_whole_gives_way_to_the_one_be
     data = path(store).read_bytes()
     path(store).write_bytes(data.replace(b"third!", b"thi\0\0\0"))
     assert found(FileStore(store.root)).body == b"second"
+
+
+def test_a_file_that_others_own_is_replaced_in_a_folder_of_ours(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = create(store, b"first!")
+    real = os.open
+
+    def refusing(where: Any, flags: int, *mode: Any, **more: Any) -> int:
+        if str(where).endswith(KEY) and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), where)
+        return real(where, flags, *mode, **more)
+
+    monkeypatch.setattr(os, "open", refusing)
+    replace(store, b"second", version)
+    assert found(store).body == b"second"

@@ -130,7 +130,7 @@ def test_a_turn_that_nobody_passes_on_is_not_waited_for_longer_than_asked(
     store: FileStore, threads: ThreadPoolExecutor
 ) -> None:
     turn = taken(store)
-    assert take(store, seconds=0.0) == Refused()
+    assert take(store, seconds=0.0) == Refused(noted=True)
     assert threads.submit(take, store, b"note", 0.01).result() == Refused()
     assert take(store) == Refused()  # at once: its holder stands still
     store.pass_turn(PassTurn(turn))
@@ -236,3 +236,26 @@ def test_a_store_that_is_closed_in_the_middle_of_a_turn_goes_on(
     store.close()
     store.pass_turn(PassTurn(turn, ((0, b"2"),)))
     assert waiting[1].result() == Answered(b"2")
+
+
+def test_an_answer_to_an_earlier_wait_is_none_to_a_later_one(
+    store: FileStore, threads: ThreadPoolExecutor
+) -> None:
+    waiting = in_line(store, threads, b"first", b"second")
+    turn = first(waiting)
+    store.close()
+    again = threads.submit(take, store, b"third", 0.2)
+    assert again.result() == Refused(noted=True)  # whatever comes of the second one
+    store.pass_turn(PassTurn(turn, ((0, b"2"),)))
+    assert waiting[1].result() == Answered(b"2")
+
+
+def test_the_notes_of_the_dead_do_not_fill_the_box(store: FileStore) -> None:
+    box = store._turns._box(KEY)
+    for at in range(12):
+        note = file_turns.WaitingNote(f"{at:016x}".encode(), 1, b"x" * 1_000)
+        store._turns._fill(box, [note])
+    turn = taken(store)
+    assert len(turn.notes) == 12
+    store.pass_turn(PassTurn(turn))
+    assert bytes_in_box(store) == 0

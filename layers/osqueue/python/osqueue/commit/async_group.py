@@ -178,6 +178,7 @@ class AsyncGroup:
                 ):  # of a commit that was made all the same
                     self.event_queue.put(error.events)
             except BaseException as error:
+                batch.flow.close()  # nobody goes on with it: whoever waits for its turn need not
                 batch.crash(Unavailable("the event loop ended while the operation was under way"))
                 _wake(batch.waiters)
                 raise error

@@ -31,8 +31,7 @@ from .. import limits
 from ..core.encoding import encode
 from ..core.ops import Identity, Outcome, Request
 from ..core.reduce import applicable
-from ..core.state import State
-from ..stores.base import Answered, PassTurn, TakeTurn, Turn
+from ..stores.base import Answered, PassTurn, Refused, TakeTurn, Turn
 from .deadline import Deadline
 from .effects import Flow
 from .request_status import CommitResult
@@ -47,6 +46,7 @@ class HandedOver(Struct, frozen=True, array_like=True):
     """What the holder of the turn tells the writer whose note it applied."""
 
     form: int
+    nonce: int  # of the request
     outcomes: tuple[Outcome, ...]
     now_ms: int
 
@@ -81,11 +81,14 @@ def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:
     note = encode(Note(NOTE_FORMAT, request))
     reply = yield TakeTurn(writer.root + HEAD, note, wait_seconds)
     if not isinstance(reply, Turn):
-        deadline.sent = True
+        # An interrupted wait brings Failed: its note may have been left.
+        deadline.sent = deadline.sent or not isinstance(reply, Refused) or reply.noted
         if not isinstance(reply, Answered):
             return None
         writer.shared = True
-        return _handed_over(reply.answer) or (yield from steps.look(request, (yield from steps.reread())))
+        return _handed_over(reply.answer, request) or (
+            yield from steps.look(request, (yield from steps.reread()))
+        )
     deadline.sent = deadline.sent or reply.noted
     try:
         answer, answers = yield from _lead(steps, request, reply.notes)
@@ -104,7 +107,8 @@ def _lead(
     for _ in range(SWAPS_MAX):
         head = yield from steps.reread()
         answer = yield from steps.look(request, head)
-        told = [(at, b"") for at, each in noted if _is_applied(head.state, each)]  # they read it in the head
+        # Those that were applied, or never will be, read it in the head.
+        told = [(at, b"") for at, each in noted if not applicable(head.state, each)]
         if answer is not None:
             return answer, tuple(told)
         others = [(at, each) for at, each in noted if applicable(head.state, each)]
@@ -113,7 +117,7 @@ def _lead(
             for at, each in others:
                 outcomes = steps.applied.get(each.identity)
                 if outcomes is not None:
-                    told.append((at, encode(HandedOver(NOTE_FORMAT, outcomes, answer.now_ms))))
+                    told.append((at, encode(HandedOver(NOTE_FORMAT, each.nonce, outcomes, answer.now_ms))))
             return answer, tuple(told)
     return None, ()
 
@@ -135,15 +139,11 @@ def _read(notes: Sequence[bytes]) -> list[tuple[int, Request]]:
     return list(found.values())
 
 
-def _is_applied(state: State, request: Request) -> bool:
-    row = state.sessions.get(request.env)
-    return row is not None and (row.n, row.nonce) == (request.n, request.nonce)
-
-
-def _handed_over(data: bytes) -> CommitResult | None:
+def _handed_over(data: bytes, request: Request) -> CommitResult | None:
     """What the holder of the turn tells; None where the head has to tell it."""
     try:
         handed = _decode_answer(data)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return CommitResult(handed.outcomes, handed.now_ms) if handed.form == NOTE_FORMAT else None
+    mine = (handed.form, handed.nonce) == (NOTE_FORMAT, request.nonce)
+    return CommitResult(handed.outcomes, handed.now_ms) if mine else None

@@ -128,6 +128,8 @@ class _Commit:
                     answer = yield from self.direct(request, head)
                 if answer is None and in_turn:
                     answer = yield from commit_in_turn(self, request)
+                    if answer is None and not self.deadline.sent:
+                        answer = yield from self.direct(request, head)
                 if answer is None:
                     answer = yield from self.announced(request)
                 return answer
@@ -141,13 +143,10 @@ class _Commit:
         writer.check_process()
         writer.forget_old_blocks()
         head = writer.head
-        if head is None or self.is_outdated(head) or (self.is_old(head) and not writer.turns):
+        outdated = head is None or writer.machine.ms_since(head.seen) > limits.BORN_AGE_MAX_MS
+        if head is None or outdated or (self.is_old(head) and not writer.turns):
             head = yield from self.reread()
         return writer.identify(self.ops, head.state), head
-
-    def is_outdated(self, head: Head) -> bool:
-        """Is it too long ago that the head was current, for the identity of a request?"""
-        return self.writer.machine.ms_since(head.seen) > limits.BORN_AGE_MAX_MS
 
     def is_old(self, head: Head) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""

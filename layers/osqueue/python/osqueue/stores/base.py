@@ -132,7 +132,9 @@ class Deleted(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A conditional request's condition did not hold; nothing changed."""
+    """A conditional request's condition did not hold; nothing changed. Or there was no turn for whoever waited."""
+
+    noted: bool = False  # may somebody read the note that was left for the holder of the turn?
 
 
 class Failed(Struct, frozen=True):

@@ -307,17 +307,13 @@ class FileStore(Store):
 
     async def perform_async(self, request: StoreRequest) -> StoreReply:
         """Without flushes, what most commits ask for is done sooner than a thread would have taken it over."""
-        if isinstance(request, PassTurn):
-            return self.pass_turn(request)
-        if isinstance(request, TakeTurn) and (turn := self._turns.take_now(request.key)) is not None:
-            return turn
+        if isinstance(request, PassTurn | TakeTurn):
+            return await self._turns.perform_async(request)
         if self._ready and not self._fsync:
             if isinstance(request, Get):
                 return self.perform(request)
             if isinstance(request, Put | PutIfMatch) and len(request.body) <= QUICK_BYTES_MAX:
-                with contextlib.suppress(
-                    LockTimeout
-                ):  # a stopped process must not stop an event loop as well
+                with contextlib.suppress(LockTimeout):  # a stopped process must not stop a loop as well
                     return self._perform_at_once(request)
         return await super().perform_async(request)
 
@@ -361,8 +357,12 @@ class FileStore(Store):
     ) -> Written | None:
         """Replace what is there, under its stripe's lock; None if there is nothing, or not the version expected."""
         path = self._path(key)
+        writable = True
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except PermissionError:  # another user's file, in a folder of ours: it can be replaced
+                descriptor, writable = os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
@@ -373,7 +373,7 @@ class FileStore(Store):
             if slots is not None and current is not None:
                 if expected not in (None, current.version):
                     return None
-                if len(body) <= slots.layout.room and self._may_write(key, slots, current):
+                if writable and len(body) <= slots.layout.room and self._may_write(key, slots, current):
                     return self._write_slot(path, slots, current, body, durable)
             stat = os.fstat(descriptor)
             if current is None and expected not in (None, version_of(stat)):

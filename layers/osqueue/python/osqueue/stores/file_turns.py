@@ -17,11 +17,13 @@ import contextlib
 import errno
 import fcntl
 import functools
+import itertools
 import os
 import select
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import Any
 
 from msgspec import Struct
 
@@ -33,7 +35,8 @@ STUCK_SECONDS = 3.0  # for which nobody waits again for a turn that was waited f
 LOOK_SECONDS = 0.02  # between two tries of the lock by someone who hears nothing
 BOX_BYTES_MAX = 1 << 16  # of notes that are read at once, which is what a pipe holds
 LEFTOVER_MS_MAX = 3_600_000  # a channel older than this whose process is gone is removed
-PIPES_MAX = 64  # that are kept open: boxes of objects, and as many channels of others
+THREADS_MAX = 64  # that wait for coroutines
+PIPES_MAX = 64  # boxes that are kept open
 
 PIPE_BYTES_MAX = min(select.PIPE_BUF, 4096)
 _FRAME = struct.Struct(
@@ -94,6 +97,11 @@ class HeldTurn:
                 fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
+    def forget(self) -> None:
+        """It was not ours."""
+        lock, self.lock = self.lock, -1
+        os.close(lock)
+
     def __del__(self) -> None:
         self.unlock()
 
@@ -105,6 +113,7 @@ class FolderTurns:
         self.folder = folder
         self._machine = machine
         self._guard = forks.lock()
+        self._waits = itertools.count(1)  # never from the beginning: an answer may come late
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -113,8 +122,7 @@ class FolderTurns:
         self._ready = False
         self._idle: list[Channel] = []
         self._boxes: dict[str, Pipe] = {}
-        self._writers: dict[bytes, Pipe] = {}
-        self._waits = 0
+        self._threads: Any = None  # of coroutines that wait
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
 
     # ── The two requests ─────────────────────────────────────────────────────
@@ -143,6 +151,21 @@ class FolderTurns:
         except OSError:
             return None
 
+    async def perform_async(self, request: TakeTurn | PassTurn) -> Turn | Answered | Refused | Passed:
+        """The same for coroutines. Who waits has threads of its own: the loop's may be what the holder waits for."""
+        if isinstance(request, PassTurn):
+            return self.pass_on(request)
+        turn = self.take_now(request.key)
+        if turn is not None:
+            return turn
+        import asyncio  # here, because blocking callers never need it
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._guard:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(THREADS_MAX, "osqueue-turns")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.take, request)
+
     def pass_on(self, request: PassTurn) -> Passed:
         """Answer, unlock, and wake one of those that still wait."""
         held = request.turn.held
@@ -159,9 +182,13 @@ class FolderTurns:
         left: list[WaitingNote] = []
         for at, note in enumerate(held.notes):
             answer = answered.get(at)
-            if answer is None or not self._send(note, _ANSWER, answer):
+            if answer is None:
                 left.append(note)
-        left = [note for note in left if note.channel] + _notes_in(held.box)
+            else:
+                self._send(note, _ANSWER, answer)
+        left += _notes_in(held.box)
+        while left and not self._is_there(left[0]):
+            left.pop(0)  # else the notes of the dead would fill the box
         box = held.box
         self._fill(box, left)
         held.unlock()
@@ -176,9 +203,7 @@ class FolderTurns:
     # ── Waiting ──────────────────────────────────────────────────────────────
     def _wait(self, request: TakeTurn, channel: Channel) -> Turn | Answered | Refused:
         end = self._machine.monotonic() + request.wait_seconds
-        with self._guard:
-            self._waits += 1
-            wait = self._waits
+        wait = next(self._waits)
         channel.clear()
         content = request.note if len(request.note) + _FRAME.size <= PIPE_BYTES_MAX else b""
         note = WaitingNote(channel.name, wait, content)
@@ -195,21 +220,19 @@ class FolderTurns:
             left = end - self._machine.monotonic()
             if left <= 0:
                 self._stuck[request.key] = end + STUCK_SECONDS
-                return Refused()
+                return Refused(noted=True)
             channel.wait(min(left, LOOK_SECONDS))
 
     def _lock(self, key: str) -> HeldTurn | None:
         box = self._box(key)
         lock = os.open(f"{self.folder}/{_stem(key)}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        held = HeldTurn(lock, box)  # which gives it back, whatever comes
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(lock)
+            held.forget()
             return None
-        except BaseException:
-            os.close(lock)
-            raise
-        return HeldTurn(lock, box)
+        return held
 
     # ── Boxes and channels ───────────────────────────────────────────────────
     def _box(self, key: str) -> Pipe:
@@ -247,15 +270,20 @@ class FolderTurns:
         if len(content) + _FRAME.size > PIPE_BYTES_MAX:
             content = b""
         try:
-            writer = self._writers.get(note.channel)
-            if writer is None:
-                writer = Pipe(self._path(note.channel), os.O_WRONLY)
-                if len(self._writers) >= PIPES_MAX:
-                    self._writers.clear()
-                self._writers[note.channel] = writer
-            writer.write(_framed(kind, note.wait, _NOBODY, content))
+            path = self._path(note.channel)
+            reached = Pipe(path, os.O_WRONLY)  # which tells whether anybody is there
+            # Whoever reads a pipe as well gets no SIGPIPE, should the other one die just now.
+            Pipe(path, os.O_RDWR).write(_framed(kind, note.wait, _NOBODY, content))
+            del reached
         except (OSError, UnicodeError):  # it has gone, or reads nothing
-            self._writers.pop(note.channel, None)
+            return False
+        return True
+
+    def _is_there(self, note: WaitingNote) -> bool:
+        """Does anybody wait at its channel?"""
+        try:
+            Pipe(self._path(note.channel), os.O_WRONLY)
+        except (OSError, UnicodeError):
             return False
         return True
 
