@@ -375,3 +375,38 @@ def test_a_file_that_others_own_is_replaced_in_a_folder_of_ours(
     monkeypatch.setattr(os, "open", refusing)
     replace(store, b"second", version)
     assert found(store).body == b"second"
+
+
+def test_what_a_failed_flush_left_unwritten_is_written_again_before_it_is_told_to_be_flushed(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a flush that failed the system may forget what it could not write: the next flush succeeds for nothing."""
+    version = create(store, b"first!")
+    version = replace(store, b"second", version)
+    dirty: set[int] = set()
+    failing = [True]
+    write, flush = os.pwrite, os.fdatasync
+
+    def pwrite(descriptor: int, data: Any, at: int) -> int:
+        dirty.add(at)
+        return write(descriptor, data, at)
+
+    def fdatasync(descriptor: int) -> None:
+        lost = set(dirty)
+        dirty.clear()
+        if failing[0]:
+            failing[0] = False
+            unwritten.update(lost)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unwritten.difference_update(lost)
+        flush(descriptor)
+
+    unwritten: set[int] = set()
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    assert error_of(store.perform(PutIfMatch(KEY, b"third!", version, hot=True)))
+    assert unwritten
+    reply = store.perform(Get(KEY, flushed=True))
+    assert isinstance(reply, Found)
+    assert reply.body == b"third!"
+    assert not unwritten

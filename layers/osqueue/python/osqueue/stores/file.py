@@ -19,7 +19,6 @@ import contextlib
 import errno
 import itertools
 import os
-import stat as modes
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
@@ -57,9 +56,9 @@ from .base import (
 )
 from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
 from .file_flushes import Flushes
-from .file_hot import Current, Slots, opened, read_all, write_all
+from .file_hot import Current, Slots, flush_again, opened, read_all, write_all
 from .file_listing import walk
-from .file_locks import LockDeadline, LockTimeout, Stripes, time_after, version_of
+from .file_locks import LockDeadline, LockTimeout, Stripes, stat_of, time_after, version_of
 from .file_slots import new_slots, plain, plain_start, version_of_slot
 from .file_swap import drop, replace_unflushed
 from .file_system import network_type
@@ -137,7 +136,7 @@ class FileStore(Store):
             else:
                 reply, version = self._get_slot(request, current)
                 if flushed and not self._is_flushed(request.key, slots, current):
-                    self._flush_slots(path, slots)  # its writer may not have come to that yet
+                    self._flush_current(path, slots)
         except OSError as error:
             if error.errno == errno.EISDIR:
                 return Missing()
@@ -192,7 +191,7 @@ class FileStore(Store):
         try:
             written = None
             while written is None:  # again when it came to be, or went, since the look
-                if _stat(path) is None:
+                if stat_of(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
                     with self._locked(path, patience) as lock:
@@ -206,7 +205,7 @@ class FileStore(Store):
     def put_if_absent(self, request: PutIfAbsent) -> Written | Refused:
         path = self._path(request.key)
         try:
-            if _stat(path) is not None:
+            if stat_of(path) is not None:
                 return Refused()  # before the body is written and flushed for nothing
             written = self._create(path, request.body, self._fsync, request.hot)
             if written is None:
@@ -272,7 +271,7 @@ class FileStore(Store):
 
     def _remove(self, path: str, lock: int) -> None:
         """Remove a file, if it is there, under its stripe's lock."""
-        current = _stat(path)
+        current = stat_of(path)
         if current is not None:
             self._stripes.end(lock, current)
             with contextlib.suppress(FileNotFoundError):
@@ -345,7 +344,7 @@ class FileStore(Store):
         except FileExistsError:
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
-            if os.path.islink(path) and _stat(path) is None:
+            if os.path.islink(path) and stat_of(path) is None:
                 raise dangling(path) from None
             return None
         finally:
@@ -393,6 +392,16 @@ class FileStore(Store):
             with contextlib.suppress(OSError):  # unmarked, nobody relies on it
                 slots.mark(header)
         return Written(version_of_slot(slots.layout, header))
+
+    def _flush_current(self, path: str, slots: Slots) -> None:
+        """Flush a version of which no flush is known: its writer is at it, or died, or its flush failed."""
+        try:
+            with self._locked(path, LockDeadline(0.0, self._machine)):
+                flush_again(path)
+        except (LockTimeout, PermissionError):  # a reader who may not write does what it can
+            self._flush_slots(path, slots)
+        except OSError as error:
+            raise explained(FLUSH, path, error) from error
 
     def _flush_slots(self, path: str, slots: Slots) -> None:
         """Flush a file that was changed in place: whatever goes wrong, the change may be there."""
@@ -506,14 +515,3 @@ class FileStore(Store):
                 field="address",
             ) from error
         raise explained(verb, os.path.join(self.root, key), error) from error
-
-
-# ── One system call each ─────────────────────────────────────────────────────
-
-
-def _stat(path: str) -> os.stat_result | None:
-    try:
-        stat = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return None if modes.S_ISDIR(stat.st_mode) else stat

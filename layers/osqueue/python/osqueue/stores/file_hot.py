@@ -123,6 +123,11 @@ class Slots:
         assert header is not None
         return header
 
+    def write_again(self, current: Current) -> None:
+        """Write a slot as it is."""
+        data = self._pread(current.slot, HEADER_BYTES + current.header.length)
+        write_all(self._pwrite, data, self.layout.start(current.slot))
+
     def is_marked(self, header: Header) -> bool:
         """Does the file say that this version is flushed?"""
         return self._modified_ns() == flushed_mark_ns(self.layout, header)
@@ -153,6 +158,23 @@ def opened(descriptor: int) -> tuple[bytes, Slots | None]:
         return begin, None
     layout = layout_of(begin)
     return begin, None if layout is None else Slots(descriptor, layout, begin)
+
+
+def flush_again(path: str) -> None:
+    """Write the current version once more where no flush of it is known, and flush it; under the lock.
+
+    A flush that fails may leave the pages clean: the next one writes nothing, and tells of no error.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _, slots = opened(descriptor)
+        current = None if slots is None else slots.read(None, once=True)
+        if slots is not None and current is not None and not slots.is_marked(current.header):
+            slots.write_again(current)
+            slots.flush()
+            slots.mark(current.header)
+    finally:
+        os.close(descriptor)
 
 
 def read_all(descriptor: int, start: int, length: int) -> bytes:

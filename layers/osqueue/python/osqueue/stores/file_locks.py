@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat as modes
 import zlib
 from collections.abc import Iterator
 
@@ -38,6 +39,15 @@ class LockTimeout(Timeout):
 def version_of(stat: os.stat_result) -> str:
     """The version token of a file."""
     return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}"
+
+
+def stat_of(path: str) -> os.stat_result | None:
+    """What is known of a file; None where there is none."""
+    try:
+        stat = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return None if modes.S_ISDIR(stat.st_mode) else stat
 
 
 def time_after(clock_ns: int, now_ms: int) -> int:
