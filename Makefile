@@ -2,7 +2,7 @@
 #
 # Set-up needs a Python of 3.11 or later with its venv module, and the network once. Everything is
 # installed under .venv and .venv-tools (node_modules for the CDK); nothing outside this folder changes. All tests need
-# Java 17 and Node.js as well, the pipeline Java, and what deploys Node.js.
+# Java 17 and Node.js as well, the pipeline on Spark Java, and what deploys Node.js.
 #
 # Three loops, each of which holds the one before: `make unit` while one writes, `make check` before a commit, `make test`
 # for everything.
@@ -25,7 +25,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := layers functions infra pipeline simulation bench demo docs tests
+CODE := hatch_build.py layers functions infra pipeline simulation bench demo docs tests
 
 # As Spark looks for it.
 JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
@@ -39,7 +39,11 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # of each process of `make unit`.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check-tools check-node check-java docs demo unit check test lint types format soak bench lock layers synth deploy clean
+# check-node says it once, in one line, where jsii and the SDK of AWS put up a banner with each command.
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
+export AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED := true
+
+.PHONY: help setup check-tools check-node check-java docs demo unit check test lint types format soak bench lock release layers synth bootstrap deploy smoke clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -59,14 +63,16 @@ check-tools: ## Say what this machine has and what is missing
 	  echo "missing: $(PYTHON) has no venv module (Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "found:   $$("$(PYTHON)" -c 'import sys; print(sys.executable, sys.version.split()[0])') with venv"
 	@$(MAKE) --no-print-directory check-node || echo "         (everything but test, synth and deploy works without it)" >&2
-	@$(MAKE) --no-print-directory check-java || echo "         (everything but test and the pipeline works without it)" >&2
+	@$(MAKE) --no-print-directory check-java || echo "         (everything but test and the pipeline on Spark works without it)" >&2
 
 check-node:
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
-	  echo "missing: Node.js 20 or later with npm: the CDK runs on it (Debian: apt install nodejs npm; macOS: brew install node)" >&2; \
+	  echo "missing: Node.js 22 or 24 with npm: the CDK runs on it (Debian: apt install nodejs npm; macOS: brew install node)" >&2; \
 	  exit 1; fi
 	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then \
 	  echo "missing: $$(command -v node) is Node.js $$(node --version), older than 20" >&2; exit 1; fi
+	@if ! node -e 'process.exit(parseInt(process.versions.node) < 22 ? 1 : 0)'; then \
+	  echo "note:    Node.js 20 has no support any more: install 22 or 24. What needs it here still works" >&2; fi
 	@echo "found:   Node.js $$(node --version), npm $$(npm --version 2>/dev/null)"
 
 check-java:
@@ -104,15 +110,17 @@ unit: setup ## Run the unit tests: about half a minute, no Java, no Node.js (ARG
 check: lint ## Run style, types, and the unit, contract and simulation tests: a few minutes, no Java, no Node.js
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS="tests/contract tests/simulation tests/unit"
 
-test: check-node check-java lint ## Run everything, as continuous integration does: style, types, all tests
+test: check-node check-java $(CDK) lint ## Run everything, as continuous integration does: style, types, all tests
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS=tests
 
 lint: setup ## Check style, banned names and formatting
 	@.venv/bin/ruff check $(CODE)
 	@.venv/bin/ruff format --check $(CODE)
 
-types: setup ## Check types, strictly
+# pyright comes with a Node.js of its own, which is why it is basedpyright.
+types: setup ## Check types, strictly: with mypy, and code that uses the library with pyright as well
 	@.venv/bin/mypy
+	@.venv/bin/basedpyright --level error
 
 format: setup ## Format the code and repair what the linter can
 	@.venv/bin/ruff check --fix-only --quiet $(CODE)
@@ -136,14 +144,23 @@ $(CDK): package.json package-lock.json
 	@npm ci --silent --no-audit --no-fund
 	@touch $(CDK)
 
+release: setup ## Build the sdist and the wheel, and try them in clean environments with each extra; uploads nothing
+	@$(RUN) -m infra.release
+
 layers: setup ## Build the Lambda layer and say how large it is
 	@$(RUN) -m infra.layers $(ARGS)
 
 synth: setup check-node $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out
 	@$(CDK) synth --quiet -c env=$(ENV) $(ARGS)
 
+bootstrap: setup check-node $(CDK) ## Prepare an account and region of AWS for the CDK: once, with your credentials
+	@$(CDK) bootstrap -c env=$(ENV) $(ARGS)
+
 deploy: setup check-node $(CDK) ## Deploy ENV (dev) to AWS, with your credentials
 	@$(CDK) deploy --all -c env=$(ENV) $(ARGS)
+
+smoke: setup ## Run one job through the deployed API of ENV (dev): enqueue, claim, complete, reap
+	@$(RUN) -m infra.smoke $(if $(ADDRESS),--address "$(ADDRESS)",--env $(ENV)) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
 	@rm -rf .venv .venv-tools .venv-peer node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -106,10 +106,12 @@ def measure(folder: Path, jobs: int, rounds: int) -> dict[str, Any]:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from pipeline.jobs import compact
-    from pipeline.session import session
+    from osqueue.pipeline.engines.spark import SparkEngine
+    from osqueue.pipeline.jobs import compact
+    from osqueue.pipeline.session import session
 
     spark = session("osqueue bench", master="local[2]", settings=ALIKE)
+    engine = SparkEngine(spark)
     small, store = folder / "small", folder / "store"
     fill(small, 5_000)
     parts = fill(store, jobs)
@@ -119,7 +121,7 @@ def measure(folder: Path, jobs: int, rounds: int) -> dict[str, Any]:
         return spark.read.schema(_schema()).json(f"file://{place}/archive")
 
     def compaction(place: Path) -> int:
-        return compact.run(spark, compact.Compaction(str(place), f"file://{folder}/tables?fsync=off")).jobs
+        return compact.run(engine, compact.Compaction(str(place), f"file://{folder}/tables?fsync=off")).jobs
 
     def copy(place: Path) -> None:
         rows(place).write.mode("overwrite").parquet(f"file://{folder}/copy")

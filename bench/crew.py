@@ -13,7 +13,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -25,8 +25,15 @@ HEAD_START_S = 0.03  # in which every process has heard of the start
 class BenchCrew:
     """Several processes of one command. Use it in a ``with``."""
 
-    def __init__(self, command: Sequence[str], size: int) -> None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "layers/osqueue/python"), "PYTHONHASHSEED": "0"}
+    def __init__(
+        self, command: Sequence[str], size: int, environment: Mapping[str, str] | None = None
+    ) -> None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "layers/osqueue/python"),
+            "PYTHONHASHSEED": "0",
+            **(environment or {}),
+        }
         self.command = command
         self.workers = [
             subprocess.Popen(

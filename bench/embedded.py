@@ -1,6 +1,6 @@
 """A queue in a folder against queues on SQLite, and how soon it wakes whoever waits (``--part`` picks parts).
 
-The parts: ``one-job``, ``batch``, ``raw``, ``wake``, ``threads``.
+The parts: ``one-job``, ``slow-disk``, ``batch``, ``raw``, ``wake``, ``threads``.
 
 What one would take instead on a single machine: litequeue, huey's SQLite storage used as a plain queue, and
 persist-queue's SQLiteAckQueue. All of them, and ours, do the same: processes enqueue a job, claim one and complete it,
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from bench.crew import BenchCrew
 from bench.embedded_wake import wake
 from bench.fleet import Answer, run_one
 from bench.row import BenchOptions, Figure, at_least, exactly, ratio
+from bench.slow_disk import environment as slower
 
 OURS = "osqueue"
 BATCH = 100  # jobs a call of the part of that name
@@ -49,6 +50,12 @@ OVER_PEER = {  # goals over litequeue: processes, flushed
 }
 OVER_ONE = 4.0  # 16 processes of ours over one, flushed
 OVER_SINGLE = 20.0  # 100 jobs a call over litequeue's single ones, 16 processes, flushed
+OVER_SLOW = {
+    1: 1.0,
+    4: 3.0,
+    16: 3.0,
+}  # processes: the same, flushed, where a flush takes SLOW_FLUSH_MS longer
+SLOW_FLUSH_MS = 4  # of the disk on which the goals were set
 OVER_RAW = 0.6  # one writer's flushed commits over flushed writes in place
 CALLERS = 8  # in one process
 ROUND_SHARE = 1 / 12  # of BenchOptions.seconds: there are many rounds, and none of them starts processes
@@ -75,8 +82,9 @@ def run(options: BenchOptions) -> Iterator[Figure]:
 class BenchCrews:
     """The processes of both sides, started when first asked for and kept until the end."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, environment: Mapping[str, str] | None = None) -> None:
         self.stack = stack
+        self.environment = environment
         self.started: dict[bool, BenchCrew] = {}
 
     def of(self, side: str) -> BenchCrew:
@@ -84,7 +92,7 @@ class BenchCrews:
         if theirs not in self.started:
             if theirs:
                 peer.ensure()
-            crew = BenchCrew(peer.embedded() if theirs else ours.embedded(), max(CROWDS))
+            crew = BenchCrew(peer.embedded() if theirs else ours.embedded(), max(CROWDS), self.environment)
             self.started[theirs] = self.stack.enter_context(crew)
         return self.started[theirs]
 
@@ -121,6 +129,19 @@ def one_job(options: BenchOptions, crews: BenchCrews) -> Iterator[Figure]:
     yield over("16 processes over 1, flushed, litequeue", many["litequeue"], one["litequeue"])
     twice = sum(tally.twice for sides in rounds.values() for tally in sides[OURS])
     yield exactly("osqueue, jobs claimed twice", twice, 0, "jobs")
+
+
+def slow_disk(options: BenchOptions, _: BenchCrews) -> Iterator[Figure]:
+    """One job a call, flushed, where each flush takes longer: what is compared then is how many flushes a job costs."""
+    settings = [Setting(processes, flushed=True) for processes in CROWDS]
+    with ExitStack() as stack:
+        built = Path(stack.enter_context(folder()))
+        crews = BenchCrews(stack, slower(SLOW_FLUSH_MS, built))
+        rounds = compare(crews, settings, (OURS, "litequeue"), options, 2 * seconds(options))
+    for setting, sides in rounds.items():
+        yield from rates(setting, sides)
+        what = f"{setting.name}, over litequeue, a flush {SLOW_FLUSH_MS} ms longer"
+        yield over(what, sides[OURS], sides["litequeue"], OVER_SLOW[setting.processes])
 
 
 def batch(options: BenchOptions, crews: BenchCrews) -> Iterator[Figure]:
@@ -237,6 +258,7 @@ def folder() -> Iterator[str]:
 
 PARTS: dict[str, Callable[[BenchOptions, BenchCrews], Iterator[Figure]]] = {
     "one-job": one_job,
+    "slow-disk": slow_disk,
     "batch": batch,
     "raw": raw,
     "wake": lambda options, _: wake(options),

@@ -72,9 +72,9 @@ def _rows(found: dict[str, Any], jobs: int, shards: int) -> Iterator[Figure]:
 def measure(folder: str, jobs: int, shards: int) -> dict[str, Any]:
     """Write, write again, read."""
     from osqueue import Queue
-    from pipeline.session import session
-    from pipeline.source import OsqueueDataSource, options
-    from pipeline.source.writer import BulkDataSourceWriter
+    from osqueue.pipeline.session import session
+    from osqueue.spark import OsqueueDataSource, options
+    from osqueue.spark.writer import BulkDataSourceWriter
 
     class Counted(OsqueueDataSource):
         """The data source, telling what its write took."""

@@ -20,7 +20,8 @@ from demo.stack import StackNotStarted
 from demo.stock import ReplayResult, recount
 from demo.swf import SwfError, read_jobs
 from osqueue import errors
-from pipeline.needs import missing
+from osqueue.pipeline.engines.choice import LOCAL, SPARK
+from osqueue.pipeline.needs import missing, missing_locally
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,13 @@ def main() -> int:
     )
     parser.add_argument("--no-kill", action="store_true", help="let every worker live")
     parser.add_argument(
-        "--no-pipeline", action="store_true", help="end with the verdict: no tables, no report, no Java"
+        "--no-pipeline", action="store_true", help="end with the verdict: no tables, no report"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=(LOCAL, SPARK),
+        default=LOCAL,
+        help="of the pipeline: DuckDB, or Spark with Java (local)",
     )
     parser.add_argument(
         "--json", action="store_true", help="the result as one JSON object on standard output"
@@ -143,13 +150,13 @@ def analysed(
     plan: ReplayPlan, result: ReplayResult, options: argparse.Namespace, console: Console | None
 ) -> PipelineCheck | None:
     """What the pipeline makes of the archive; None where it cannot run, which is said."""
-    if (why := missing()) is not None:
+    if (why := missing() if options.engine == SPARK else missing_locally()) is not None:
         print(f"There is no report, for the pipeline cannot run here. {why}", file=sys.stderr)
         return None
     kept = options.dir is not None or options.recount is not None
     out = (Path(plan.folder) if kept else ROOT / "build/demo") / "report.html"
     with screen.analysing(console, sys.stderr if options.json else sys.stdout) as watch:
-        return write_history(plan, result, out, watch)
+        return write_history(plan, result, out, options.engine, watch)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""The analyst: a process that makes history of a replay's archive on Spark, and reads out of the tables what they say.
+"""The analyst: a process that makes history of a replay's archive, and reads out of the tables what they say.
 
-``python -m demo.analyst file:///…/store tables report.html`` writes one line of JSON for each step, and at the end what
-it read.
+``python -m demo.analyst local file:///…/store tables report.html`` writes one line of JSON for each step, and at the
+end what it read.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions
 
 from demo.history import TARGET_MS, TITLE, AnalysisStep, TableTotals
 from demo.measure import Percentiles
 from osqueue.errors import OsqueueError
-from pipeline import tables
-from pipeline.jobs import compact, metrics, report
-from pipeline.session import session
+from osqueue.pipeline import tables
+from osqueue.pipeline.engines import choice
+from osqueue.pipeline.engines.base import Engine, Relation, rows
+from osqueue.pipeline.jobs import compact, metrics, report
 
 SUMS = {
     tables.METRICS_HOURLY: ("enqueued", "claimed", "completed", "failed", "cancelled", "retried", "stalled"),
@@ -26,7 +26,7 @@ SUMS = {
     tables.METRICS_WORKERS: ("claimed", "completed", "failed", "stalled"),
     tables.METRICS_ERRORS: ("attempts",),
 }
-SETTINGS = {  # for an archive so small that to compile plans takes longer than to work through it
+SETTINGS = {  # of Spark, for an archive so small that to compile plans takes longer than to work through it
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -39,23 +39,22 @@ SETTINGS = {  # for an archive so small that to compile plans takes longer than 
 def main() -> int:
     try:
         work(*sys.argv[1:])
-    except (OsqueueError, PySparkException) as error:
+    except OsqueueError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def work(store: str, root: str, out: str) -> None:
-    """The whole pipeline, and what came of it."""
-    say(AnalysisStep("start of Spark"))
-    spark = session("osqueue demo", settings=SETTINGS)
-    compact.run(spark, compact.Compaction(store, root), counting("compaction"))
-    metrics.run(spark, metrics.Metrics(root, target_ms=TARGET_MS), counting("metrics"))
-    say(AnalysisStep("report"))
-    report.run(spark, report.Review(root, out, title=TITLE))
-    say(AnalysisStep("check"))
-    say(read(spark, f"file://{root}"))
-    spark.stop()
+def work(name: str, store: str, root: str, out: str) -> None:
+    """The whole pipeline on an engine, and what came of it."""
+    say(AnalysisStep("start"))
+    with choice.engine(name, SETTINGS) as engine:
+        compact.run(engine, compact.Compaction(store, root), counting("compaction"))
+        metrics.run(engine, metrics.Metrics(root, target_ms=TARGET_MS), counting("metrics"))
+        say(AnalysisStep("report"))
+        report.run(engine, report.Review(root, out, title=TITLE))
+        say(AnalysisStep("check"))
+        say(read(engine, f"file://{root}"))
 
 
 def counting(step: str) -> Callable[[int, int], None]:
@@ -69,36 +68,44 @@ def say(what: AnalysisStep | TableTotals) -> None:
     sys.stdout.buffer.flush()
 
 
-def read(spark: SparkSession, root: str) -> TableTotals:
-    """What the tables say, by Spark SQL alone."""
-    jobs, attempts = (tables.read(spark, root, table) for table in (tables.JOBS, tables.ATTEMPTS))
+def read(engine: Engine, root: str) -> TableTotals:
+    """What the tables say, by SQL alone."""
+    jobs, attempts = (engine.read(root, table) for table in (tables.JOBS, tables.ATTEMPTS))
+    ended = engine.sql(f"SELECT * FROM {attempts} WHERE final")  # noqa: S608 - names of our own
     return TableTotals(
-        states=_counts(jobs, "state"),
-        outcomes=_counts(attempts, "outcome"),
-        jobs=jobs.select("job_id").distinct().count(),
-        attempts=attempts.select("job_id", "run").distinct().count(),
-        wait=_percentiles(jobs, "wait_ms"),
-        run=_percentiles(attempts.filter("final"), "run_ms"),
-        sums={table.name: _sums(tables.read(spark, root, table), columns) for table, columns in SUMS.items()},
+        states=_counts(engine, jobs, "state"),
+        outcomes=_counts(engine, attempts, "outcome"),
+        jobs=_one(engine, "count(DISTINCT job_id) AS n", jobs)["n"],
+        attempts=_one(engine, "count(DISTINCT concat(job_id, ' ', cast(run AS string))) AS n", attempts)["n"],
+        wait=_percentiles(engine, jobs, "wait_ms"),
+        run=_percentiles(engine, ended, "run_ms"),
+        sums={
+            table.name: _sums(engine, engine.read(root, table), columns) for table, columns in SUMS.items()
+        },
     )
 
 
-def _counts(frame: DataFrame, by: str) -> dict[str, int]:
-    return {row[by]: row["count"] for row in frame.groupBy(by).count().collect()}
+def _one(engine: Engine, figures: str, relation: Relation) -> dict[str, Any]:
+    (row,) = rows(engine, engine.sql(f"SELECT {figures} FROM {relation}"))  # noqa: S608 - names of our own
+    return row
 
 
-def _sums(frame: DataFrame, columns: tuple[str, ...]) -> dict[str, int]:
-    row = frame.agg(
-        functions.count("*").alias("rows"), *(functions.sum(name).alias(name) for name in columns)
-    ).first()
-    return {name: value or 0 for name, value in row.asDict().items()} if row is not None else {}
+def _counts(engine: Engine, relation: Relation, by: str) -> dict[str, int]:
+    found = engine.sql(f"SELECT {by}, count(*) AS n FROM {relation} GROUP BY {by}")  # noqa: S608 - names of our own
+    return {row[by]: row["n"] for row in rows(engine, found)}
 
 
-def _percentiles(frame: DataFrame, of: str) -> Percentiles:
+def _sums(engine: Engine, relation: Relation, columns: tuple[str, ...]) -> dict[str, int]:
+    sums = ", ".join(f"sum({name}) AS {name}" for name in columns)
+    return {name: value or 0 for name, value in _one(engine, f"count(*) AS rows, {sums}", relation).items()}
+
+
+def _percentiles(engine: Engine, relation: Relation, of: str) -> Percentiles:
     """By nearest rank, as the demo's own."""
-    ranks = (f"percentile_disc({share}) WITHIN GROUP (ORDER BY {of})" for share in (0.5, 0.95, 0.99))
-    row = frame.agg(*map(functions.expr, ranks)).first()
-    return Percentiles(*((value or 0) / 1000 for value in row or (0, 0, 0)))
+    ranks = ", ".join(
+        f"percentile_disc({rank / 100}) WITHIN GROUP (ORDER BY {of}) AS p{rank}" for rank in (50, 95, 99)
+    )
+    return Percentiles(*((value or 0) / 1000 for value in _one(engine, ranks, relation).values()))
 
 
 if __name__ == "__main__":

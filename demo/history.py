@@ -1,6 +1,6 @@
 """The pipeline over the archive of a replay, in a process of its own, and whether what it makes fits the accounts.
 
-Spark is known to that process only, the analyst: the demo itself needs neither Java nor PySpark.
+DuckDB or Spark is known to that process only, the analyst.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from demo.crew import PATIENCE_S, ROOT, Crashed, environment
 from demo.measure import Percentiles
 from demo.plan import ReplayPlan
 from demo.stock import ReplayResult, read_archive
-from pipeline.report import words
+from osqueue.pipeline.report import words
 
 TARGET_MS = (
     500  # the longest wait on target. Three months of arrivals take 20 s here, so a minute would say nothing
 )
 TITLE = "Three months of 1993, replayed"
-STEPS = ("start of Spark", "compaction", "metrics", "report", "check")
+STEPS = ("start", "compaction", "metrics", "report", "check")
 
 
 class AnalysisStep(Struct, frozen=True, tag=True):
@@ -67,15 +67,15 @@ class PipelineCheck(Struct, frozen=True):
 
 
 def write_history(
-    plan: ReplayPlan, result: ReplayResult, out: Path, watch: Callable[[AnalysisStep], None]
+    plan: ReplayPlan, result: ReplayResult, out: Path, engine: str, watch: Callable[[AnalysisStep], None]
 ) -> PipelineCheck:
-    """Run the pipeline over the archive of a replay and compare. Raises Crashed."""
+    """Run the pipeline over the archive of a replay on an engine, and compare. Raises Crashed."""
     tables = Path(plan.folder) / "tables"
     shutil.rmtree(tables, ignore_errors=True)  # of an earlier count, of what the archive may have no more
     seconds = dict.fromkeys(STEPS, 0.0)
     told: TableTotals | None = None
     at, since = STEPS[0], time.monotonic()
-    with _analyst(plan, tables, out) as lines:
+    with _analyst(plan, tables, out, engine) as lines:
         for line in lines:
             said = msgspec.json.decode(line, type=AnalysisStep | TableTotals)
             if isinstance(said, TableTotals):
@@ -98,12 +98,12 @@ def write_history(
 
 
 @contextmanager
-def _analyst(plan: ReplayPlan, tables: Path, out: Path) -> Iterator[Iterable[bytes]]:
+def _analyst(plan: ReplayPlan, tables: Path, out: Path, engine: str) -> Iterator[Iterable[bytes]]:
     """What the analyst says, line by line. Afterwards neither it nor its Java is there any more."""
     log = plan.output("analyst")
     with log.open("wb") as complaints:
         analyst = subprocess.Popen(
-            [sys.executable, "-m", "demo.analyst", plan.store_address, str(tables), str(out)],
+            [sys.executable, "-m", "demo.analyst", engine, plan.store_address, str(tables), str(out)],
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.DEVNULL,

@@ -18,8 +18,12 @@ from osqueue.contract.operations import ROUTES, Route
 from osqueue.core.arrows import ARROWS, LEAVING
 from osqueue.model.fields import DescribedField, described_fields
 from osqueue.model.job import Attempt, Job
-from osqueue.model.job_options import OPTIONS
+from osqueue.model.job_options import OPTIONS, START_BY
 from osqueue.model.settings import DEFAULTS, SETTINGS
+from osqueue.pipeline import tables
+from osqueue.pipeline.tables import TableColumn
+from osqueue.pipeline.view_columns import sql_type
+from osqueue.spark import columns
 
 FOLDER = Path(__file__).parent
 PART = re.compile(r"(<!-- made from (?P<table>\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -106,9 +110,9 @@ def job_options() -> str:
 
 def job() -> str:
     """What callers see of a job."""
-    own = described_fields(Job)
+    own = {**OPTIONS, **described_fields(Job)}
     rows = [
-        (f"`{name}`", (own[name] if name in own else OPTIONS[name]).about.description or "")
+        (f"`{name}`", START_BY if name == "start_by" else own[name].about.description or "")
         for name in Job.__struct_fields__
     ]
     return table(("`Job`", ""), rows)
@@ -133,10 +137,69 @@ def setting_options() -> str:
     """The same, as options of the command line."""
     rows = []
     for each in SETTINGS.values():
+        if each.name == "kinds":  # --kind and --drop-kind
+            continue
         name = f"--{each.name.replace('_', '-')}"
         written = {float: f"`{name} DURATION`", int: f"`{name} N`", bool: f"`{name}/--no-{name[2:]}`"}
         rows.append((written[each.type], (each.about.description or "").rstrip(".")))
     return table(("option", ""), rows)
+
+
+def _columns(*columns: TableColumn) -> str:
+    return table(
+        ("column", "type", ""),
+        [(f"`{each.name}`", f"`{sql_type(each.type)}`", each.comment) for each in columns],
+    )
+
+
+def table_jobs() -> str:
+    """The columns of the pipeline's table of jobs."""
+    return _columns(*tables.JOBS.columns)
+
+
+def table_attempts() -> str:
+    """The same of attempts."""
+    return _columns(*tables.ATTEMPTS.columns)
+
+
+def table_metrics() -> str:
+    """The same of metrics by hour and day."""
+    return _columns(*tables.METRICS_HOURLY.columns)
+
+
+def table_workers() -> str:
+    """The same of workers."""
+    return _columns(*tables.METRICS_WORKERS.columns)
+
+
+def table_errors() -> str:
+    """The same of errors."""
+    return _columns(*tables.METRICS_ERRORS.columns)
+
+
+def table_partitions() -> str:
+    """The columns that are folders."""
+    daily = {each.name: each.comment for each in tables.METRICS_DAILY.partitions}
+    rows = [
+        (f"`{each.name}`", f"`{sql_type(each.type)}`", each.comment, daily.get(each.name, "–"))
+        for each in tables.JOBS.partitions
+    ]
+    return table(("column", "type", "`jobs`, `attempts`", "`metrics_…`"), rows)
+
+
+def source_columns() -> str:
+    """What the Spark data source has of live and of finished jobs."""
+    rows = [
+        (
+            f"`{each.name}`",
+            f"`{sql_type(each.type)}`",
+            each.comment,
+            "yes" if each.live else "–",
+            "yes" if each.finished else "–",
+        )
+        for each in columns.COLUMNS
+    ]
+    return table(("column", "type", "", "live", "finished"), rows)
 
 
 def _range(field: DescribedField) -> str:
@@ -146,6 +209,8 @@ def _range(field: DescribedField) -> str:
         return "True or False"
     if field.type is datetime:
         return "an aware datetime, or Unix seconds"
+    if field.name == "kinds":
+        return f"a mapping of up to {about.max_length} kinds to `Kind(…)`, or to None"
     if field.type is dict:
         return f"a mapping of up to {about.max_length} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together"
     if field.type is str:
@@ -156,7 +221,7 @@ def _range(field: DescribedField) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None:
+    if value in (None, {}):
         return "none"
     return str(value) if isinstance(value, bool) else f"{value:.15g}"
 
@@ -168,7 +233,11 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (diagram, arrows, operations, functions, job_options, job, attempt, settings, setting_options)
+    for made in (
+        *(diagram, arrows, operations, functions, job_options, job, attempt, settings, setting_options),
+        *(table_jobs, table_attempts, table_metrics, table_workers, table_errors, table_partitions),
+        source_columns,
+    )
 }
 
 

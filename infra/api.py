@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from aws_cdk import ArnFormat, CfnOutput, Environment, Stack
 from aws_cdk import aws_apigatewayv2 as gateway
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
 from osqueue.contract.functions import GATEWAY_TIMEOUT_S
 from osqueue.contract.operations import ROUTES
 
-from .config import Config
+from .config import Config, Cors, Domain
 from .logs import log_group
 
 # Of each request: who asked for what, what was answered, how long it took. Never a body, a query or a header.
@@ -32,6 +33,13 @@ ACCESS_LOG = {
     "function_ms": "$context.integrationLatency",
     "bytes": "$context.responseLength",
 }
+
+
+# What a browser may send: a body, and a token or the headers of an AWS signature.
+BROWSER_HEADERS = (
+    *("authorization", "content-type"),
+    *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
+)
 
 
 class ApiStack(Stack):
@@ -54,6 +62,7 @@ class ApiStack(Stack):
             name=config.prefix,
             description=f"osqueue {config.name}",
             protocol_type="HTTP",
+            cors_configuration=None if config.cors is None else _cors(config.cors),
         )
         targets = {name: self._integration(name, each) for name, each in functions.items()}
         authorization, authorizer = self._guard()
@@ -68,8 +77,11 @@ class ApiStack(Stack):
                 authorization_type=authorization,
                 authorizer_id=authorizer,
             )
-        self._stage()
+        stage = self._stage()
         self.endpoint = self.api.attr_api_endpoint
+        if config.domain is not None:
+            self._name(config.domain, stage)
+            self.endpoint = f"https://{config.domain.name}"
         CfnOutput(self, "Endpoint", value=self.endpoint, description="Queue.connect(…) takes this address")
 
     def _integration(self, name: str, function: lambda_.Function) -> str:
@@ -117,11 +129,42 @@ class ApiStack(Stack):
         )
         return "JWT", authorizer.ref
 
-    def _stage(self) -> None:
+    def _name(self, domain: Domain, stage: gateway.CfnStage) -> None:
+        """A name of the caller's own in front of the stage, and its record where a zone is named."""
+        name = gateway.CfnDomainName(
+            self,
+            "Domain",
+            domain_name=domain.name,
+            domain_name_configurations=[
+                gateway.CfnDomainName.DomainNameConfigurationProperty(
+                    certificate_arn=domain.certificate, endpoint_type="REGIONAL", security_policy="TLS_1_2"
+                )
+            ],
+        )
+        gateway.CfnApiMapping(self, "Mapping", api_id=self.api.ref, domain_name=name.ref, stage=stage.ref)
+        CfnOutput(
+            self,
+            "DomainTarget",
+            value=name.attr_regional_domain_name,
+            description=f"Where a CNAME record of {domain.name} has to point",
+        )
+        if domain.zone is not None:
+            route53.CfnRecordSet(
+                self,
+                "Record",
+                hosted_zone_id=domain.zone,
+                name=domain.name,
+                type="A",
+                alias_target=route53.CfnRecordSet.AliasTargetProperty(
+                    dns_name=name.attr_regional_domain_name, hosted_zone_id=name.attr_regional_hosted_zone_id
+                ),
+            )
+
+    def _stage(self) -> gateway.CfnStage:
         # Groups under this name share one resource policy, whose size is limited otherwise.
         name = f"/aws/vendedlogs/{self._config.prefix}-api"
         group = log_group(self, "AccessLog", name, self._config.log_days)
-        gateway.CfnStage(
+        return gateway.CfnStage(
             self,
             "Stage",
             api_id=self.api.ref,
@@ -136,6 +179,17 @@ class ApiStack(Stack):
                 detailed_metrics_enabled=False,  # charged by the route, and the functions count for themselves
             ),
         )
+
+
+def _cors(cors: Cors) -> gateway.CfnApi.CorsProperty:
+    """The gateway answers a browser's preflight by itself, without a signature."""
+    return gateway.CfnApi.CorsProperty(
+        allow_origins=list(cors.origins),
+        allow_methods=sorted({route.method for route in ROUTES}),
+        allow_headers=list(BROWSER_HEADERS),
+        expose_headers=["retry-after"],
+        max_age=cors.max_age_s,
+    )
 
 
 def _title(name: str) -> str:

@@ -11,7 +11,7 @@ from cdk_nag import AwsSolutionsChecks
 from . import bundle, layers
 from .api import ApiStack
 from .bus import BusStack
-from .config import Config, Misconfigured, load
+from .config import Config, Misconfigured, environments, load
 from .functions import FunctionsStack
 from .operations import OperationsStack
 from .pipeline import PipelineStack
@@ -38,7 +38,7 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
 def main() -> None:
     app = App()
     try:
-        config = load(app.node.try_get_context("env"))
+        config = load(app.node.try_get_context("env"), environments())
         # Always, so that what is deployed is never old; the same bytes are the same asset.
         layer = layers.build().path
         jobs = bundle.build().path if config.pipeline is not None else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -12,14 +14,22 @@ UPLOADS_KEPT_DAYS = 1
 TLS_MIN = 1.2
 
 
-def private_bucket(scope: Construct, name: str, rules: Sequence[s3.LifecycleRule]) -> s3.Bucket:
-    """A bucket that is not public, encrypted, reached over TLS alone, not versioned, and outlives its stack."""
+def private_bucket(
+    scope: Construct, name: str, rules: Sequence[s3.LifecycleRule], kms_key: str | None
+) -> s3.Bucket:
+    """A bucket that is not public, encrypted, reached over TLS alone, not versioned, and outlives its stack.
+
+    With a key of KMS, S3 asks for it once for many objects (a bucket key): KMS charges by the request.
+    """
+    key = None if kms_key is None else kms.Key.from_key_arn(scope, f"{name}Key", kms_key)
     return s3.Bucket(
         scope,
         name,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-        encryption=s3.BucketEncryption.S3_MANAGED,
+        encryption=s3.BucketEncryption.S3_MANAGED if key is None else s3.BucketEncryption.KMS,
+        encryption_key=key,
+        bucket_key_enabled=None if key is None else True,
         enforce_ssl=True,
         minimum_tls_version=TLS_MIN,
         versioned=False,
@@ -32,3 +42,8 @@ def private_bucket(scope: Construct, name: str, rules: Sequence[s3.LifecycleRule
             *rules,
         ],
     )
+
+
+def use_of_key(kms_key: str) -> iam.PolicyStatement:
+    """Leave for a role to have S3 read and write what the key encrypts."""
+    return iam.PolicyStatement(sid="Key", actions=["kms:Decrypt", "kms:GenerateDataKey"], resources=[kms_key])

@@ -2,8 +2,8 @@
 
     python -m infra.bundle                 writes build/pipeline.tgz and says what is in it, and how large
 
-It holds ``pipeline``, the library, and what the extra ``emr`` of pyproject.toml needs: pyarrow, obstore and boto3, less
-what no job loads of them. numpy and pandas are not among it. Spark, Py4J and Java are those of the release that the
+It holds the library, and what the extra ``emr`` of pyproject.toml needs: pyarrow, obstore and boto3, less what no job
+loads of them. numpy and pandas are not among it. Spark, Py4J and Java are those of the release that the
 application runs on. The same sources give the same bytes, so a deployment without changes uploads nothing.
 """
 
@@ -15,15 +15,14 @@ import hashlib
 import io
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from . import layers
 from .layers import MB, ROOT, Built, Platform, Unbuildable
 
-JOBS = ROOT / "pipeline"
-ENTRY = JOBS / "jobs/run.py"  # what spark-submit is told to run
+ENTRY = ROOT / "pipeline/jobs/run.py"  # what spark-submit is told to run
 # Spark unpacks what ends in .tgz or .tar.gz; the CDK names a file by its last suffix alone.
 ARCHIVE = ROOT / "build/pipeline.tgz"
 BYTES_MAX = 140 * MB  # unpacked; every worker of every run fetches and unpacks it
@@ -47,12 +46,10 @@ EMR = Platform("aarch64-manylinux_2_28", PYTHON)
 
 def build(path: Path = ARCHIVE, platform: Platform = EMR, bytes_max: int = BYTES_MAX) -> Built:
     """Write the archive. Raises Unbuildable, also when it is too large: then nothing is written."""
-    files, packages = layers.gathered(platform, "emr")
+    files, packages = layers.gathered(platform, "emr", layers.TOOLS)
     named = {each.partition(" ")[0]: each for each in packages}
     for name in filter(_left_out, tuple(files)):
         packages[named[name.partition("/")[0]]] -= len(files.pop(name))
-    jobs = {f"pipeline/{name}": data for name, data in _jobs()}
-    packages["pipeline"] = sum(map(len, jobs.values()))
     size = sum(packages.values())
     if size > bytes_max:
         raise Unbuildable(
@@ -60,7 +57,7 @@ def build(path: Path = ARCHIVE, platform: Platform = EMR, bytes_max: int = BYTES
             f"{layers.table(packages)}\n"
             "Remedy: take something out of the extra 'emr' in pyproject.toml, or add to LEFT_OUT."
         )
-    data = packed({**files, **jobs})
+    data = packed(files)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return Built(path, hashlib.sha256(data).hexdigest(), packages)
@@ -68,13 +65,6 @@ def build(path: Path = ARCHIVE, platform: Platform = EMR, bytes_max: int = BYTES
 
 def _left_out(name: str) -> bool:
     return not name.startswith(SERVICES) and any(fnmatchcase(name, pattern) for pattern in LEFT_OUT)
-
-
-def _jobs() -> Iterator[tuple[str, bytes]]:
-    for path in JOBS.rglob("*"):
-        name = path.relative_to(JOBS)
-        if path.is_file() and "__pycache__" not in name.parts:
-            yield name.as_posix(), path.read_bytes()
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:

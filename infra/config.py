@@ -1,8 +1,10 @@
-"""The configuration of one environment: read from the environments' map, checked, and frozen."""
+"""The configuration of one environment: read from the environments' map and a local file, checked, and frozen."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,6 +13,9 @@ from msgspec import Meta, Struct
 from osqueue.contract.functions import BY_NAME as FUNCTIONS
 
 from .environments import ENVIRONMENTS
+
+# Entries that a clone keeps to itself: git ignores the file.
+LOCAL = Path(__file__).resolve().parents[1] / "environments.local.json"
 
 # What CloudWatch Logs takes.
 LOG_DAYS = (
@@ -39,6 +44,8 @@ LOG_DAYS = (
 )
 
 Positive = Annotated[int, Meta(ge=1)]
+Region = Annotated[str, Meta(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]\Z")]
+DomainName = Annotated[str, Meta(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+\Z")]
 Share = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -56,6 +63,26 @@ class Jwt(_Part, frozen=True, kw_only=True):
     # Its /.well-known/openid-configuration is read.
     issuer: Annotated[str, Meta(pattern=r"^https://[^/\s]+\S*\Z")]
     audience: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class Cors(_Part, frozen=True, kw_only=True):
+    """Pages of these origins may call the API from a browser."""
+
+    # "*" is every page; a signature or token is asked for all the same.
+    origins: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^(\*|https?://[^/\s]+)\Z")], ...], Meta(min_length=1)
+    ]
+    max_age_s: Annotated[int, Meta(ge=0, le=86_400)] = 3_600  # how long a browser remembers this
+
+
+class Domain(_Part, frozen=True, kw_only=True):
+    """A name of your own for the API."""
+
+    name: DomainName
+    # Of AWS Certificate Manager, for this name, in the region of the environment.
+    certificate: Annotated[str, Meta(pattern=r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/\S+\Z")]
+    # The hosted zone of Route 53 that gets the record; None: you write the record.
+    zone: Annotated[str, Meta(pattern=r"^Z[A-Z0-9]+\Z")] | None = None
 
 
 class Throttle(_Part, frozen=True, kw_only=True):
@@ -89,6 +116,13 @@ class Alarms(_Part, frozen=True, kw_only=True):
     conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
     pipeline_hours: Annotated[int, Meta(ge=2, le=24)] = 3  # without a run of the pipeline that ended well
     emails: tuple[Annotated[str, Meta(pattern=r"^[^@\s]+@[^@\s]+\Z")], ...] = ()  # told by the topic
+    # A topic of yours that hears of alarms as well: what leads to a chat or a pager.
+    topic: Annotated[str, Meta(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[\w-]+\Z")] | None = None
+
+    @property
+    def reach_somebody(self) -> bool:
+        """Whether anybody is told."""
+        return bool(self.emails) or self.topic is not None
 
 
 class Config(_Part, frozen=True, kw_only=True):
@@ -96,8 +130,14 @@ class Config(_Part, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,15}\Z")]
     account: Annotated[str, Meta(pattern=r"^[0-9]{12}\Z")] | None = None  # None: that of the credentials
-    region: Annotated[str, Meta(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]\Z")] | None = None  # None: likewise
+    region: Region | None = None  # None: likewise
     jwt: Jwt | None = None  # None: requests are signed with AWS credentials (IAM)
+    cors: Cors | None = None  # None: no page in a browser may call
+    domain: Domain | None = None  # None: the name that the gateway gives
+    # What the buckets are encrypted with; None: keys of S3.
+    kms_key: Annotated[str, Meta(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[\w-]+\Z")] | None = (
+        None
+    )
     throttle: Throttle = Throttle()
     concurrency: dict[str, Annotated[int, Meta(ge=1)]] = {}  # reserved for a function, by its name
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -107,7 +147,7 @@ class Config(_Part, frozen=True, kw_only=True):
     archive: ArchiveTiering = ArchiveTiering()
     pipeline: Pipeline | None = None  # None: there is none
     alarms: Alarms = Alarms()
-    protected: bool = False  # CloudFormation refuses to delete the stacks
+    protected: bool = False  # CloudFormation refuses to delete the stacks, and alarms have to reach somebody
 
     @property
     def prefix(self) -> str:
@@ -115,14 +155,37 @@ class Config(_Part, frozen=True, kw_only=True):
         return f"osqueue-{self.name}"
 
 
-def load(name: object, environments: Mapping[str, Mapping[str, Any]] = ENVIRONMENTS) -> Config:
+def environments(local: Path = LOCAL) -> dict[str, Mapping[str, Any]]:
+    """The map, and what the local file adds: new environments, and keys in place of those that the map gives.
+
+    Raises Misconfigured where the file is not a JSON object of objects.
+    """
+    known: dict[str, Mapping[str, Any]] = {**ENVIRONMENTS}
+    if not local.exists():
+        return known
+    try:
+        added = json.loads(local.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise Misconfigured(f"{local.name}: not readable as JSON: {error}") from None
+    if not isinstance(added, dict):
+        raise Misconfigured(f'{local.name}: write an object of environments: {{"dev": {{…}}}}')
+    for name, entry in added.items():
+        if not isinstance(entry, dict):
+            raise Misconfigured(
+                f"{local.name}: {name}: its entry is no object of keys. Write {{}} for the defaults"
+            )
+        known[name] = {**known.get(name, {}), **entry}
+    return known
+
+
+def load(name: object, among: Mapping[str, Mapping[str, Any]] = ENVIRONMENTS) -> Config:
     """The configuration of an environment. Raises Misconfigured: what is wrong, and what is known."""
-    known = ", ".join(environments)
+    known = ", ".join(among)
     if not isinstance(name, str) or not name:
         raise Misconfigured(f"no environment named: cdk deploy -c env=NAME, one of {known}")
-    if name not in environments:
+    if name not in among:
         raise Misconfigured(f"env: there is no environment {name!r}; known are {known}")
-    given = environments[name]
+    given = among[name]
     if not isinstance(given, Mapping):
         raise Misconfigured(f"environment {name}: its entry is no map of keys. Write {{}} for the defaults")
     _check_names(given, Config, name)
@@ -137,9 +200,11 @@ def load(name: object, environments: Mapping[str, Mapping[str, Any]] = ENVIRONME
 def _check_names(given: Mapping[str, Any], kind: type[Struct], place: str) -> None:
     """Refuse unknown keys with the known ones: msgspec names the key alone."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    if kind is Config:
+        del fields["name"]  # that of the entry
     for key, value in given.items():
-        if key not in fields or (kind is Config and key == "name"):
-            known = ", ".join(each for each in fields if each != "name")
+        if key not in fields:
+            known = ", ".join(fields)
             raise Misconfigured(f"environment {place}: unknown key {key!r}; known are {known}")
         part = next((each for each in _parts(fields[key].type)), None)
         if part is not None and isinstance(value, Mapping):
@@ -172,6 +237,13 @@ def _check_values(config: Config) -> None:
     emails = config.alarms.emails
     if twice := sorted({each for each in emails if emails.count(each) > 1}):
         raise Misconfigured(f"{place}: alarms.emails: {', '.join(twice)} stands there more than once")
+    if config.protected and not config.alarms.reach_somebody:
+        raise Misconfigured(
+            f"{place}: alarms.emails: alarms reach nobody, and the environment is protected. Name whom they tell "
+            f'in {LOCAL.name}: {{"{config.name}": {{"alarms": {{"emails": ["you@example.com"]}}}}}}; or an SNS topic '
+            "of yours as alarms.topic"
+        )
+    _check_places(config)
     if config.events_archive_days is not None and not config.events:
         raise Misconfigured(f"{place}: events_archive_days: there is no bus; set events to true")
     young, old = config.archive.infrequent_days, config.archive.glacier_days
@@ -179,3 +251,17 @@ def _check_values(config: Config) -> None:
         raise Misconfigured(
             f"{place}: archive.glacier_days: {old} is not 30 days after infrequent_days ({young})"
         )
+
+
+def _check_places(config: Config) -> None:
+    """What is named by an ARN has to lie where the stacks go: CloudFormation would find out late."""
+    arns = {
+        "kms_key": config.kms_key,
+        "domain.certificate": None if config.domain is None else config.domain.certificate,
+        "alarms.topic": config.alarms.topic,
+    }
+    for field, arn in arns.items():
+        if arn is not None and config.region not in (None, arn.split(":")[3]):
+            raise Misconfigured(
+                f"environment {config.name}: {field}: it lies in {arn.split(':')[3]}, and region is {config.region}"
+            )

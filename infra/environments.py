@@ -1,6 +1,7 @@
 """The environments that can be deployed: ``cdk deploy -c env=dev``. What each entry may say: ``config.Config``.
 
-What is left out has its default there. Add an environment by adding an entry.
+What is left out has its default there. Add an environment by adding an entry: here, or in ``environments.local.json``
+beside ``cdk.json`` where it does not belong into the repository.
 """
 
 from __future__ import annotations
@@ -22,6 +23,6 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "log_days": 90,
         "throttle": {"rate": 1_000, "burst": 2_000},
         "events_archive_days": 30,
-        "protected": True,
+        "protected": True,  # alarms have to reach somebody, whom environments.local.json names
     },
 }

@@ -17,6 +17,7 @@ from osqueue.contract.functions import FUNCTIONS, FunctionSpec, deployed_name
 
 from .access import ACCESS, WHY
 from .acknowledged import because
+from .buckets import use_of_key
 from .config import Config
 from .logs import log_group
 from .storage import StorageStack
@@ -120,6 +121,8 @@ class FunctionsStack(Stack):
             because(role, f"AwsSolutions-IAM5[Resource::{self._storage.arn_export}/{pattern}]", WHY[pattern])
         streams = ["logs:CreateLogStream", "logs:PutLogEvents"]
         role.add_to_policy(_allow("Log", streams, [group.log_group_arn]))
+        if self._config.kms_key is not None:
+            role.add_to_policy(use_of_key(self._config.kms_key))
         if self._bus is not None:
             role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._bus.event_bus_arn]))
         return role

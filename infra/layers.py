@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -29,8 +29,10 @@ ARCHIVE = ROOT / "build/layer.zip"
 MB = 1024 * 1024
 UNZIPPED_BYTES_MAX = 30 * MB  # what a cold start has to map; Lambda itself takes 250 MB with everything
 
-# What people and tests use, no function. Nothing else in the library imports these: tests/unit/test_architecture.py.
-LEFT_OUT = ("cli", "devstack", "testing", "__main__.py")
+# What people and tests use, no function and no job. Nothing else in the library imports these:
+# tests/unit/test_architecture.py.
+TOOLS = ("cli", "devstack", "testing", "__main__.py", "pytest_plugin.py")
+LEFT_OUT = (*TOOLS, "pipeline", "spark")
 # Notes of the installer. They tell how and where something was installed, so they are not the same everywhere.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
@@ -68,7 +70,7 @@ class Unbuildable(Exception):
 
 def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UNZIPPED_BYTES_MAX) -> Built:
     """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written."""
-    files, packages = gathered(platform, "functions")
+    files, packages = gathered(platform, "functions", LEFT_OUT)
     size = sum(packages.values())
     if size > bytes_max:
         raise Unbuildable(
@@ -81,28 +83,29 @@ def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UN
     return Built(path, hashlib.sha256(data).hexdigest(), packages)
 
 
-def gathered(platform: Platform, *extras: str) -> tuple[dict[str, bytes], dict[str, int]]:
-    """The library's files and those of what it needs with some extras; and the bytes of each package."""
+def gathered(
+    platform: Platform, extra: str, left_out: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, int]]:
+    """The library's files without some, and those of what it needs with an extra; and the bytes of each package."""
     with tempfile.TemporaryDirectory(prefix="osqueue-layer-") as folder:
         target = Path(folder)
-        _install(target, platform, extras)
+        _install(target, platform, extra)
         packages = dict(_packages(target))
         files = _files(target)
-    library = {f"osqueue/{name}": data for name, data in _library()}
+    library = {f"osqueue/{name}": data for name, data in _library(left_out)}
     packages["osqueue"] = sum(map(len, library.values()))
     return {**files, **library}, packages
 
 
-def _install(target: Path, platform: Platform, extras: Iterable[str]) -> None:
+def _install(target: Path, platform: Platform, extra: str) -> None:
     """Put what the lock file names into a folder: wheels alone, their hashes checked."""
     uv = (
         _uv(),
         "--color",
         "never",
     )  # the CDK's command line asks everybody for colours, also in lists of packages
-    chosen = [word for extra in extras for word in ("--extra", extra)]
     plain = ("--no-default-groups", "--no-emit-project")
-    wanted = _run([*uv, "export", "--quiet", "--frozen", *chosen, *plain])
+    wanted = _run([*uv, "export", "--quiet", "--frozen", "--extra", extra, *plain])
     system = () if platform.system is None else ("--python-platform", platform.system)
     _run(
         [
@@ -153,11 +156,11 @@ def _packages(target: Path) -> Iterator[tuple[str, int]]:
         yield f"{name} {version}", sum((target / each).stat().st_size for each in kept)
 
 
-def _library() -> Iterator[tuple[str, bytes]]:
+def _library(left_out: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """The library's own files."""
     for path in LIBRARY.rglob("*"):
         name = path.relative_to(LIBRARY)
-        if path.is_file() and name.parts[0] not in LEFT_OUT and "__pycache__" not in name.parts:
+        if path.is_file() and name.parts[0] not in left_out and "__pycache__" not in name.parts:
             yield name.as_posix(), path.read_bytes()
 
 

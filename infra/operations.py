@@ -47,7 +47,7 @@ class OperationsStack(Stack):
         )
         self._config = config
         self._functions = functions
-        self._topic = self._tell()
+        self._told = [actions.SnsAction(each) for each in self._tell()]
         self._alarms = [
             self._oldest(),
             self._dead(),
@@ -61,7 +61,8 @@ class OperationsStack(Stack):
         self._show()
 
     # ── Whom to tell ─────────────────────────────────────────────────────────
-    def _tell(self) -> sns.Topic:
+    def _tell(self) -> Iterator[sns.ITopic]:
+        """The topic of this environment, with the addresses it writes to, and one of somebody else's."""
         topic = sns.Topic(self, "Topic", topic_name=f"{self._config.prefix}-alarms", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -74,7 +75,9 @@ class OperationsStack(Stack):
         )
         for email in self._config.alarms.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
-        return topic
+        yield topic
+        if self._config.alarms.topic is not None:
+            yield sns.Topic.from_topic_arn(self, "TopicOfYours", self._config.alarms.topic)
 
     def _alarm(
         self,
@@ -97,8 +100,8 @@ class OperationsStack(Stack):
             comparison_operator=operator,
             treat_missing_data=missing,
         )
-        alarm.add_alarm_action(actions.SnsAction(self._topic))
-        alarm.add_ok_action(actions.SnsAction(self._topic))
+        alarm.add_alarm_action(*self._told)
+        alarm.add_ok_action(*self._told)
         return alarm
 
     # ── Alarms ───────────────────────────────────────────────────────────────

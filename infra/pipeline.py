@@ -28,7 +28,7 @@ from constructs import Construct
 
 from .access import ARCHIVE
 from .acknowledged import because
-from .buckets import private_bucket
+from .buckets import private_bucket, use_of_key
 from .bundle import ENTRY, PYTHON
 from .config import Config
 from .logs import log_group
@@ -134,7 +134,7 @@ class PipelineStack(Stack):
 
     # ── Where it writes ──────────────────────────────────────────────────────
     def _bucket(self) -> s3.Bucket:
-        bucket = private_bucket(self, "Tables", [])
+        bucket = private_bucket(self, "Tables", [], self._config.kms_key)
         because(
             bucket,
             "AwsSolutions-S1",
@@ -169,6 +169,8 @@ class PipelineStack(Stack):
             ),
         ):
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=actions, resources=resources))
+        if self._config.kms_key is not None:
+            role.add_to_policy(use_of_key(self._config.kms_key))
         tables_id = self.get_logical_id(self._tables.node.default_child)  # type: ignore[arg-type]
         for finding, why in {
             f"{self._storage.arn_export}/{ARCHIVE}": "Parts are named by queue, hour and content.",

@@ -46,6 +46,7 @@ class StorageStack(Stack):
                 ),
                 *_archive_rules(config.archive),
             ],
+            config.kms_key,
         )
         heads = self.bucket.arn_for_objects(HEADS)
         self._deny(

@@ -24,6 +24,7 @@ from osqueue.core.ops import (
     Op,
     Outcome,
     ReleaseJobs,
+    RunJobNow,
 )
 from osqueue.core.state import (
     COMPLETED,
@@ -179,8 +180,10 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
             return _lost(state, told, ((item.key, item.token) for item in op.held))
         case CancelJob():
             return _cancel_explained(state, places(state, library.past()), op, told.code)
+        case RunJobNow():
+            return _run_now_explained(places(state, library.past()).get(op.key), op, told.code)
         case ChangeSettings():
-            wished = {name: getattr(op, name) for name in op.__struct_fields__}
+            wished = {name: getattr(op, name) for name in op.__struct_fields__ if "kinds" not in name}
             has = {name: getattr(state.settings, name) for name in wished}
             has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
             return all(value is None or has[name] == value for name, value in wished.items())
@@ -224,6 +227,20 @@ def _cancel_explained(state: State, found: dict[bytes, JobPlace], op: CancelJob,
             return back or (place is not None and place.state.startswith("finished"))
         case _:
             return code == Code.RETRY or (place is not None and place.state == FAILED)
+
+
+def _run_now_explained(place: JobPlace | None, op: RunJobNow, code: Code) -> bool:
+    """Whoever is told that a job is claimable finds it so, and who is told that there is none had not seen it."""
+    match code:
+        case Code.PROCESSING:
+            return place is not None and place.state == PROCESSING
+        case Code.OK:
+            return place is not None and place.state == QUEUED
+        case Code.NOT_FOUND:
+            waits = place is not None and place.state in (SCHEDULED, FAILING)
+            return not waits or op.job is None
+        case _:
+            return True
 
 
 def _lost(state: State, told: Outcome, held: Iterable[tuple[bytes, str]]) -> bool:

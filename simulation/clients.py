@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import json
+from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.commit import protocol
@@ -26,11 +27,14 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
+    LeaseBeat,
     LeaseRef,
     Op,
     RedriveJobs,
     ReleaseJobs,
+    RunJobNow,
     RunTimers,
+    SpanSwap,
 )
 from osqueue.core.state import BodyRef, LeaseRecord, State, StoredContent
 from osqueue.errors import (
@@ -58,6 +62,7 @@ from .invariants import Invariants
 from .ledger import ClientCall, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
 from .secrecy import secret_of
+from .time_limits import limits_of, of_a_kind
 from .world import World
 
 R = TypeVar("R")
@@ -112,6 +117,7 @@ class Client:
         writer.spoken = ledger.machines
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
+        self.time_limits = 0.0  # share of its jobs that have some
         self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
         self.flows = self.library()
@@ -176,19 +182,24 @@ class Client:
             key = machine.now_ms().to_bytes(6, "big") + b"\x70\0" + chance.to_bytes(8, "big")
             delay = self.dice.choice((500, 5_000, 60_000)) if delayed and self.dice.random() < 0.3 else 0
             payload = (secret_of(key) * 4)[: self.dice.choice((3, 20, 60))]
-            made.append(
-                JobSpec(
-                    key,
-                    payload,
-                    kind=self.dice.choice(KINDS),
-                    priority=self.dice.choice(PRIORITIES),
-                    max_attempts=self.dice.choice((1, 2, 3)),
-                    result_ttl_ms=self.dice.choice((1_000, 60_000)),
-                    delay_ms=delay,
-                )
+            new = JobSpec(
+                key,
+                payload,
+                kind=self.dice.choice(KINDS),
+                priority=self.dice.choice(PRIORITIES),
+                max_attempts=self.dice.choice((1, 2, 3)),
+                result_ttl_ms=self.dice.choice((1_000, 60_000)),
+                delay_ms=delay,
             )
+            made.append(replace(new, **limits_of(self.dice, self.time_limits)) if self.time_limits else new)
             self.book.keys.append(key)
         return made
+
+    def limit_kinds(self, pause_seconds: float) -> Flow[None]:
+        """Give kinds limits of their own, and take them away."""
+        while True:
+            yield from self.pause(pause_seconds * 5)
+            yield from self.call(of_a_kind(self.dice, KINDS))
 
     def produce(self, rounds: int, pause_seconds: float) -> Flow[None]:
         """Enqueue single jobs and batches, small payloads and staged ones."""
@@ -266,7 +277,7 @@ class Client:
                 continue  # vanished: the leases run out
             yield from self.pause(self.dice.choice((0.1, 1.0, 15.0)))
             if self.dice.random() < 0.3:
-                held = tuple(LeaseRef(lease.job.key, lease.token) for lease in leases)
+                held = tuple(LeaseBeat(lease.job.key, lease.token, 500, "half") for lease in leases)
                 yield from self.call(ExtendLeases(held))
                 yield from self.pause(1.0)
             if large and self.dice.random() < large:
@@ -330,6 +341,22 @@ class Client:
                 call = yield from self.call(CancelJob(key))
                 if call.answer and call.answer.outcomes[0].code == Code.NOT_FOUND:
                     yield from self.cancel_in_segment(key)
+                yield from self.run_now(self.dice.choice(self.book.keys[-60:]))
+
+    def run_now(self, key: bytes) -> Flow[None]:
+        """Let a job be due wherever it is, with the span that it lay in and the one without it as evidence."""
+        call, root = (yield from self.call(RunJobNow(key))), self.writer.root
+        state = yield from self.head()
+        if state is None or not call.answer or call.answer.outcomes[0].code != Code.NOT_FOUND:
+            return
+        leaf = segment_rewrite.marked(root, stage := StagingArea(root, state.seq, self.writer.machine))
+        try:
+            place = yield from segments.find(root, list(state.delayed.spans), key)
+            cut = place and (yield from segment_rewrite.span_without(root, place.top, (key,), stage, leaf))
+        except OsqueueError:
+            return
+        if place and cut and cut[1]:
+            yield from self.call(RunJobNow(key, place.job, SpanSwap(place.top, cut[0])))
 
     def cancel_in_segment(self, key: bytes) -> Flow[None]:
         """Read the job where it lies, and cancel it with what was read as evidence."""
@@ -468,17 +495,7 @@ def _one_shard(reaper: Reaper, shard: int) -> QueueFlow[Reaped]:
 
 
 def _with(job: JobSpec, payload: StoredContent) -> JobSpec:
-    return JobSpec(
-        job.key,
-        payload,
-        job.codec,
-        job.kind,
-        job.priority,
-        job.max_attempts,
-        job.result_ttl_ms,
-        job.delay_ms,
-        job.at_ms,
-    )
+    return replace(job, payload=payload)
 
 
 def _small(job: JobSpec) -> JobSpec:

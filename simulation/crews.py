@@ -27,7 +27,7 @@ from osqueue.core.ops import (
     ClaimJobs,
     ExtendLeases,
     JobSpec,
-    LeaseRef,
+    LeaseBeat,
     Op,
     RunTimers,
 )
@@ -159,7 +159,7 @@ class CrewMember(Client):
         if not leases:
             return
         if self.dice.random() < 0.3:
-            yield from self.call(ExtendLeases(tuple(LeaseRef(each.job.key, each.token) for each in leases)))
+            yield from self.call(ExtendLeases(tuple(LeaseBeat(each.job.key, each.token) for each in leases)))
         yield from self.finish(leases)
 
 

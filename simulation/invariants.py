@@ -46,7 +46,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, releases, shelves
+from . import lives, order, releases, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
@@ -200,6 +200,7 @@ class Invariants:
         if before is not None:
             self._monotone(before, state)
             releases.check(before, state)
+            time_limits.check(before, state, batch, self.found)
             if self.rows:
                 self._sessions(before, state)
         self._sums(state)
@@ -403,9 +404,10 @@ class Invariants:
         """Keep account of what came in and what ended; is the job over for good?"""
         if event.origin == "":
             self._accept(event.key)
-        if event.target in (COMPLETED, CANCELLED, FAILED) and event.cause != "expired":
+        forgotten = event.origin == event.target == FAILED
+        if event.target in (COMPLETED, CANCELLED, FAILED) and not forgotten:
             self.ended[(event.key, event.run, event.target)] += 1
-        over = event.target in (COMPLETED, CANCELLED) or event.cause == "expired"
+        over = event.target in (COMPLETED, CANCELLED) or forgotten
         if over:
             self.over[event.key] += 1
         return over

@@ -21,6 +21,7 @@ class LeaseWatch:
         self._machines = machines
         self._clock_ms = clock_ms  # the store's
         self._since: dict[str, float] = {}  # by token: when the reduction was made; no entry: not judged
+        self._granted: dict[str, float] = {}  # by token: when it was granted
         self._ahead = False  # has a wrong clock set the head's time, and is it still too late?
 
     def repaired(self, kind: str) -> None:
@@ -33,10 +34,13 @@ class LeaseWatch:
         self._ahead = self._ahead and state.now_ms > self._clock_ms()
         for event in batch.reduction.events:
             lease = held.get(event.key)
-            if event.cause == "stalled" and lease is not None and lease.token in self._since:
-                early = lease.lease_ms - (now - self._since[lease.token]) * 1000
+            if event.cause in ("stalled", "timed_out") and lease is not None and lease.token in self._since:
+                at_limit = 0 < lease.until_ms <= lease.expires_ms
+                since = self._granted if at_limit else self._since
+                length = lease.job.run_within_ms if at_limit else lease.lease_ms
+                early = length - (now - since[lease.token]) * 1000
                 if early > EARLY_MS_MAX and not self._ahead:
-                    raise Violation(f"a lease of {lease.lease_ms} ms ended {early:.0f} ms early")
+                    raise Violation(f"a lease of {length} ms ended {early:.0f} ms early")
         for key, lease in state.leases.items():
             known = held.get(key)
             if known is None or (known.token, known.expires_ms) != (lease.token, lease.expires_ms):
@@ -47,6 +51,7 @@ class LeaseWatch:
         for lease in held.values():
             if lease.job.key not in state.leases:
                 self._since.pop(lease.token, None)
+                self._granted.pop(lease.token, None)
 
     def _begin(self, token: str, batch: RecordedReduction) -> None:
         """A writer that cannot know that time has passed grants what is over sooner: that is not judged."""
@@ -55,3 +60,4 @@ class LeaseWatch:
             self._since.pop(token, None)
         else:
             self._since[token] = batch.at
+            self._granted.setdefault(token, batch.at)

@@ -11,12 +11,13 @@ import fcntl
 import os
 import posixpath
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 from msgspec import Struct
 
+from osqueue import forks
 from osqueue.stores import file, file_flushes, file_hot, file_listing, file_locks, file_swap
 
 from .disk import Disk, File, Folder, mode_of
@@ -263,9 +264,10 @@ def running(posix: Posix) -> Iterator[None]:
     """Let the folder's store call this kernel."""
     system = _Over(posix, _Constants())
     locks = _Over(posix, fcntl)
-    callers = (file, file_flushes, file_hot, file_listing, file_locks, file_swap)
+    callers = (forks, file, file_flushes, file_hot, file_listing, file_locks, file_swap)
     changes: list[tuple[Any, str, Any]] = [(each, "os", system) for each in callers]
     changes.append((file_locks, "fcntl", locks))
+    changes.append((forks, "_OPENING", nullcontext()))  # nobody forks here, and many open files at once
     before = [(home, name, getattr(home, name)) for home, name, _ in changes]
     for home, name, value in changes:
         setattr(home, name, value)

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from osqueue import Queue
-from osqueue.commit.effects import All, Effect, Flow, Sleep
+from osqueue.commit.effects import All, AwaitNews, Effect, Flow, Sleep
 from osqueue.commit.writer import HEAD
 from osqueue.core.encoding import decode_head
 from osqueue.election.blocking import Election
@@ -328,6 +328,13 @@ def _mixed(chance: random.Random, share: float) -> Callable[[Slot, int], int]:
     return lambda slot, count: count - 1 if chance.random() < share else chance.randrange(count)
 
 
+class _PatientQueue(Queue[Any]):
+    """A queue whose callers wait in virtual time. Nobody here wakes them."""
+
+    def _await(self, effect: AwaitNews) -> None:
+        self.machine.sleep(effect.seconds)
+
+
 class PowerProcess:
     """A process that uses the queue, in calls that block."""
 
@@ -337,8 +344,9 @@ class PowerProcess:
         machine = _Machine(run.turns, name, f"power/{run.seed}")
         store = FileStore(FOLDER, machine=machine, network=True)
         self.store = PromiseStore(store, run.history)
-        self.queue: Queue[Any] = Queue(self.store, QUEUE, machine=machine)
+        self.queue: Queue[Any] = _PatientQueue(self.store, QUEUE, machine=machine)
         self.machine = machine
+        self.leases: Sequence[LeaseBase[Any]] = ()
 
     def program(self) -> None:
         """One call after the other."""
@@ -412,6 +420,19 @@ class PowerProcess:
         """Complete a job."""
         if self.call("complete", lambda: (lease.complete(result), True)) is not None:
             self.run.completed.add(lease.job_id)
+
+    def claim_all(self) -> None:
+        """Claim whatever is there."""
+        self.leases = self.call("claim", lambda: self.queue.claim(20)) or ()
+
+    def complete_all(self) -> None:
+        """Complete it."""
+        for lease in self.leases:
+            self.complete(lease, "done")
+
+    def wait(self) -> None:
+        """Wait for the result of a job that others do."""
+        self.call("wait", lambda: self.queue.enqueue_and_wait("known", id="known", timeout=60))
 
     def look_for_nothing(self) -> None:
         """Claim what is not there."""

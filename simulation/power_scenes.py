@@ -20,7 +20,7 @@ from .profile import TIGHT
 from .tight import limited
 
 FROZEN_SECONDS = 30.0
-BEGUN_SECONDS = 5.0  # by then the first stands still
+BEGUN_SECONDS = 5.0  # by then whoever begins at once stands still, or waits
 
 Act = Callable[[PowerProcess], None]
 
@@ -33,6 +33,7 @@ class PowerScene(Struct, frozen=True):
     )
     first: Act
     second: Act  # meanwhile
+    before: Act = lambda process: None  # of the first
 
 
 class _Frozen(PowerRun):
@@ -50,18 +51,14 @@ class _Frozen(PowerRun):
         with running(self.posix):
             for process in (first, second):
                 process.under("known")
+            self.scene.before(first)
             self.waits = True
             self.turns.start(lambda: self.scene.first(first))
-            self.turns.start(lambda: self._second(second))
+            self.turns.start(lambda: self.scene.second(second))
             self.turns.run()
         if self.violation is not None:
             raise self.violation
-
-    def _second(self, process: PowerProcess) -> None:
-        process.machine.sleep(BEGUN_SECONDS)
-        if self.waits:
-            raise AssertionError("nobody stands still")
-        self.scene.second(process)
+        assert not self.waits, "nobody stood still"
 
     def flush(self, node: File | Folder) -> None:
         place = f"{FOLDER}/{self.scene.place}"
@@ -81,12 +78,23 @@ def play(scene: PowerScene) -> str:
     return ""
 
 
+def _later(act: Act) -> Act:
+    def acts(process: PowerProcess) -> None:
+        process.machine.sleep(BEGUN_SECONDS)
+        act(process)
+
+    return acts
+
+
 _ENQUEUE = partial(PowerProcess.under, name="wanted")
 _HEAD = ROOT + HEAD
 
 SCENES: dict[str, PowerScene] = {
-    "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, PowerProcess.look_for_nothing),
-    "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, PowerProcess.look),
-    "enqueues meanwhile": PowerScene(f"{IDS}{QUEUE}", _ENQUEUE, _ENQUEUE),
-    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), PowerProcess.stand, PowerProcess.stand),
+    "claims meanwhile": PowerScene(_HEAD, _ENQUEUE, _later(PowerProcess.look_for_nothing)),
+    "asks meanwhile": PowerScene(_HEAD, _ENQUEUE, _later(PowerProcess.look)),
+    "waits meanwhile": PowerScene(  # with a result the head outgrows its file
+        ROOT.rstrip("/"), _later(PowerProcess.complete_all), PowerProcess.wait, PowerProcess.claim_all
+    ),
+    "enqueues meanwhile": PowerScene(f"{IDS}{QUEUE}", _ENQUEUE, _later(_ENQUEUE)),
+    "campaigns meanwhile": PowerScene(ELECTIONS.rstrip("/"), PowerProcess.stand, _later(PowerProcess.stand)),
 }

@@ -98,6 +98,7 @@ class Clients(Struct, frozen=True):
     skew_ms_max: int = 2 * 3_600_000
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
+    time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     store_ahead_ms: int = 0  # the store's clock
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
@@ -359,6 +360,12 @@ PROFILES = {
             limits=TIGHT | {"TOMBSTONES_MAX": 12, "SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 3},
             faults=ROUGH,
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
+        ),
+        Profile(
+            "limits",  # jobs have run-time limits and start deadlines, by themselves and by their kinds
+            limits=TIGHT,
+            faults=ROUGH,
+            clients=Clients(producers=5, workers=5, operators=3, time_limits=0.6, pause_seconds=1.0),
         ),
         Profile(  # a folder whose processes take turns
             "turns",

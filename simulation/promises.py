@@ -148,7 +148,10 @@ class Promises:
             return self._unknown(ask) or self._any(
                 ask, lambda key: self._expired(ask, key) or FAILED in self._states(ask, key)
             )
-        return self._was(ask, {"cancelled": CANCELLED, "completed": COMPLETED}.get(ask.answer, PROCESSING))
+        return self._was(
+            ask,
+            {"cancelled": CANCELLED, "completed": COMPLETED, "failed": FAILED}.get(ask.answer, PROCESSING),
+        )
 
     # ── What was so ──────────────────────────────────────────────────────────
     def _candidates(self, ask: Ask) -> set[bytes | None]:

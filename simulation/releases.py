@@ -43,8 +43,8 @@ _newer = msgspec.msgpack.Decoder(StampedState).decode
 _freeze = Draft.freeze
 
 
-def _stamped_lease(*fields: Any) -> LeaseRecord:
-    lease = LeaseRecord(*fields)
+def _stamped_lease(*fields: Any, **named: Any) -> LeaseRecord:
+    lease = LeaseRecord(*fields, **named)
     if encoding.FORMAT < USED_FROM:
         return lease
     every: tuple[Any, ...] = (*astuple(lease), lease.token)

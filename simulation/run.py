@@ -225,6 +225,7 @@ class Run:
             ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
+            ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
             ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
         producing = ("producer", "bulk", "caller", "loader")
@@ -234,6 +235,7 @@ class Run:
                 newer = clients.upgrade and at % 2 == 0
                 client = self.client(f"{role}{at}")
                 client.produces = role in producing
+                client.time_limits = clients.time_limits
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):
             for role in ("worker", "reaper"):

@@ -1,4 +1,7 @@
-"""Reads of a hot object, in the middle of which writers come: every place for them, wherever the last one dies."""
+"""Hot objects: reads in the middle of which writers come, and writers that die in the middle of a write.
+
+Every place for them is tried.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
 from osqueue.stores.file import FileStore
 
 from .baton import Killed
-from .disk import Disk
+from .disk import Disk, File
 from .machine import VirtualMachine
 from .posix import Posix, running
 
 KEY = "q/head"
 BYTES = 600  # more than one block
 WRITES_MAX = 3  # until the last writer dies: more than slots
-IN_PLACE_CALLS_MAX = 5  # of one write
+IN_PLACE_CALLS_MAX = 8  # of one write
+_SECRET = b"secret"
 
 
 class Interruption(Struct, frozen=True):
@@ -46,6 +50,24 @@ def reads_between() -> str:
     return ""
 
 
+def left_behind() -> str:
+    """What stays of a version that was replaced by a shorter one, whose writer died; nothing, if all is well."""
+    for dies_at in itertools.count():
+        scene = _Scene(Interruption(0, 0, 0, dies_at, 0))
+        with running(scene.posix):
+            scene.write(_SECRET * BYTES)
+            scene.write(b"")
+            if not scene.is_killed(b"the shorter one"):
+                return ""
+            for _ in range(2):  # by others, who go on in the same file, since nothing is flushed
+                scene.write(b"next")
+        file = scene.posix.disk.find(f"/srv/jobs/{KEY}")
+        assert isinstance(file, File)
+        if _SECRET in file.data:
+            return f"a writer died at {dies_at}: what it replaced is still there"
+    return ""
+
+
 class _Scene:
     def __init__(self, plan: Interruption) -> None:
         self.plan = plan
@@ -62,7 +84,7 @@ class _Scene:
         plan, reader = self.plan, self.stores[1]
         with running(self.posix):
             for _ in range(plan.before):
-                self._write()
+                self.write(_body(len(self.versions)))
             first = len(self.versions) - 1
             known = self.versions[-plan.known] if plan.known else None
             calls = itertools.count()
@@ -87,7 +109,12 @@ class _Scene:
         self.posix.turn = lambda name: None
         self.who = "writer"
         for _ in range(self.plan.writes):
-            self._write()
+            self.write(_body(len(self.versions)))
+        self.is_killed(_body(len(self.versions)))
+        self.who = "reader"
+
+    def is_killed(self, body: bytes) -> bool:
+        """A writer begins; does it die before it is done?"""
         left = itertools.count(self.plan.dies_at, -1)
 
         def dies(name: str) -> None:
@@ -96,18 +123,23 @@ class _Scene:
 
         self.posix.turn = dies
         try:
-            self._write()
+            self.write(body)
         except Killed:
             self.posix.end("writer")
-        self.posix.turn = lambda name: None
-        self.who = "reader"
+            return True
+        finally:
+            self.posix.turn = lambda name: None
+        return False
 
-    def _write(self) -> None:
-        store, body = self.stores[0], _body(len(self.versions))
+    def write(self, body: bytes) -> None:
+        """Write the next version."""
+        store = self.stores[0]
         if not self.versions:
             written = store.put_if_absent(PutIfAbsent(KEY, body, hot=True))
         else:
-            written = store.put_if_match(PutIfMatch(KEY, body, self.versions[-1]))
+            current = store.get(Get(KEY, length=0))
+            assert isinstance(current, Found)
+            written = store.put_if_match(PutIfMatch(KEY, body, current.version))
         assert isinstance(written, Written), written
         self.versions.append(written.version)
 

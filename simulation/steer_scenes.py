@@ -20,7 +20,7 @@ from osqueue.core.ops import (
     RedriveJobs,
     RunTimers,
 )
-from osqueue.core.state import FAILED, FAILING
+from osqueue.core.state import FAILED, FAILING, QUEUED
 from osqueue.objects import archive, segment_rewrite
 from osqueue.objects.listing import count_states
 from osqueue.objects.staging import StagingArea
@@ -194,15 +194,36 @@ def prolonged_once_redriven(stage: Play) -> Any:
     return other.run(lives(other, "a", LONG_SECONDS))
 
 
-def cancelled_as_it_fails(stage: Play) -> Any:
-    """Jobs that failed wait for their next attempts in a segment; one of them is cancelled there, and settled."""
-    other = stage.actor("other")
+def failing_in_a_segment(other: Any) -> bytes:
+    """Jobs fail, and wait for their next attempts in a segment; one of them."""
     for at in range(12):
         other.run(other.commit(EnqueueJobs((JobSpec(at.to_bytes(16, "big"), b"x" * 40),))))
         (lease,) = claim(other)
         other.run(other.commit(FailJobs((FailedAttempt(lease.job.key, lease.token, "no luck", 600_000),))))
-    key = segmented(other)[0]
-    cancelled(other, key)
+    found: bytes = segmented(other)[0]
+    return found
+
+
+def due_at_once(stage: Play, *, cancels: bool) -> Any:
+    """A job in a segment is about to be claimable at once, when others see it to its end, and out of the head."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    key = failing_in_a_segment(other)
+    slow.stop_at(slow.client.run_now(key), head_swap)
+    if cancels:
+        cancelled(other, key)
+    else:
+        other.run(other.client.run_now(key))
+        other.work()
+    flush(other)
+    slow.go_on()
+    said = count_states(stage.invariants.state)  # type: ignore[arg-type]
+    return said[QUEUED], said[FAILING]
+
+
+def cancelled_as_it_fails(stage: Play) -> Any:
+    """Jobs that failed wait for their next attempts in a segment; one of them is cancelled there, and settled."""
+    other = stage.actor("other")
+    cancelled(other, failing_in_a_segment(other))
     said = count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
     other.run(other.client.rewrite())
     return said, count_states(stage.invariants.state)[FAILING]  # type: ignore[arg-type]
@@ -342,6 +363,8 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "shortened twice": partial(shortened, twice=True),
     "many lives": many_lives,
     "cancelled as it fails": cancelled_as_it_fails,
+    "due at once, twice": partial(due_at_once, cancels=False),
+    "due at once, cancelled": partial(due_at_once, cancels=True),
     "redriven by two": redriven_by_two,
     "cancelled at once": cancelled_at_once,
     "shards by two": shards_by_two,

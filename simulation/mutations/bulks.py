@@ -242,8 +242,8 @@ def delays_from_the_earliest() -> AbstractContextManager[None]:
     """Delays count from the earliest that the store's clock may have shown."""
     real = SegmentBuilder.__init__
 
-    def init(self: SegmentBuilder, stage: StagingArea, now_ms: int, latest_ms: int) -> None:
-        real(self, stage, now_ms)
+    def init(self: SegmentBuilder, stage: StagingArea, now_ms: int, latest_ms: int, *rest: Any) -> None:
+        real(self, stage, now_ms, now_ms, *rest)
 
     return patched((SegmentBuilder, "__init__", init))
 

@@ -11,6 +11,8 @@ from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD
 from osqueue.election import base
 from osqueue.objects import id_index, layout
+from osqueue.operations import results
+from osqueue.operations.waiters import CompletionBoard
 from osqueue.stores import file, file_flushes, file_hot, file_locks
 from osqueue.stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from osqueue.stores.file import FileStore
@@ -21,7 +23,7 @@ from osqueue.stores.file_slots import is_slot
 
 from ..power import FOLDER, power_cuts
 from ..power_scenes import SCENES, play
-from ..slot_scenes import reads_between
+from ..slot_scenes import left_behind, reads_between
 from .control import Control, Detection, Mutation, patched
 
 SEEDS = 6  # runs that a mutation may survive
@@ -44,6 +46,11 @@ def in_power_scene(name: str, words: str) -> Detection:
 def in_reads_between(words: str) -> Detection:
     """A read of a hot object brings what it should not, when writers come in the middle of it."""
     return Detection("reads between writes", reads_between, words)
+
+
+def in_writes_cut_short(words: str) -> Detection:
+    """Of what was replaced something is left."""
+    return Detection("writes cut short", left_behind, words)
 
 
 def no_flush_of_files() -> AbstractContextManager[None]:
@@ -116,6 +123,18 @@ def states_before_others_flushes() -> AbstractContextManager[None]:
     return patched((layout, "Get", _unflushed))
 
 
+def unflushed_looks() -> AbstractContextManager[None]:
+    """Whoever waits for a result looks as if for work, and hears what commits of its own process would tell."""
+    return patched((CompletionBoard, "tells_of_jobs", False))
+
+
+@contextmanager
+def results_before_others_flushes() -> Iterator[None]:
+    """Whoever waits for a result is told it from such a head, wherever this process has it from."""
+    with unflushed_looks(), patched((results, "Get", _unflushed)):
+        yield
+
+
 def ids_before_others_flushes() -> AbstractContextManager[None]:
     """A job is enqueued for the sake of an id's entry whose writer may be flushing yet."""
     return patched((id_index, "Get", _unflushed))
@@ -157,6 +176,21 @@ def marks_before_flushes() -> AbstractContextManager[None]:
     def write(self: Any, current: Any, body: bytes, modified_ms: int) -> Any:
         header = real(self, current, body, modified_ms)
         self.mark(header)
+        return header
+
+    return patched((Slots, "write", write))
+
+
+def erased_last() -> AbstractContextManager[None]:
+    """What was longer is erased when the shorter version is written."""
+    real = Slots.write
+
+    def write(self: Any, current: Any, body: bytes, modified_ms: int) -> Any:
+        behind: list[tuple[int, int]] = []
+        with patched((Slots, "_erase", lambda _, start, end: behind.append((start, end)))):
+            header = real(self, current, body, modified_ms)
+        for start, end in behind:
+            self._erase(start, end)
         return header
 
     return patched((Slots, "write", write))
@@ -208,6 +242,9 @@ CONTROLS: tuple[Control, ...] = (
         "answers outlast", answers_before_others_flushes, in_power_scene("claims meanwhile", "claim told")
     ),
     _control("states outlast", states_before_others_flushes, in_power_scene("asks meanwhile", "status told")),
+    _control(
+        "results outlast", results_before_others_flushes, in_power_scene("waits meanwhile", "wait told")
+    ),
     _control("ids outlast", ids_before_others_flushes, in_power_scene("enqueues meanwhile", "id told")),
     _control(
         "leaders outlast",
@@ -220,6 +257,7 @@ CONTROLS: tuple[Control, ...] = (
     _control("a flushed slot is left", unflushed_ones_are_relied_on, in_power_cuts("after a power cut")),
     _control("marks follow flushes", marks_before_flushes, in_power_cuts("after a power cut")),
     _control("names of slots are flushed", names_of_slots_left_unflushed, in_power_cuts("after a power cut")),
+    _control("older bytes are erased first", erased_last, in_writes_cut_short("still there")),
     _control("a second look, known", no_second_look_at_what_is_known, in_reads_between("had been replaced")),
     _control("a second look, read", no_second_look_at_what_is_read, in_reads_between("had been replaced")),
     _control(

@@ -21,6 +21,7 @@ from osqueue.core.ops import (
     RaiseGcFloor,
     RedriveJobs,
     SetResultTtl,
+    SpanSwap,
 )
 from osqueue.core.state import CANCELLED, QUEUED, UPDATED, JobRecord, Span, State, TableRef
 from osqueue.maintenance import compaction
@@ -60,6 +61,31 @@ def evidence_of_a_lost_segment() -> AbstractContextManager[None]:
         return Code.CANCELLED
 
     return patched((admin, "_cancel_in_segment", cancel_in_segment))
+
+
+def spans_by_name() -> AbstractContextManager[None]:
+    """A span of delayed jobs is what the caller saw for as long as it has its name."""
+    real = admin._run_now_in_segment
+
+    def run_now(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
+        now = next((span for span in draft.delayed_spans if span.name == swap.span.name), swap.span)
+        return real(draft, job, SpanSwap(now, swap.replacement))
+
+    return patched((admin, "_run_now_in_segment", run_now))
+
+
+def cancelled_ones_due() -> AbstractContextManager[None]:
+    """A job that was seen waiting in a segment is claimable at once, cancelled or not."""
+    real = admin._run_now_in_segment
+
+    def run_now(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
+        gone, draft.tombstones = draft.tombstones, type(draft.tombstones)()
+        try:
+            return real(draft, job, swap)
+        finally:
+            draft.tombstones = gone
+
+    return patched((admin, "_run_now_in_segment", run_now))
 
 
 def cancelled_again() -> AbstractContextManager[None]:
@@ -259,6 +285,16 @@ CONTROLS: tuple[Control, ...] = (
         "segments that are gone",
         evidence_of_a_lost_segment,
         (in_scene("cancelled once its segment is gone", "lie in no segment"),),
+    ),
+    Control(
+        "spans that moved on",
+        spans_by_name,
+        (in_scene("due at once, twice", "do not balance"),),
+    ),
+    Control(
+        "cancelled ones are not due",
+        cancelled_ones_due,
+        (in_scene("due at once, cancelled", "lie in no segment"),),
     ),
     Control("cancelled once", cancelled_again, (in_runs("calm", "do not balance|in two places"),)),
     Control("room for tombstones", tombstones_without_end, (in_runs("calm", "tombstones"),)),

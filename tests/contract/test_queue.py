@@ -259,5 +259,14 @@ def test_a_reap_pass_archives_what_is_over(q: Any, clock: Any) -> None:
 
 
 def test_settings_are_kept(opened: Any) -> None:
-    opened().configure(backoff_base=5, backoff_cap=50, dead_ttl=3_600)
-    assert opened().stats()["settings"] == {"backoff_base": 5.0, "backoff_cap": 50.0, "dead_ttl": 3_600.0}
+    kinds = {"send": {"max_attempts": 7, "run_within": 60.0}}
+    opened().configure(backoff_base=5, backoff_cap=50, dead_ttl=3_600, kinds=kinds)
+    told = opened().stats()["settings"]
+    assert (told["backoff_base"], told["backoff_cap"], told["dead_ttl"]) == (5.0, 50.0, 3_600.0)
+    assert told["kinds"] == kinds
+    opened().enqueue(1, kind="send", start_within=600)
+    (lease,) = opened().claim()
+    lease.heartbeat(progress=0.5, note="half")
+    seen = opened().status(lease.job_id)
+    assert (seen.max_attempts, seen.run_within, seen.progress, seen.note) == (7, 60.0, 0.5, "half")
+    assert seen.start_by == lease.start_by is not None

@@ -187,8 +187,20 @@ def test_the_replay_ends_with_a_report_that_agrees_with_the_accounts(
     assert TITLE in (folder / "report.html").read_text()
 
 
-def test_spark_and_java_keep_quiet(kept: tuple[Path, dict[str, Any]]) -> None:
+def test_the_engine_keeps_quiet(kept: tuple[Path, dict[str, Any]]) -> None:
     assert (kept[0] / "notes" / "analyst.log").read_text() == ""
+
+
+def test_spark_draws_the_same_report_without_a_word(
+    kept: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(kept[0], folder, ignore=LOCKS)
+    ended = demo("--recount", str(folder), "--json", "--engine", "spark")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["pipeline"]["told"] == kept[1]["pipeline"]["told"]
+    assert (folder / "report.html").read_bytes() == (kept[0] / "report.html").read_bytes()
+    assert (folder / "notes" / "analyst.log").read_text() == ""
 
 
 def test_without_java_the_replay_counts_and_it_is_said_what_is_missing(
@@ -197,7 +209,7 @@ def test_without_java_the_replay_counts_and_it_is_said_what_is_missing(
     folder = tmp_path / "copy"
     shutil.copytree(kept[0], folder, ignore=LOCKS)
     (folder / "report.html").unlink()
-    ended = demo("--recount", str(folder), JAVA_HOME=str(tmp_path))
+    ended = demo("--recount", str(folder), "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert ended.returncode == 0
     assert ended.stdout.rstrip().endswith("executions).")  # the verdict
     assert "the pipeline cannot run here. Java is missing. Remedy:" in ended.stderr
@@ -209,7 +221,7 @@ def test_a_pipeline_that_stops_is_told_with_what_it_said_last(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(kept[0], folder, ignore=LOCKS)
-    ended = demo("--recount", str(folder), "--json", SPARK_SUBMIT_OPTS="-Xms9z")
+    ended = demo("--recount", str(folder), "--json", "--engine", "spark", SPARK_SUBMIT_OPTS="-Xms9z")
     assert ended.returncode == 1
     assert json.loads(ended.stdout)["account"] == kept[1]["account"]
     assert "The pipeline stopped: the analyst ended with status 1." in ended.stderr
@@ -223,7 +235,7 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
     shutil.copytree(kept[0], folder, ignore=LOCKS)
     mark = f"DEMO_UNDER_TEST={folder}"
     with subprocess.Popen(
-        [sys.executable, "-m", "demo", "--recount", str(folder)],
+        [sys.executable, "-m", "demo", "--recount", str(folder), "--engine", "spark"],
         cwd=ROOT,
         env={**os.environ, "DEMO_UNDER_TEST": str(folder)},
         stdout=subprocess.PIPE,

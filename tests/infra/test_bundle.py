@@ -88,20 +88,19 @@ def test_the_order_in_which_files_are_found_does_not_matter() -> None:
 
 def test_it_holds_what_the_jobs_import_and_no_more(built: layers.Built) -> None:
     packages = {name.partition(" ")[0] for name in built.packages}
-    assert packages > {"pipeline", "osqueue", "msgspec", "pyarrow", "obstore", "boto3", "botocore"}
+    assert packages > {"osqueue", "msgspec", "pyarrow", "obstore", "boto3", "botocore"}
     assert packages.isdisjoint({"pyspark", "py4j", "pandas", "numpy", "click", "rich"})
     with tarfile.open(built.path) as archive:
         names = archive.getnames()
         assert sum(each.size for each in archive.getmembers()) == built.unzipped
-    assert "pipeline/jobs/run.py" in names
-    assert "osqueue/core/archive_record.py" in names
-    left_out = tuple(f"osqueue/{name}" if "." in name else f"osqueue/{name}/" for name in layers.LEFT_OUT)
+    assert {"osqueue/pipeline/jobs/run.py", "osqueue/core/archive_record.py"} <= {*names}
+    left_out = tuple(f"osqueue/{name}" if "." in name else f"osqueue/{name}/" for name in layers.TOOLS)
     assert [name for name in names if name.endswith(".pyc") or name.startswith(left_out)] == []
 
 
 def test_nothing_is_left_out_that_is_not_there() -> None:
     """A pattern that fits nothing more, after an update, would let the archive grow in silence."""
-    files, _ = layers.gathered(bundle.EMR, "emr")
+    files, _ = layers.gathered(bundle.EMR, "emr", layers.TOOLS)
     idle = [each for each in bundle.LEFT_OUT if not any(fnmatchcase(name, each) for name in files)]
     idle += [each for each in bundle.SERVICES if not any(name.startswith(each) for name in files)]
     assert idle == []
@@ -134,7 +133,7 @@ def test_an_archive_that_is_too_large_is_refused_with_its_sizes(tmp_path: Path) 
 def test_a_job_needs_nothing_but_the_archive_and_spark(
     name: str, unpacked: Path, spark_alone: Path, tmp_path: Path
 ) -> None:
-    code = f"from pipeline.jobs import {name}; assert callable({name}.main)"
+    code = f"from osqueue.pipeline.jobs import {name}; assert callable({name}.main)"
     ended = run(["-c", code], [unpacked, spark_alone], tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -149,9 +148,11 @@ def test_a_whole_run_needs_nothing_but_the_archive_and_spark(
     archive = Archive(tmp_path)
     archive.write(8, "part", [job(1, 8.2), job(2, 8.3)])
     code = (
-        "from pipeline.session import session; from pipeline.jobs import run; "
+        "from osqueue.pipeline.session import session; from osqueue.pipeline.jobs import run; "
+        "from osqueue.pipeline.engines.spark import SparkEngine; "
         f"spark = session(master='local[1]', settings={QUICK}); "
-        f"done = run.run(spark, run.PipelineRun({str(archive.store)!r}, {str(archive.tables)!r}, 'report.html')); "
+        f"config = run.PipelineRun({str(archive.store)!r}, {str(archive.tables)!r}, 'report.html'); "
+        "run.run(SparkEngine(spark), config); "
         f"print(spark.read.parquet({str(archive.tables)!r} + '/jobs').count())"
     )
     ended = run(["-c", code], [unpacked, spark_alone], tmp_path)
@@ -197,5 +198,5 @@ def test_it_speaks_with_s3_as_the_role_of_a_profile(
 
 def test_the_entry_point_is_a_job_that_spark_submit_can_run() -> None:
     text = bundle.ENTRY.read_text(encoding="utf-8")
-    assert text.rstrip().endswith('if __name__ == "__main__":\n    sys.exit(command.script(main))')
+    assert text.rstrip().endswith('if __name__ == "__main__":\n    sys.exit(command.script(run.main))')
     assert "from ." not in text  # it is run from where it was downloaded to, as no part of a package

@@ -2,18 +2,89 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from infra.config import Config, Misconfigured, Pipeline, load
+from infra.config import LOCAL, Config, Misconfigured, Pipeline, environments, load
 from infra.environments import ENVIRONMENTS
+from tests.support.places import ROOT
+
+PEOPLE = {"emails": ["ada@example.com"]}
+TOPIC = "arn:aws:sns:eu-west-1:123456789012:pager"
+CERTIFICATE = "arn:aws:acm:eu-west-1:123456789012:certificate/ab12"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/ab12-cd34"
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_every_environment_of_the_map_is_one_that_can_be_deployed(name: str) -> None:
-    assert load(name).prefix == f"osqueue-{name}"
+def test_every_environment_of_the_map_can_be_deployed_once_alarms_reach_somebody(name: str) -> None:
+    assert load(name, {name: {**ENVIRONMENTS[name], "alarms": PEOPLE}}).prefix == f"osqueue-{name}"
+
+
+# ── Whom alarms reach ────────────────────────────────────────────────────────
+def test_prod_is_refused_until_alarms_reach_somebody() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load("prod")
+    assert str(caught.value).startswith("environment prod: alarms.emails: alarms reach nobody")
+    assert LOCAL.name in str(caught.value)
+
+
+@pytest.mark.parametrize("alarms", [PEOPLE, {"topic": TOPIC}])
+def test_an_address_or_a_topic_is_somebody(alarms: dict[str, Any]) -> None:
+    assert load("prod", {"prod": {**ENVIRONMENTS["prod"], "alarms": alarms}}).alarms.reach_somebody
+
+
+def test_what_is_not_protected_may_be_deployed_without() -> None:
+    assert not load("dev").alarms.reach_somebody
+
+
+# ── The local file ───────────────────────────────────────────────────────────
+def test_without_a_local_file_the_map_is_all_there_is(tmp_path: Path) -> None:
+    assert environments(tmp_path / "none.json") == ENVIRONMENTS
+
+
+def test_a_local_file_adds_environments_and_replaces_keys(tmp_path: Path) -> None:
+    local = tmp_path / LOCAL.name
+    local.write_text(json.dumps({"prod": {"alarms": PEOPLE}, "mine": {"archive": {"glacier_days": None}}}))
+    known = environments(local)
+    prod = load("prod", known)
+    assert (prod.alarms.emails, prod.log_days, prod.protected) == (("ada@example.com",), 90, True)
+    assert load("mine", known).archive.glacier_days is None
+    assert known["dev"] == ENVIRONMENTS["dev"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"dev": {"log_days": 7},}', "not readable as JSON: "),
+        ("[]", "write an object of environments"),
+        ('{"dev": 7}', "dev: its entry is no object of keys. Write {} for the defaults"),
+    ],
+)
+def test_a_local_file_that_is_none_is_refused_by_its_name(tmp_path: Path, text: str, said: str) -> None:
+    local = tmp_path / LOCAL.name
+    local.write_text(text)
+    with pytest.raises(Misconfigured) as caught:
+        environments(local)
+    assert str(caught.value).startswith(f"{LOCAL.name}: ")
+    assert said in str(caught.value)
+
+
+def test_what_a_local_file_says_is_checked_by_field(tmp_path: Path) -> None:
+    local = tmp_path / LOCAL.name
+    local.write_text('{"dev": {"log_days": 8}}')
+    with pytest.raises(Misconfigured, match=r"^environment dev: log_days: 8 is none of "):
+        load("dev", environments(local))
+
+
+def test_git_ignores_the_local_file() -> None:
+    ended = subprocess.run(["git", "check-ignore", "--no-index", "-q", LOCAL], cwd=ROOT, check=False)
+    assert ended.returncode in (0, 128)  # 128: this is no clone
+    assert LOCAL.name in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("name", ["production", "Dev", "../dev"])
@@ -36,6 +107,14 @@ def test_without_an_environment_the_known_ones_are_named(name: object) -> None:
         ({"log_dayz": 7}, "environment x: unknown key 'log_dayz'; known are account"),
         ({"name": "y"}, "unknown key 'name'"),
         ({"pipeline": {"minute": 7}}, "environment x, pipeline: unknown key 'minute'; known are executors"),
+        (
+            {"cors": {"origin": "*"}},
+            "environment x, cors: unknown key 'origin'; known are origins, max_age_s",
+        ),
+        (
+            {"domain": {"host": "a.b"}},
+            "environment x, domain: unknown key 'host'; known are name, certificate",
+        ),
         ({"throttle": {"rat": 7}}, "environment x, throttle: unknown key 'rat'; known are rate, burst"),
         (
             {"jwt": {"isuer": "https://a.example"}},
@@ -75,6 +154,22 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("alarms.emails", {"alarms": {"emails": ["nobody"]}}),
         ("alarms.emails", {"alarms": {"emails": ["ada@example.com\n"]}}),
         ("alarms.emails", {"alarms": {"emails": ["ada@example.com", "ada@example.com"]}}),
+        ("alarms.topic", {"alarms": {"topic": "pager"}}),
+        ("alarms.topic", {"region": "eu-west-2", "alarms": {"topic": TOPIC}}),
+        ("cors.origins", {"cors": {"origins": []}}),
+        ("cors.origins", {"cors": {"origins": ["app.example.com"]}}),
+        ("cors.origins", {"cors": {"origins": ["https://app.example.com/"]}}),
+        ("cors.max_age_s", {"cors": {"origins": ["*"], "max_age_s": 86_401}}),
+        ("domain.name", {"domain": {"name": "https://jobs.example.com", "certificate": CERTIFICATE}}),
+        ("domain.certificate", {"domain": {"name": "jobs.example.com", "certificate": "mine"}}),
+        (
+            "domain.certificate",
+            {"region": "eu-west-2", "domain": {"name": "jobs.example.com", "certificate": CERTIFICATE}},
+        ),
+        ("domain.zone", {"domain": {"name": "jobs.example.com", "certificate": CERTIFICATE, "zone": "mine"}}),
+        ("kms_key", {"kms_key": "alias/jobs"}),
+        ("kms_key", {"region": "eu-west-2", "kms_key": KEY}),
+        ("alarms.emails", {"protected": True}),
         ("pipeline", {"pipeline": True}),
         ("pipeline.executors", {"pipeline": {"executors": 0}}),
         ("pipeline.hours", {"pipeline": {"hours": 0}}),

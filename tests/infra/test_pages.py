@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from infra import bundle, layers, pipeline
 from infra.access import ACCESS, ARCHIVE, BACKUPS, BODIES, HEADS, IDS, INTENTS, REGISTER, SEGMENTS, TABLES
-from infra.config import Alarms, Config, Pipeline
+from infra.config import Alarms, Config, Pipeline, environments, load
 from osqueue import limits
 from osqueue.contract import functions as table
 from osqueue.server.answers import ANSWER_BYTES_MAX
@@ -50,14 +51,6 @@ def test_every_key_of_the_configuration_is_described() -> None:
     rows = "\n".join(re.findall(r"^\| (`.*?) \|", page("deploy.md"), re.MULTILINE))
     names = {field.name for field in msgspec.structs.fields(Config)} - {"name"}
     assert {name for name in names if f"`{name}`" not in rows} == set()
-
-
-def test_every_command_of_the_cdk_names_an_environment() -> None:
-    """Without one the app ends with an error, also when it is only asked where to bootstrap."""
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
-    commands = re.findall(r"\bcdk (?:bootstrap|deploy|destroy|diff|synth)\b [^`\n]*", "\n".join(texts))
-    assert len(commands) >= 4
-    assert [each for each in commands if "-c env=" not in each] == []
 
 
 def test_the_limits_of_the_deployed_functions_are_those_of_the_code() -> None:
@@ -133,3 +126,17 @@ def test_what_npm_installs_comes_from_its_public_registry() -> None:
     assert found["node_modules/aws-cdk"]["version"] == "2.1148.1"
     assert all(each["resolved"].startswith("https://registry.npmjs.org/") for each in found.values())
     assert all("integrity" in each for each in found.values())
+
+
+def test_every_setting_that_is_shown_can_be_deployed(tmp_path: Path) -> None:
+    shown = [json.loads(each) for each in re.findall(r"^```json\n(.*?)^```", page("deploy.md"), re.M | re.S)]
+    keys = {field.name for field in msgspec.structs.fields(Config)}
+    settings = [each for each in shown if set(each) <= keys]
+    assert {key for each in settings for key in each} == {"jwt", "cors", "domain", "kms_key"}
+    for each in settings:
+        load("x", {"x": each})
+    (local,) = [each for each in shown if "prod" in each]
+    (tmp_path / "local.json").write_text(json.dumps(local), encoding="utf-8")
+    for name in local:
+        load(name, environments(tmp_path / "local.json"))
+    assert all("Statement" in each for each in shown if each not in settings and each != local)

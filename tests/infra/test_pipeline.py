@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -14,9 +15,10 @@ from infra import bundle
 from infra.config import Pipeline
 from infra.pipeline import ENDINGS, MINUTE, REPORT, RUN_MINUTES_MAX, TABLES
 from osqueue.objects.archive import ROOT as ARCHIVE
-from pipeline.jobs import command, compact, metrics, report
-from pipeline.jobs import run as job
-from pipeline.stretch import Compacted
+from osqueue.pipeline.engines import choice
+from osqueue.pipeline.jobs import compact, metrics, report
+from osqueue.pipeline.jobs import run as job
+from osqueue.pipeline.stretch import Compacted
 
 APPLICATION = "AWS::EMRServerless::Application"
 PART = f"{ARCHIVE}queue=emails/date=2030-01-01/hour=00/00-000000000000-0123456789ab.jsonl.gz"
@@ -30,9 +32,10 @@ Wanted = tuple[str, str]  # action, resource
 def large(synthesise: Any) -> Any:
     """An environment that asks for more than the defaults."""
     asked = {"executors": 20, "hours": 12, "days": 31}
+    alarms = {"pipeline_hours": 5, "emails": ["on-call@example.com"]}
     return synthesise(
         "big",
-        {"big": {"pipeline": asked, "log_days": 90, "alarms": {"pipeline_hours": 5}, "protected": True}},
+        {"big": {"pipeline": asked, "log_days": 90, "alarms": alarms, "protected": True}},
     )
 
 
@@ -168,7 +171,7 @@ def test_the_job_takes_the_arguments_of_the_schedule(
             Compacted(), metrics.MetricsResult(), report.ReviewResult("", 0, 0, 0, "", "")
         )
 
-    monkeypatch.setattr(command, "session", lambda name: None)
+    monkeypatch.setattr(choice, "chosen", lambda asked, read: nullcontext())
     monkeypatch.setattr(job, "run", noted)
     moment = {"<aws.scheduler.scheduled-time>": "2030-01-01T00:10:00Z"}  # as the scheduler writes it
     assert job.main([moment.get(each, each) for each in arguments]) == 0

@@ -199,12 +199,19 @@ def live(at: Deployment) -> None:
     at.ask("jobs", "GET", f"/emails/jobs/{old}/result")
     at.ask("jobs", "PATCH", f"/emails/jobs/{old}", {"result_ttl": 60})
     at.ask("jobs", "GET", f"/emails/jobs/{old}/story")
+    asked = {"jobs": ["order-1", old], "include": ["payload", "result", "traceback"]}
+    at.ask("jobs", "POST", "/emails/status", asked)
+    delayed = [{"payload": LARGE, "id": f"later-{n}", "delay": DAY} for n in range(BULK)]
+    later = at.ask("enqueue", "POST", "/emails/jobs", {"jobs": delayed})["jobs"][-1]
+    at.ask("jobs", "GET", f"/emails/jobs/{later['job_id']}", include="payload")
+    at.ask("jobs", "POST", f"/emails/jobs/{later['job_id']}/run")
     newest = at.ask("enqueue", "POST", "/emails/jobs", {"payload": 4})["job_id"]
     at.ask("jobs", "DELETE", f"/emails/jobs/{newest}")
     at.ask("queues", "GET", "")
     at.ask("queues", "GET", "/emails")
     at.ask("queues", "PATCH", "/emails", {"dead_ttl": 20 * DAY})
-    at.ask("queues", "GET", "/emails/dead")
+    at.ask("queues", "GET", "/emails/dead", include="payload,traceback")
+    at.ask("queues", "POST", "/emails/redrive", {"jobs": ["order-1"], "dry_run": True})
     at.ask("queues", "GET", "/emails/dead/groups")
     at.ask("queues", "POST", "/emails/redrive", {"limit": 1})
     at.ask("queues", "PATCH", "/fresh", {"paused": True})

@@ -401,6 +401,14 @@ def test_each_address_of_the_configuration_hears_of_alarms(synthesise: Any) -> N
     ]
 
 
+def test_a_topic_of_somebody_else_hears_of_alarms_as_well(synthesise: Any) -> None:
+    topic = "arn:aws:sns:eu-west-1:123456789012:pager"
+    made = synthesise("x", {"x": {"alarms": {"topic": topic}}})
+    for alarm in made.resources("operations", "AWS::CloudWatch::Alarm").values():
+        assert alarm["AlarmActions"] == alarm["OKActions"]
+        assert alarm["AlarmActions"][1:] == [topic]
+
+
 # ── The whole ────────────────────────────────────────────────────────────────
 def test_protected_stacks_cannot_be_deleted_by_accident(environments: Any) -> None:
     stacks_of = {"dev": 6, "staging": 7, "prod": 6}

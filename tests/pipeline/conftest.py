@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.session import session
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.engines.local import LocalEngine
+from osqueue.pipeline.engines.spark import SparkEngine
+from osqueue.pipeline.session import session
 from tests.pipeline.past import Archive
 from tests.pipeline.quick import QUICK
 
@@ -19,6 +22,14 @@ def spark() -> Iterator[SparkSession]:
     made = session("osqueue tests", master="local[2,3]", settings=QUICK)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session", params=["local", "spark"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Each of the two: what a test says of tables and reports holds for both."""
+    made = LocalEngine() if request.param == "local" else SparkEngine(request.getfixturevalue("spark"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ def main(folder: Path) -> dict[str, Any]:
     import pyspark
 
     from osqueue import Queue
-    from pipeline.session import session
-    from pipeline.source import OsqueueDataSource, options
-    from pipeline.source.writer import BulkDataSourceWriter
+    from osqueue.pipeline.session import session
+    from osqueue.spark import OsqueueDataSource, options
+    from osqueue.spark.writer import BulkDataSourceWriter
     from tests.pipeline.quick import JAVA, QUICK
 
     class Killing(OsqueueDataSource):  # defined here, so that it is pickled by value

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord, encode_part
-from pipeline import tables
-from pipeline.jobs import compact
-from pipeline.jobs.compact import Compaction
-from pipeline.stretch import Compacted
-from pipeline.tables import JOBS
+from osqueue.pipeline import tables
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.jobs import compact
+from osqueue.pipeline.jobs.compact import Compaction
+from osqueue.pipeline.stretch import Compacted
+from osqueue.pipeline.tables import JOBS, TableSpec
 
 MIDNIGHT_MS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000
@@ -63,6 +62,18 @@ def job(number: int, start: float, **more: object) -> ArchiveRecord:
     return done(number, at(start) - 500, lease(1, at(start), at(start) + 1000), **more)
 
 
+class Row(dict[str, Any]):
+    """A row whose columns are also attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def read(root: Path | str, table: TableSpec) -> list[Row]:
+    """A table's rows, whatever has written it."""
+    return [Row(each) for each in tables.read(str(root), table).to_pylist()]
+
+
 class Archive:
     """A store's folder with an archive in it, and one for the tables beside it."""
 
@@ -89,21 +100,19 @@ class Archive:
 
 
 # ── Compaction of them ───────────────────────────────────────────────────────
-def run(
-    spark: SparkSession, archive: Archive, since: int | None = None, until: int | None = None
-) -> Compacted:
+def run(engine: Engine, archive: Archive, since: int | None = None, until: int | None = None) -> Compacted:
     config = Compaction(
         str(archive.store),
         str(archive.tables),
         None if since is None else hour(since),
         None if until is None else hour(until),
     )
-    return compact.run(spark, config)
+    return compact.run(engine, config)
 
 
-def jobs(spark: SparkSession, archive: Archive) -> list[tuple[int, int, str, int]]:
+def jobs(archive: Archive) -> list[tuple[int, int, str, int]]:
     """The jobs in the table: number, run, queue and hour of the archive."""
-    rows = tables.read(spark, str(archive.tables), JOBS).collect()
+    rows = read(archive.tables, JOBS)
     return sorted(
         (int(row.job_id[-12:], 16), row.run, row.queue, row.date.day * 24 - 120 + row.hour) for row in rows
     )

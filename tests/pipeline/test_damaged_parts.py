@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from osqueue.core.archive_record import encode_part
-from pipeline.stretch import Compacted
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.stretch import Compacted
 from tests.pipeline.past import Archive, job, jobs, run
 
 GOOD = encode_part([job(number, 8.9) for number in range(100, 400)])
@@ -51,44 +50,42 @@ DAMAGE: dict[str, Callable[[], bytes]] = {
 }
 
 
-def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(
-    spark: SparkSession, archive: Archive
-) -> None:
+def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(engine: Engine, archive: Archive) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     bad = [archive.put(9, name.replace(" ", "-"), data()) for name, data in DAMAGE.items()]
     archive.write(10, "00-c", [job(2, 9.9)])
-    told = run(spark, archive)
+    told = run(engine, archive)
     assert (told.parts, told.jobs) == (2, 2)
     assert sorted(each.part for each in told.aside) == sorted(f"file://{each}" for each in bad)
     assert all(each.why for each in told.aside)
-    assert [number for number, *_ in jobs(spark, archive)] == [1, 2]
+    assert [number for number, *_ in jobs(archive)] == [1, 2]
 
 
-def test_it_says_what_is_wrong_with_each_damaged_part(spark: SparkSession, archive: Archive) -> None:
+def test_it_says_what_is_wrong_with_each_damaged_part(engine: Engine, archive: Archive) -> None:
     for name in ("cut in the middle", "a newer format", "empty"):
         archive.put(9, name.replace(" ", "-"), DAMAGE[name]())
-    why = {Path(each.part).name.split(".")[0]: each.why for each in run(spark, archive).aside}
+    why = {Path(each.part).name.split(".")[0]: each.why for each in run(engine, archive).aside}
     assert why["empty"] == "it is empty"
     assert "newer release. Upgrade osqueue" in why["a-newer-format"]
     assert "is no archive part: Compressed file ended" in why["cut-in-the-middle"]
 
 
-def test_an_hour_of_damaged_parts_alone_is_empty(spark: SparkSession, archive: Archive) -> None:
+def test_an_hour_of_damaged_parts_alone_is_empty(engine: Engine, archive: Archive) -> None:
     archive.put(9, "00-a", b"")
     archive.put(9, "00-b", GOOD[:-9])
-    told = run(spark, archive)
+    told = run(engine, archive)
     assert (told.hours, told.emptied, told.parts, told.jobs, len(told.aside)) == (1, 1, 0, 0, 2)
 
 
-def test_what_a_damaged_part_would_repeat_is_kept(spark: SparkSession, archive: Archive) -> None:
+def test_what_a_damaged_part_would_repeat_is_kept(engine: Engine, archive: Archive) -> None:
     """A part of an earlier hour that cannot be read does not have its records."""
     archive.put(9, "00-a", encode_part([job(1, 8.9), *(job(number, 8.9) for number in range(100, 400))])[:-9])
     archive.write(10, "00-b", [job(1, 8.9)])
-    assert (run(spark, archive, 10, 11).jobs, jobs(spark, archive)) == (1, [(1, 1, "emails", 10)])
+    assert (run(engine, archive, 10, 11).jobs, jobs(archive)) == (1, [(1, 1, "emails", 10)])
 
 
-def test_a_mended_part_is_compacted_by_the_next_run(spark: SparkSession, archive: Archive) -> None:
+def test_a_mended_part_is_compacted_by_the_next_run(engine: Engine, archive: Archive) -> None:
     archive.put(9, "00-a", GOOD[:-9])
-    assert run(spark, archive).jobs == 0
+    assert run(engine, archive).jobs == 0
     archive.put(9, "00-a", GOOD)
-    assert run(spark, archive) == Compacted(hours=1, parts=1, jobs=300, attempts=300)
+    assert run(engine, archive) == Compacted(hours=1, parts=1, jobs=300, attempts=300)

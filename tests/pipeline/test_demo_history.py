@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -19,19 +19,17 @@ from demo.books import Books
 from demo.history import TARGET_MS, PipelineCheck, TableTotals, between_ranks, disagreements, headline
 from demo.measure import measure
 from demo.stock import ReplayResult, read_archive
-from pipeline.jobs import compact, metrics, report
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.jobs import compact, metrics, report
 from tests.pipeline.past import Archive, at, done, lease
 
 LOCKS = shutil.ignore_patterns(".osqueue")  # of a folder: a copy has no use for them
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HOUR = 9
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an archive of two hours, and what the pipeline made of it."""
     folder = tmp_path_factory.mktemp("demo")
     archive = Archive(folder)
@@ -54,9 +52,9 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive.write(HOUR, "00-plain", plain)
     archive.write(HOUR + 1, "00-others", others)
     tables = str(archive.tables)
-    compact.run(spark, compact.Compaction(f"file://{archive.store}", tables))
-    metrics.run(spark, metrics.Metrics(tables, target_ms=TARGET_MS))
-    report.run(spark, report.Review(tables, str(folder / "report.html")))
+    compact.run(engine, compact.Compaction(f"file://{archive.store}", tables))
+    metrics.run(engine, metrics.Metrics(tables, target_ms=TARGET_MS))
+    report.run(engine, report.Review(tables, str(folder / "report.html")))
     return folder
 
 
@@ -67,8 +65,8 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, made: Path) -> TableTotals:
-    return read(spark, f"file://{made / 'tables'}")
+def told(engine: Engine, made: Path) -> TableTotals:
+    return read(engine, f"file://{made / 'tables'}")
 
 
 def problems(told: TableTotals, folder: Path) -> list[str]:
@@ -99,7 +97,8 @@ def lose_jobs(folder: Path) -> None:
 
 def double_attempts(folder: Path) -> None:
     file = files(folder, "attempts")[0]
-    shutil.copy(file, file.with_name("again.parquet"))
+    rows = pq.read_table(file, partitioning=None)
+    pq.write_table(pa.concat_tables([rows, rows]), file)
 
 
 def add_to(table: str, column: str) -> Callable[[Path], None]:
@@ -148,10 +147,10 @@ def change_the_page(before: str, after: str) -> Callable[[Path], None]:
     ],
 )
 def test_a_table_that_is_changed_afterwards_is_noticed(
-    spark: SparkSession, folder: Path, spoil: Callable[[Path], None], complaint: str
+    engine: Engine, folder: Path, spoil: Callable[[Path], None], complaint: str
 ) -> None:
     spoil(folder)
-    found = problems(read(spark, f"file://{folder / 'tables'}"), folder)
+    found = problems(read(engine, f"file://{folder / 'tables'}"), folder)
     assert any(each.startswith(complaint) for each in found), found
 
 

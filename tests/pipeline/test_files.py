@@ -12,6 +12,8 @@ import pytest
 from osqueue.clock import MACHINE
 from osqueue.commit.effects import All
 from osqueue.errors import Damaged, Unavailable
+from osqueue.pipeline import files
+from osqueue.pipeline.files import RetryingDriver, TableFileWriter, Unsettled
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
@@ -28,8 +30,6 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
-from pipeline import files
-from pipeline.files import RetryingDriver, TableFileWriter, Unsettled
 
 KEY = "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
 SCHEMA = pa.schema(

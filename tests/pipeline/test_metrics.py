@@ -8,18 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
 
 from osqueue.core.archive_record import ArchiveRecord
 from osqueue.core.fingerprint import fingerprint
 from osqueue.errors import Rejected
-from pipeline import tables
-from pipeline.jobs import compact, metrics
-from pipeline.jobs.compact import Compaction
-from pipeline.jobs.metrics import Metrics, MetricsResult
-from pipeline.tables import METRICS_DAILY, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, TABLES, TableSpec
-from tests.pipeline.past import HOUR_MS, Archive, at, done, lease
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.jobs import compact, metrics
+from osqueue.pipeline.jobs.compact import Compaction
+from osqueue.pipeline.jobs.metrics import Metrics, MetricsResult
+from osqueue.pipeline.tables import (
+    METRICS_DAILY,
+    METRICS_ERRORS,
+    METRICS_HOURLY,
+    METRICS_WORKERS,
+    TABLES,
+    TableSpec,
+)
+from tests.pipeline.past import HOUR_MS, Archive, Row, at, done, lease, read
 
 MINUTE = 60_000
 TARGET_MS = 1000
@@ -35,16 +40,17 @@ def day(number: int) -> datetime:
 class Told:
     """The metrics of all pasts."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, engine: Engine, folder: Path) -> None:
         archive = Archive(folder)
         for queue, records in PASTS.items():
             archive.write(20, "00-a", records, queue)
-        compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
-        metrics.run(spark, Metrics(str(archive.tables), target_ms=TARGET_MS))
+        compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+        metrics.run(engine, Metrics(str(archive.tables), target_ms=TARGET_MS))
         self._rows = {
-            table.name: tables.read(spark, str(archive.tables), table)
-            .withColumn("since_ms", F.unix_millis("start") - at(0))
-            .collect()
+            table.name: [
+                Row(row, since_ms=round(row.start.timestamp() * 1000) - at(0))
+                for row in read(archive.tables, table)
+            ]
             for table in (METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
         }
 
@@ -61,8 +67,8 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return Told(spark, tmp_path_factory.mktemp("metrics"))
+def told(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return Told(engine, tmp_path_factory.mktemp("metrics"))
 
 
 PASTS["events"] = [
@@ -317,13 +323,13 @@ def test_every_past_is_a_queue_with_rows(told: Told) -> None:
 
 
 # ── Runs ─────────────────────────────────────────────────────────────────────
-def test_no_jobs_no_metrics(spark: SparkSession, archive: Archive) -> None:
-    assert metrics.run(spark, Metrics(str(archive.tables))) == MetricsResult()
-    told = metrics.run(spark, Metrics(str(archive.tables), day(5), day(6)))
+def test_no_jobs_no_metrics(engine: Engine, archive: Archive) -> None:
+    assert metrics.run(engine, Metrics(str(archive.tables))) == MetricsResult()
+    told = metrics.run(engine, Metrics(str(archive.tables), day(5), day(6)))
     assert sum(told.rows.values()) == 0
 
 
-def test_some_days_again_are_the_same_as_all_of_them(spark: SparkSession, archive: Archive) -> None:
+def test_some_days_again_are_the_same_as_all_of_them(engine: Engine, archive: Archive) -> None:
     """Whatever happened before and after them: a job waits through a day, a queue has nothing to do on another one.
 
     And what was archived on a day need not have ended on it.
@@ -338,34 +344,32 @@ def test_some_days_again_are_the_same_as_all_of_them(spark: SparkSession, archiv
         ("new", 60, done(2, at(59), lease(1, at(59), at(60)))),
     ):
         archive.write(hour, "00-a", [record], queue)
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
 
     def everything() -> list[str]:
-        return sorted(
-            str(row) for table in TABLES for row in tables.read(spark, str(archive.tables), table).collect()
-        )
+        return sorted(str(row) for table in TABLES for row in read(archive.tables, table))
 
-    first = metrics.run(spark, Metrics(str(archive.tables)))
+    first = metrics.run(engine, Metrics(str(archive.tables)))
     assert (first.since, first.until) == (day(5), day(8))
     before = everything()
     within = day(6).replace(hour=7), day(6).replace(hour=9)  # rounded to the whole day
-    again = metrics.run(spark, Metrics(str(archive.tables), *within))
+    again = metrics.run(engine, Metrics(str(archive.tables), *within))
     assert (again.since, again.until, again.rows["metrics_hourly"]) == (day(6), day(7), 2 * 24)
     assert everything() == before
     for number in (5, 7, 8):
-        metrics.run(spark, Metrics(str(archive.tables), day(number), day(number + 1)))
+        metrics.run(engine, Metrics(str(archive.tables), day(number), day(number + 1)))
     assert everything() == before
 
 
-def test_days_whose_jobs_are_gone_are_emptied(spark: SparkSession, archive: Archive) -> None:
+def test_days_whose_jobs_are_gone_are_emptied(engine: Engine, archive: Archive) -> None:
     archive.write(20, "00-a", [done(1, at(8), lease(1, at(9), at(9)))])
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
-    metrics.run(spark, Metrics(str(archive.tables)))
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+    metrics.run(engine, Metrics(str(archive.tables)))
     archive.path(20, "00-a").unlink()
     archive.write(70, "00-a", [done(2, at(60))])  # of a later day: there is an archive still
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables), day(5), day(6)))
-    metrics.run(spark, Metrics(str(archive.tables), day(5), day(6)))
-    assert [tables.read(spark, str(archive.tables), table).count() for table in TABLES] == [0] * len(TABLES)
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables), day(5), day(6)))
+    metrics.run(engine, Metrics(str(archive.tables), day(5), day(6)))
+    assert [row for table in TABLES for row in read(archive.tables, table)] == []
 
 
 @pytest.mark.parametrize(
@@ -378,8 +382,8 @@ def test_days_whose_jobs_are_gone_are_emptied(spark: SparkSession, archive: Arch
         (Metrics("t", queues=("No Queue",)), "queue"),
     ],
 )
-def test_a_mistake_in_the_configuration_is_named(spark: SparkSession, config: Metrics, field: str) -> None:
+def test_a_mistake_in_the_configuration_is_named(engine: Engine, config: Metrics, field: str) -> None:
     with pytest.raises(Rejected) as told:
-        metrics.run(spark, config)
+        metrics.run(engine, config)
     assert told.value.field == field
     assert told.value.message.startswith(f"{field}: ")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from osqueue.errors import NotInstalled
-from pipeline import needs
-from pipeline.session import session
+from osqueue.pipeline import needs
+from osqueue.pipeline.session import session
 from tests.pipeline.quick import QUICK
 from tests.support.places import ROOT
 
@@ -66,7 +66,7 @@ def test_a_session_without_java_is_refused_as_not_installed(
 # ── Quiet ────────────────────────────────────────────────────────────────────
 def started(settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A session of a process of its own."""
-    code = f"from pipeline.session import session; print(session(settings={settings!r}).range(3).count())"
+    code = f"from osqueue.pipeline.session import session; print(session(settings={settings!r}).range(3).count())"
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

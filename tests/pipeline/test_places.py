@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from osqueue import NotSupported, Rejected
-from pipeline.places import place, store_at
+from osqueue.pipeline.places import place, store_at
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/tables?region=eu-west-1", "s3://bucket/tables?"])

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from demo import past
 from demo.past import LoggedEnding
 from demo.plan import LOG
 from demo.swf import read_jobs
 from osqueue.core.archive_record import decode_part
-from pipeline import tables
-from pipeline.jobs import compact, metrics, sql
-from pipeline.jobs.compact import Compaction
-from pipeline.jobs.metrics import Metrics
-from pipeline.tables import (
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.engines.spark import SparkEngine
+from osqueue.pipeline.jobs import compact, metrics, sql
+from osqueue.pipeline.jobs.compact import Compaction
+from osqueue.pipeline.jobs.metrics import Metrics
+from osqueue.pipeline.tables import (
     ATTEMPTS,
     JOBS,
     METRICS_DAILY,
@@ -31,6 +31,7 @@ from pipeline.tables import (
 )
 from tests.pipeline import log_as_past
 from tests.pipeline.log_as_past import DAY_MS, HOUR_MS, Figures
+from tests.pipeline.past import Row, read
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.timeout(600)  # eighteen thousand jobs, and the machine may have others to do
@@ -45,14 +46,14 @@ MOMENTS = ("start", "first_at", "last_at")
 class Past:
     """The log in tables."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine = engine
         endings = past.endings()
         self.lives = log_as_past.lives(endings)
         self.store, self.root = folder / "store", str(folder / "tables")
         self.repeats = self._archive(endings)
-        self.told = compact.run(spark, Compaction(str(self.store), self.root))
-        metrics.run(spark, Metrics(self.root, target_ms=TARGET_MS))
+        self.told = compact.run(engine, Compaction(str(self.store), self.root))
+        metrics.run(engine, Metrics(self.root, target_ms=TARGET_MS))
 
     def _archive(self, endings: Sequence[LoggedEnding]) -> int:
         """Write the parts; answers how many records are there twice."""
@@ -65,14 +66,13 @@ class Past:
                 past.write_part(self.store, queue, at_ms + 3 * HOUR_MS, records)
         return repeats
 
-    def table(self, table: TableSpec) -> DataFrame:
-        return tables.read(self.spark, self.root, table)
-
     def rows(self, table: TableSpec, *key: str) -> dict[tuple[object, ...], Row]:
         """By key, moments as milliseconds."""
-        frame = self.table(table)
-        moments = {name: F.unix_millis(name) for name in MOMENTS if name in frame.columns}
-        return {tuple(row[name] for name in key): row for row in frame.withColumns(moments).collect()}
+        found = {}
+        for row in read(self.root, table):
+            row |= {name: milliseconds(row[name]) for name in MOMENTS if name in row}
+            found[tuple(row[name] for name in key)] = row
+        return found
 
     def differences(
         self, table: TableSpec, wanted: Mapping[tuple[object, ...], Figures], *key: str
@@ -83,9 +83,13 @@ class Past:
         return [
             f"{who} {name}: {row[name]}, not {wanted[who][name]}"
             for who, row in found.items()
-            for name in table.columns.names
+            for name in table.arrow.names
             if name not in key and row[name] != close_to(wanted[who][name])
         ]
+
+
+def milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 def close_to(value: float | str | None) -> object:
@@ -93,21 +97,24 @@ def close_to(value: float | str | None) -> object:
 
 
 @pytest.fixture(scope="module")
-def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
-    return Past(spark, tmp_path_factory.mktemp("log"))
+def log(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Past:
+    return Past(engine, tmp_path_factory.mktemp("log"))
 
 
 def test_every_job_of_the_log_is_in_the_table_once(log: Past) -> None:
     assert log.told.repeats == log.repeats > 500
     assert log.told.jobs == len(log.lives)
-    assert log.table(JOBS).select("job_id").distinct().count() == sum(1 for _ in read_jobs(LOG))
-    assert log.table(JOBS).select("queue", "job_id", "run").distinct().count() == len(log.lives)
+    jobs = read(log.root, JOBS)
+    assert len({row.job_id for row in jobs}) == sum(1 for _ in read_jobs(LOG))
+    assert len({(row.queue, row.job_id, row.run) for row in jobs}) == len(log.lives)
 
 
 def test_every_lease_is_in_the_table_once(log: Past) -> None:
     columns = ("queue", "job_id", "run", "worker", "outcome", "final")
-    times = (F.unix_millis("started_at").alias("start"), F.unix_millis("ended_at").alias("end"))
-    found = [tuple(row) for row in log.table(ATTEMPTS).select(*columns, *times).collect()]
+    found = [
+        (*(row[name] for name in columns), milliseconds(row.started_at), milliseconds(row.ended_at))
+        for row in read(log.root, ATTEMPTS)
+    ]
     wanted = [
         (life.queue, life.job_id, each.run, each.worker, each.outcome, each.final, each.start, each.end)
         for life in log.lives
@@ -135,9 +142,11 @@ def test_every_error_is_that_of_the_log(log: Past) -> None:
 
 
 @pytest.mark.parametrize(("query", "answer"), ASKED)
-def test_the_tours_questions_have_the_answers_it_prints(log: Past, query: str, answer: str) -> None:
+def test_the_tours_questions_have_the_answers_it_prints(
+    spark: SparkSession, log: Past, query: str, answer: str
+) -> None:
     """They do not depend on how often the reaper comes: here it is once a week, and for the reader every night."""
-    assert "\n".join(sql.text(sql.ask(log.spark, log.root, query))) == answer
+    assert "\n".join(sql.text(SparkEngine(spark).ask(log.root, query))) == answer
 
 
 def test_every_question_of_the_tour_has_an_answer() -> None:
@@ -159,17 +168,13 @@ def test_the_archive_of_the_tour_is_one_that_the_library_reads(
 
 
 def test_some_weeks_again_change_nothing(log: Past) -> None:
-    def digest() -> list[Row | None]:
-        row = F.xxhash64(F.to_json(F.struct("*")))
-        return [
-            log.table(table).agg(F.count("*"), F.sum(row.cast("decimal(38,0)"))).first()
-            for table in (JOBS, ATTEMPTS, METRICS_HOURLY)
-        ]
+    def digest() -> dict[str, bytes]:
+        return {f"{path}": path.read_bytes() for path in Path(log.root).rglob("*.parquet")}
 
     before = digest()
     weeks = [datetime.fromtimestamp((past.BEGAN_MS + n * DAY_MS) / 1000, UTC) for n in (30, 44)]
-    again = compact.run(log.spark, Compaction(str(log.store), log.root, *weeks))
+    again = compact.run(log.engine, Compaction(str(log.store), log.root, *weeks))
     assert (again.hours, again.emptied, again.parts) == (5, 1, 5)
     assert again.repeats > 0
-    metrics.run(log.spark, Metrics(log.root, *weeks, target_ms=TARGET_MS))
+    metrics.run(log.engine, Metrics(log.root, *weeks, target_ms=TARGET_MS))
     assert digest() == before

@@ -11,18 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from osqueue.core.fingerprint import fingerprint
 from osqueue.errors import NotFound, Rejected, Unavailable
-from pipeline import figures
-from pipeline.figures import FigureWindow
-from pipeline.jobs import report
-from pipeline.jobs.report import Review, run
-from pipeline.report.collect import collect
-from pipeline.report.history import ReportTables
-from pipeline.report.model import (
+from osqueue.pipeline import figures
+from osqueue.pipeline.engines.base import Engine, Relation
+from osqueue.pipeline.engines.base import rows as engine_rows
+from osqueue.pipeline.figures import FigureWindow
+from osqueue.pipeline.jobs import report
+from osqueue.pipeline.jobs.report import Review, run
+from osqueue.pipeline.report.collect import collect
+from osqueue.pipeline.report.history import ReportTables
+from osqueue.pipeline.report.model import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -34,7 +34,15 @@ from pipeline.report.model import (
     WeekHour,
     WorkerLoad,
 )
-from pipeline.tables import ATTEMPTS, JOBS, METRICS_ERRORS, METRICS_HOURLY, METRICS_WORKERS, TableSpec, write
+from osqueue.pipeline.tables import (
+    ATTEMPTS,
+    JOBS,
+    METRICS_ERRORS,
+    METRICS_HOURLY,
+    METRICS_WORKERS,
+    TableSpec,
+    write,
+)
 
 NOON_MS = 1_790_856_000_000  # Thursday, 1 October 2026, noon
 DAY = date(2026, 10, 1)
@@ -93,10 +101,8 @@ def attempts_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def frame(spark: SparkSession, table: TableSpec, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame(
-        pa.Table.from_pylist(list(rows), to_arrow_schema(table.schema)), table.schema
-    )
+def relation(engine: Engine, table: TableSpec, rows: Iterable[dict[str, Any]]) -> Relation:
+    return engine.of(pa.Table.from_pylist(list(rows), table.schema))
 
 
 # Four jobs within three seconds of noon. Times are milliseconds after it.
@@ -157,7 +163,7 @@ def an_errors_hour(start_ms: int, text: str, attempts: int, deaths: int = 0) -> 
 
 
 def of(
-    spark: SparkSession,
+    engine: Engine,
     jobs_: Sequence[dict[str, Any]] = (),
     hours: Sequence[dict[str, Any]] = (),
     workers: Sequence[dict[str, Any]] = (),
@@ -165,18 +171,18 @@ def of(
 ) -> ReportTables:
     return ReportTables(
         "tables",
-        frame(spark, JOBS, jobs_),
-        frame(spark, ATTEMPTS, [lease for job in jobs_ for lease in attempts_of(job)]),
-        frame(spark, METRICS_HOURLY, hours),
-        frame(spark, METRICS_WORKERS, workers),
-        frame(spark, METRICS_ERRORS, errors),
+        relation(engine, JOBS, jobs_),
+        relation(engine, ATTEMPTS, [lease for job in jobs_ for lease in attempts_of(job)]),
+        relation(engine, METRICS_HOURLY, hours),
+        relation(engine, METRICS_WORKERS, workers),
+        relation(engine, METRICS_ERRORS, errors),
     )
 
 
-def noon(spark: SparkSession) -> ReportTables:
+def noon(engine: Engine) -> ReportTables:
     """The four jobs, and the metrics of their hour."""
     return of(
-        spark,
+        engine,
         jobs(),
         [an_hour(NOON_MS, enqueued=4, completed=2, failed=1, cancelled=1, retried=1, stalled=1)],
         [
@@ -188,8 +194,8 @@ def noon(spark: SparkSession) -> ReportTables:
 
 
 @pytest.fixture(scope="module")
-def three_seconds(spark: SparkSession) -> ReviewPage:
-    return collect(noon(spark), NOON_MS, NOON_MS + 3_000)
+def three_seconds(engine: Engine) -> ReviewPage:
+    return collect(engine, noon(engine), NOON_MS, NOON_MS + 3_000)
 
 
 def the_queue(told: ReviewPage) -> QueueSection:
@@ -285,11 +291,12 @@ def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage
     }
 
 
-def test_a_longer_period_is_told_by_its_hours(spark: SparkSession) -> None:
+def test_a_longer_period_is_told_by_its_hours(engine: Engine) -> None:
     one, three, far = NOON_MS, NOON_MS + 2 * HOUR_MS, NOON_MS + 7 * DAY_MS
     told = collect(
+        engine,
         of(
-            spark,
+            engine,
             jobs(),
             [
                 an_hour(one, enqueued=5, completed=3, depth_max=9, depth_end=2),
@@ -311,10 +318,11 @@ def test_a_longer_period_is_told_by_its_hours(spark: SparkSession) -> None:
     assert worker.load == (WorkerLoad(one, 2.0), WorkerLoad(three, 0.5))
 
 
-def test_the_hours_of_the_week_count_the_quiet_ones(spark: SparkSession) -> None:
+def test_the_hours_of_the_week_count_the_quiet_ones(engine: Engine) -> None:
     weeks = 2 * 7 * DAY_MS
     told = collect(
-        of(spark, jobs(), [an_hour(NOON_MS, enqueued=4), an_hour(NOON_MS + 7 * DAY_MS, enqueued=6)]),
+        engine,
+        of(engine, jobs(), [an_hour(NOON_MS, enqueued=4), an_hour(NOON_MS + 7 * DAY_MS, enqueued=6)]),
         NOON_MS,
         NOON_MS + weeks,
     )
@@ -324,13 +332,15 @@ def test_the_hours_of_the_week_count_the_quiet_ones(spark: SparkSession) -> None
     assert {each.hours for each in week} == {2}
 
 
-def test_errors_of_all_hours_are_added_and_the_rest_is_counted(spark: SparkSession) -> None:
+def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -> None:
     kinds = [chr(ord("a") + n) * 3 for n in range(12)]
     rows = [
         *(an_errors_hour(NOON_MS, text, 20 - n, n) for n, text in enumerate(kinds)),
         an_errors_hour(NOON_MS + HOUR_MS, "aaa", 5, 1),
     ]
-    told = collect(of(spark, jobs(), [an_hour(NOON_MS)], errors=rows), NOON_MS, NOON_MS + 2 * HOUR_MS)
+    told = collect(
+        engine, of(engine, jobs(), [an_hour(NOON_MS)], errors=rows), NOON_MS, NOON_MS + 2 * HOUR_MS
+    )
     queue = the_queue(told)
     assert queue.errors[0] == Error(
         fingerprint("OSError", "aaa"), "OSError", "aaa", 25, 1, NOON_MS + 1, NOON_MS + HOUR_MS + 2
@@ -339,15 +349,15 @@ def test_errors_of_all_hours_are_added_and_the_rest_is_counted(spark: SparkSessi
     assert queue.errors_other == 10 + 9
 
 
-def test_the_busiest_queues_have_sections_and_the_others_are_counted(spark: SparkSession) -> None:
+def test_the_busiest_queues_have_sections_and_the_others_are_counted(engine: Engine) -> None:
     hours = [an_hour(NOON_MS, f"queue-{n:02}", enqueued=n) for n in range(23)]
-    told = collect(of(spark, hours=hours), NOON_MS, NOON_MS + HOUR_MS)
+    told = collect(engine, of(engine, hours=hours), NOON_MS, NOON_MS + HOUR_MS)
     assert [queue.name for queue in told.queues] == [f"queue-{n:02}" for n in range(22, 2, -1)]
     assert told.queues_other == 3
     assert told.totals.enqueued == sum(range(23))
 
 
-def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: ReviewPage) -> None:
+def test_a_redriven_job_arrived_once(engine: Engine, three_seconds: ReviewPage) -> None:
     again = a_job(
         "four",
         "completed",
@@ -359,20 +369,23 @@ def test_a_redriven_job_arrived_once(spark: SparkSession, three_seconds: ReviewP
         total_ms=None,
         run=4,
     )
-    told = collect(of(spark, [*jobs(), again], [an_hour(NOON_MS, enqueued=4)]), NOON_MS, NOON_MS + 3_000)
+    told = collect(
+        engine, of(engine, [*jobs(), again], [an_hour(NOON_MS, enqueued=4)]), NOON_MS, NOON_MS + 3_000
+    )
     points = the_queue(told).points
     assert sum(point.enqueued for point in points) == 4
     assert told.totals.started == 3
     assert [point.depth for point in points] == [point.depth for point in the_queue(three_seconds).points]
 
 
-def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(spark: SparkSession) -> None:
-    bare, hour = of(spark, jobs()), FigureWindow(NOON_MS, NOON_MS + HOUR_MS)
-    happened = figures.events(bare.jobs, bare.attempts)
-    hours = figures.summed(happened, figures.depths(happened, hour), hour, target_ms=1_000)
-    measured = replace(bare, hours=hours, workers=figures.workers(bare.attempts, hour))
-    told = collect(measured, NOON_MS, NOON_MS + 3_000)
-    (queue,), (row,) = told.queues, hours.collect()
+def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(engine: Engine) -> None:
+    bare, hour = of(engine, jobs()), FigureWindow(NOON_MS, NOON_MS + HOUR_MS)
+    happened = figures.events(engine, bare.jobs, bare.attempts)
+    depths = figures.depths(engine, happened, hour)
+    hours = figures.summed(engine, happened, depths, hour, target_ms=1_000)
+    measured = replace(bare, hours=hours, workers=figures.workers(engine, bare.attempts, hour))
+    told = collect(engine, measured, NOON_MS, NOON_MS + 3_000)
+    (queue,), (row,) = told.queues, engine_rows(engine, hours)
     for name in ("enqueued", "completed", "failed", "retried", "stalled"):
         assert (
             sum(getattr(point, name) for point in queue.points) == row[name] == getattr(told.totals, name)
@@ -385,7 +398,7 @@ def test_finer_steps_and_the_metrics_of_their_hour_tell_the_same(spark: SparkSes
         assert sum(load.busy for load in worker.load) * told.step_ms == pytest.approx(worker.held_ms)
 
 
-def saved(told: ReportTables, folder: Path) -> str:
+def saved(engine: Engine, told: ReportTables, folder: Path) -> str:
     """Tables on disk."""
     for table, rows in (
         (JOBS, told.jobs),
@@ -394,66 +407,66 @@ def saved(told: ReportTables, folder: Path) -> str:
         (METRICS_WORKERS, told.workers),
         (METRICS_ERRORS, told.errors),
     ):
-        write(rows, f"file://{folder}", table)
+        write(engine.arrow(rows), f"file://{folder}", table)
     return str(folder)
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(noon(spark), tmp_path_factory.mktemp("tables"))
+def tables(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(engine, noon(engine), tmp_path_factory.mktemp("tables"))
 
 
 def test_the_report_is_one_file_whose_numbers_are_those_of_the_tables(
-    spark: SparkSession, tables: str, tmp_path: Path
+    engine: Engine, tables: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "new" / "report.html"
-    done = run(spark, Review(tables, str(out)))
+    done = run(engine, Review(tables, str(out)))
     assert (done.path, done.queues, done.jobs, done.bytes) == (str(out), 1, 4, out.stat().st_size)
     assert (done.since, done.until) == ("2026-10-01T12:00:00.000+00:00", "2026-10-01T12:00:03.000+00:00")
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     text = out.read_text()
     assert "66.7 %</b> of 3 jobs started within 1 s" in text
     assert "the most frequent error is <bdi>OSError</bdi>, 1 time." in text
-    run(spark, Review(tables, str(out)))
+    run(engine, Review(tables, str(out)))
     assert out.read_text() == text, "the same tables make the same file"
 
 
-def test_a_period_is_made_of_whole_hours(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+def test_a_period_is_made_of_whole_hours(engine: Engine, tables: str, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     since, until = at(NOON_MS + 40 * MINUTE_MS), at(NOON_MS + HOUR_MS + MINUTE_MS)
-    done = run(spark, Review(tables, f"file://{out}", since, until, target_ms=2_000, title="Week <40>"))
+    done = run(engine, Review(tables, f"file://{out}", since, until, target_ms=2_000, title="Week <40>"))
     assert (done.since, done.until) == ("2026-10-01T12:00:00.000+00:00", "2026-10-01T13:00:00.000+00:00")
     assert "100 %</b> of 3 jobs started within 2 s" in out.read_text()
     assert "<h1>Week &lt;40&gt;</h1>" in out.read_text()
 
 
-def test_a_period_in_which_nothing_happened_says_so(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+def test_a_period_in_which_nothing_happened_says_so(engine: Engine, tables: str, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    done = run(spark, Review(tables, str(out), at(NOON_MS + DAY_MS), at(NOON_MS + 2 * DAY_MS)))
+    done = run(engine, Review(tables, str(out), at(NOON_MS + DAY_MS), at(NOON_MS + 2 * DAY_MS)))
     assert done.jobs == 0
     assert "No jobs arrived, started or ended in this period." in out.read_text()
 
 
-def test_only_the_queues_asked_for_are_told_of(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+def test_only_the_queues_asked_for_are_told_of(engine: Engine, tables: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="has no jobs"):
-        run(spark, Review(tables, str(tmp_path / "report.html"), queues=("others",)))
+        run(engine, Review(tables, str(tmp_path / "report.html"), queues=("others",)))
 
 
-def test_tables_that_are_not_there_are_missed_with_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_that_are_not_there_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="osqueue pipeline compact"):
-        run(spark, Review(str(tmp_path / "none"), str(tmp_path / "report.html")))
+        run(engine, Review(str(tmp_path / "none"), str(tmp_path / "report.html")))
 
 
-def test_jobs_without_metrics_are_missed_with_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
-    told = noon(spark)
+def test_jobs_without_metrics_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
+    told = noon(engine)
     bare = ReportTables(
         told.root,
         told.jobs,
         told.attempts,
-        *(part.filter("false") for part in (told.hours, told.workers, told.errors)),
+        *(engine.sql(f"FROM {part} LIMIT 0") for part in (told.hours, told.workers, told.errors)),
     )
     with pytest.raises(NotFound, match="osqueue pipeline metrics"):
-        run(spark, Review(saved(bare, tmp_path / "tables"), str(tmp_path / "report.html")))
+        run(engine, Review(saved(engine, bare, tmp_path / "tables"), str(tmp_path / "report.html")))
 
 
 @pytest.mark.parametrize(
@@ -467,22 +480,22 @@ def test_jobs_without_metrics_are_missed_with_a_remedy(spark: SparkSession, tmp_
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(
-    spark: SparkSession, tables: str, tmp_path: Path, fields: dict[str, Any], named: str
+    engine: Engine, tables: str, tmp_path: Path, fields: dict[str, Any], named: str
 ) -> None:
     config = {"tables": tables, "out": str(tmp_path / "report.html"), **fields}
     with pytest.raises(Rejected, match=named):
-        run(spark, Review(**config))
+        run(engine, Review(**config))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_cannot_be_written_is_named(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(engine: Engine, tables: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Unavailable, match="could not be written"):
-        run(spark, Review(tables, str(tmp_path / "file" / "report.html")))
+        run(engine, Review(tables, str(tmp_path / "file" / "report.html")))
 
 
 def test_the_entry_point_prints_what_it_wrote(
-    spark: SparkSession, tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: Engine, tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report.html"
     assert (

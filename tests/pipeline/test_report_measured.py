@@ -6,38 +6,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.jobs import compact, metrics, report
-from pipeline.jobs.compact import Compaction
-from pipeline.jobs.metrics import Metrics
-from pipeline.jobs.report import Review
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.jobs import compact, metrics, report
+from osqueue.pipeline.jobs.compact import Compaction
+from osqueue.pipeline.jobs.metrics import Metrics
+from osqueue.pipeline.jobs.report import Review
 from tests.pipeline.past import Archive, at, done, hour, lease
 
 
 @dataclass
 class Reported:
-    spark: SparkSession
+    engine: Engine
     archive: Archive
 
     def page(self, **fields: object) -> str:
         out = self.archive.tables.parent / "report.html"
-        report.run(self.spark, Review(str(self.archive.tables), str(out), **fields))  # type: ignore[arg-type]
+        report.run(self.engine, Review(str(self.archive.tables), str(out), **fields))  # type: ignore[arg-type]
         return Path(out).read_text()
 
     def measure(self, **fields: object) -> None:
-        metrics.run(self.spark, Metrics(str(self.archive.tables), **fields))  # type: ignore[arg-type]
+        metrics.run(self.engine, Metrics(str(self.archive.tables), **fields))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def reported(spark: SparkSession, archive: Archive) -> Reported:
+def reported(engine: Engine, archive: Archive) -> Reported:
     """A job of emails on each of four days, and one of mails on the last."""
     for day in range(4):
         begin = at(24 * day + 9)
         archive.write(24 * day + 10, "00-a", [done(day, begin, lease(1, begin + 5, begin + 10))])
     archive.write(24 * 3 + 10, "00-a", [done(9, at(81), lease(1, at(81), at(82), "failed"))], "mails")
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
-    return Reported(spark, archive)
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+    return Reported(engine, archive)
 
 
 def test_days_and_queues_that_are_not_measured_are_named(reported: Reported) -> None:
@@ -50,19 +50,19 @@ def test_days_and_queues_that_are_not_measured_are_named(reported: Reported) -> 
     reported.measure()
     # A job that came after its day was measured; all other days and queues are now.
     reported.archive.write(40, "00-late", [done(7, at(33), lease(1, at(33), at(34)))])
-    compact.run(reported.spark, Compaction(str(reported.archive.store), str(reported.archive.tables)))
+    compact.run(reported.engine, Compaction(str(reported.archive.store), str(reported.archive.tables)))
     assert "is measured: </b><bdi>emails</bdi> (6 Jan 2026)." in reported.page()
 
 
-def test_long_lists_of_days_and_queues_are_cut(spark: SparkSession, archive: Archive) -> None:
+def test_long_lists_of_days_and_queues_are_cut(engine: Engine, archive: Archive) -> None:
     for day in range(0, 12, 2):
         for queue in "abcdefg":
             begin = at(24 * day + 9)
             archive.write(
                 24 * day + 10, "00-a", [done(day, begin, lease(1, begin + 5, begin + 10))], f"q-{queue}"
             )
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
-    told = Reported(spark, archive)
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+    told = Reported(engine, archive)
     told.measure(since=hour(24 * 10))
     page = told.page()
     assert "<bdi>q-a</bdi> (5 Jan 2026, 7 Jan 2026, 9 Jan 2026 and 2 more days)" in page
@@ -70,9 +70,7 @@ def test_long_lists_of_days_and_queues_are_cut(spark: SparkSession, archive: Arc
     assert "9 Jan 2026 and 2 more days) and 2 more queues." in page
 
 
-def test_the_most_frequent_error_is_that_of_all_queues_together(
-    spark: SparkSession, archive: Archive
-) -> None:
+def test_the_most_frequent_error_is_that_of_all_queues_together(engine: Engine, archive: Archive) -> None:
     def failing(kind: str, *numbers: int) -> list[object]:
         return [
             done(each, at(9), lease(1, at(9), at(9) + 5, "failed", error=kind, error_type=kind))
@@ -85,7 +83,7 @@ def test_the_most_frequent_error_is_that_of_all_queues_together(
         ("c", failing("KeyError", 5, 6, 7)),
     ):
         archive.write(10, "00-a", records, queue)  # type: ignore[arg-type]
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables)))
-    told = Reported(spark, archive)
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+    told = Reported(engine, archive)
     told.measure()
     assert "the most frequent error is <bdi>TimeoutError</bdi>, 4 times." in told.page()

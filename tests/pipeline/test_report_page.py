@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from pipeline.report.model import (
+from osqueue.pipeline.report.model import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -26,8 +26,8 @@ from pipeline.report.model import (
     WorkerLoad,
     WorkerSection,
 )
-from pipeline.report.page import page
-from pipeline.report.style import SCRIPT, STYLE
+from osqueue.pipeline.report.page import page
+from osqueue.pipeline.report.style import SCRIPT, STYLE
 
 OCTOBER_MS = 1_790_812_800_000  # Thursday, 1 October 2026, midnight
 HOSTILE = "\"'></title></svg></style><script>alert(1)</script><img src=x onerror=alert(2)>&lt;\x00\x1b[31m\u202eevil"

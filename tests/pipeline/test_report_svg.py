@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from pipeline.report import svg
-from pipeline.report.markup import joined, tag
-from pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS
+from osqueue.pipeline.report import svg
+from osqueue.pipeline.report.markup import joined, tag
+from osqueue.pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS
 
 OCTOBER_MS = 1_790_812_800_000  # Thursday, 1 October 2026, midnight
 FRAME = svg.Frame(height=122, head=0, foot=22)  # a hundred pixels for the data

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report import words
-from pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ReviewPage, step_for
+from osqueue.pipeline.report import words
+from osqueue.pipeline.report.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, ReviewPage, step_for
 
 OCTOBER_MS = 1_790_812_800_000  # Thursday, 1 October 2026, midnight
 

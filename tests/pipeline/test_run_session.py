@@ -9,15 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from osqueue.errors import Rejected
-from pipeline.jobs import metrics, report, run, sql
+from osqueue.pipeline.engines.spark import SparkEngine
+from osqueue.pipeline.jobs import metrics, report, run
 from tests.pipeline.past import Archive
 
 ZONE = "spark.sql.session.timeZone"
 JOBS: dict[str, Callable[[SparkSession, str], Any]] = {
-    "metrics": lambda spark, root: metrics.run(spark, metrics.Metrics(root)),
-    "report": lambda spark, root: report.run(spark, report.Review(root, f"{root}/report.html")),
-    "all of it": lambda spark, root: run.run(spark, run.PipelineRun(root, root, f"{root}/report.html")),
-    "a question": lambda spark, root: sql.ask(spark, root, "SELECT 1"),
+    "metrics": lambda spark, root: metrics.run(SparkEngine(spark), metrics.Metrics(root)),
+    "report": lambda spark, root: report.run(SparkEngine(spark), report.Review(root, f"{root}/report.html")),
+    "all of it": lambda spark, root: run.run(
+        SparkEngine(spark), run.PipelineRun(root, root, f"{root}/report.html")
+    ),
+    "a question": lambda spark, root: SparkEngine(spark).ask(root, "SELECT 1"),
 }
 
 
@@ -39,4 +42,4 @@ def test_a_session_in_another_time_zone_is_refused_with_the_setting_and_the_reme
     assert f"{ZONE} is America/New_York" in told.value.message
     assert f'spark.conf.set("{ZONE}", "UTC")' in told.value.message
     elsewhere.conf.set(ZONE, "Etc/UTC")  # the same by another name
-    sql.ask(elsewhere, str(archive.tables), "SELECT 1")
+    SparkEngine(elsewhere).ask(str(archive.tables), "SELECT 1")

@@ -17,9 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
 from osqueue import NotSupported, Queue, Rejected  # noqa: E402
-from pipeline.source import OsqueueDataSource  # noqa: E402
-from pipeline.source.columns import SCHEMA, payload_text, wanted  # noqa: E402
-from pipeline.source.writer import BulkDataSourceWriter, StagedRows  # noqa: E402
+from osqueue.spark import OsqueueDataSource  # noqa: E402
+from osqueue.spark.columns import SCHEMA, payload_text, wanted  # noqa: E402
+from osqueue.spark.writer import BulkDataSourceWriter, StagedRows  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("spark")  # DDL is read by a session
 

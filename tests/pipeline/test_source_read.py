@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 from osqueue import Queue
 from osqueue.commit.writer import HEAD
 from osqueue.objects.layout import root_of
+from osqueue.spark import register
 from osqueue.stores.base import Found, Get, Put
-from pipeline.source import register
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_columns_and_states_can_be_chosen(spark: Any, place: dict[str, str]) -> 
 def test_large_payloads_are_cut_into_batches_by_their_bytes_and_small_ones_by_their_number() -> None:
     from osqueue.core.state import BodyRef, JobRecord
     from osqueue.objects.snapshot import LiveJob
-    from pipeline.source.columns import BATCH_ROWS
-    from pipeline.source.live import cut
+    from osqueue.spark.columns import BATCH_ROWS
+    from osqueue.spark.live import cut
 
     def lives(*sizes: int) -> list[LiveJob]:
         return [LiveJob("queued", JobRecord(bytes(16), BodyRef("bodies/x", 0, size, 0), 0)) for size in sizes]

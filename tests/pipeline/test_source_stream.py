@@ -15,12 +15,12 @@ pytest.importorskip("pyspark")
 
 from osqueue import Damaged, Queue
 from osqueue.clock import Machine
+from osqueue.spark import OsqueueDataSource, register
+from osqueue.spark.columns import SCHEMA
+from osqueue.spark.tail import PARTITIONS_MAX, TailReader
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Found, Get, List, Listed, Put
 from osqueue.stores.memory import MemoryStore
-from pipeline.source import OsqueueDataSource, register
-from pipeline.source.columns import SCHEMA
-from pipeline.source.tail import PARTITIONS_MAX, TailReader
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from osqueue import NotSupported, Queue
-from pipeline.source import OsqueueDataSource, register
-from pipeline.source.writer import BulkDataSourceWriter
+from osqueue.spark import OsqueueDataSource, register
+from osqueue.spark.writer import BulkDataSourceWriter
 
 PAYLOAD = "named_struct('n', id, 'pad', repeat('x', 2000))"  # over 1 KB: staged long before the task's end
 
@@ -64,7 +64,7 @@ def test_twenty_thousand_rows_become_visible_in_one_commit(spark: Any, place: di
             return "osqueue_watched"
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
-            from pipeline.source import options
+            from osqueue.spark import options
 
             class Writer(BulkDataSourceWriter):
                 def commit(self, messages: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_worker_killed_after_it_staged_everything_leaves_exactly_one_copy(
             return "osqueue_killed"
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
-            from pipeline.source import options
+            from osqueue.spark import options
 
             class Writer(BulkDataSourceWriter):
                 def write(self, iterator: Any) -> Any:

@@ -7,17 +7,17 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from osqueue.core.archive_record import ArchiveRecord
 from osqueue.errors import Unavailable
+from osqueue.pipeline import files, stretch
+from osqueue.pipeline.archive import Hour
+from osqueue.pipeline.engines.base import Engine
+from osqueue.pipeline.jobs import compact
+from osqueue.pipeline.jobs.compact import Compaction
+from osqueue.pipeline.tables import ATTEMPTS
 from osqueue.stores.file import FileStore
-from pipeline import files, stretch, tables
-from pipeline.archive import Hour
-from pipeline.jobs import compact
-from pipeline.jobs.compact import Compaction
-from pipeline.tables import ATTEMPTS
-from tests.pipeline.past import Archive, at, hour, job, jobs, marks, run
+from tests.pipeline.past import Archive, at, hour, job, jobs, marks, read, run
 
 
 def ninth(archive: Archive) -> stretch.HourRange:
@@ -48,27 +48,27 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
 
 @pytest.mark.parametrize("writes", range(1, 7))
 def test_a_run_that_catches_up_does_what_a_killed_one_has_not(
-    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
+    engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     """Killed after so many writes: the mark, two files of each of two hours, and the mark once more."""
     for number in (1, 4, 7):
         archive.write(number, "00-a", [job(number, number)])
-    run(spark, archive)
+    run(engine, archive)
     for number in (1, 4):
         archive.write(number, "00-late", [job(number + 10, number)])
     kill_after(monkeypatch, writes)
     with pytest.raises(KeyboardInterrupt) if writes < 6 else nullcontext():
-        run(spark, archive, 1, 5)
+        run(engine, archive, 1, 5)
     monkeypatch.undo()
     later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
-    told = compact.run(spark, later)
+    told = compact.run(engine, later)
     assert told.hours == (3 if writes < 6 else 1)
-    assert sorted(number for number, *_ in jobs(spark, archive)) == [1, 4, 7, 11, 14]
-    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 5
+    assert sorted(number for number, *_ in jobs(archive)) == [1, 4, 7, 11, 14]
+    assert len(read(archive.tables, ATTEMPTS)) == 5
     assert marks(archive) == []
 
 
-def test_a_run_removes_the_marks_of_its_own_hours_alone(spark: SparkSession, archive: Archive) -> None:
+def test_a_run_removes_the_marks_of_its_own_hours_alone(engine: Engine, archive: Archive) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     folder = archive.tables / "_unfinished/queue=emails"
     folder.mkdir(parents=True)
@@ -77,53 +77,53 @@ def test_a_run_removes_the_marks_of_its_own_hours_alone(spark: SparkSession, arc
     other.parent.mkdir()
     for each in (inside, across, other):
         each.touch()
-    run(spark, archive, 9, 11)
+    run(engine, archive, 9, 11)
     assert marks(archive) == [across]
-    run(spark, archive)
+    run(engine, archive)
     assert marks(archive) == []
 
 
-def test_a_run_leaves_the_marks_of_other_queues(spark: SparkSession, archive: Archive) -> None:
+def test_a_run_leaves_the_marks_of_other_queues(engine: Engine, archive: Archive) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     other = archive.tables / f"_unfinished/queue=mails/{at(9)}-{at(10)}"
     other.parent.mkdir(parents=True)
     other.touch()
-    compact.run(spark, Compaction(str(archive.store), str(archive.tables), queues=("emails",)))
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables), queues=("emails",)))
     assert marks(archive) == [other]
 
 
 def test_hours_that_a_run_has_skipped_are_done_by_one_that_catches_up(
-    spark: SparkSession, archive: Archive
+    engine: Engine, archive: Archive
 ) -> None:
     for number in (1, 3, 4, 7, 40):
         archive.write(number, "00-a", [job(number, number)])
-    run(spark, archive, 1, 2)
-    run(spark, archive, 7, 8)
+    run(engine, archive, 1, 2)
+    run(engine, archive, 7, 8)
     assert [path.name for path in marks(archive)] == [f"{at(2)}-{at(7)}"]
     later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
-    compact.run(spark, later)
-    assert [number for number, *_ in jobs(spark, archive)] == [1, 3, 4, 7, 40]
+    compact.run(engine, later)
+    assert [number for number, *_ in jobs(archive)] == [1, 3, 4, 7, 40]
     assert marks(archive) == []
 
 
 @pytest.mark.parametrize("writes", range(2, 6))
 def test_what_a_killed_run_has_not_emptied_is_emptied_by_one_that_catches_up(
-    spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
+    engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     """Killed after so many writes: two marks, then a file of each table, of two hours."""
     for number in (1, 2, 3, 9):
         archive.write(number, "00-a", [job(number, number)])
-    run(spark, archive)
+    run(engine, archive)
     for number in (1, 2, 3):
         archive.path(number, "00-a").unlink()
     kill_after(monkeypatch, writes)
     with pytest.raises(KeyboardInterrupt):
-        run(spark, archive, 1, 3)
+        run(engine, archive, 1, 3)
     monkeypatch.undo()
     later = Compaction(str(archive.store), str(archive.tables), hour(9), hour(10), catch_up=True)
-    compact.run(spark, later)
-    assert [number for number, *_ in jobs(spark, archive)] == [3, 9]  # the third nobody asked to empty
-    assert tables.read(spark, str(archive.tables), ATTEMPTS).count() == 2
+    compact.run(engine, later)
+    assert [number for number, *_ in jobs(archive)] == [3, 9]  # the third nobody asked to empty
+    assert len(read(archive.tables, ATTEMPTS)) == 2
     assert marks(archive) == []
 
 

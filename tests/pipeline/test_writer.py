@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType  # noqa: E402
 
 from osqueue import Queue  # noqa: E402
-from pipeline.source import OsqueueDataSource, register  # noqa: E402
-from pipeline.source.writer import RowStager, StagedRows  # noqa: E402
+from osqueue.spark import OsqueueDataSource, register  # noqa: E402
+from osqueue.spark.writer import RowStager, StagedRows  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("spark")  # DDL is read by a session
 SHARDS = 4

@@ -220,6 +220,88 @@ def test_a_worker_runs_the_handlers_of_a_module_in_this_folder(
     assert (tally["queue"], tally["claimed"], tally["completed"]) == ("emails", 3, 3)
 
 
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_workers_of_several_queues_run_side_by_side(
+    address: str, tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    more = TASKS.replace('"emails"', '"texts"').replace("return job.payload", 'raise OSError("no line")')
+    (tmp_path / "texts.py").write_text(more)
+    for queue in ("emails", "texts"):
+        piped(address, "enqueue", queue, "--max-attempts", "1", stdin="1\n2\n3\n")
+    options = ("--until-empty", "--log-format", "json", *processes)
+    result = piped(address, "worker", "tasks:q", "texts:q", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = {each["queue"]: each for each in map(json.loads, result.stdout.splitlines())}
+    assert {name: (each["completed"], each["failed"]) for name, each in found.items()} == {
+        "emails": (3, 0),
+        "texts": (0, 3),
+    }
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    errors = [each for each in lines if each["level"] == "error"]
+    assert len(errors) == 3
+    assert all("OSError: no line" in each["message"] and each["job_id"] for each in errors)
+
+
+def test_processes_of_a_wrong_command_end_with_what_is_wrong(address: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    result = piped(address, "worker", "tasks:nothing", "--processes", "2", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "module 'tasks' has no 'nothing'" in result.stderr
+
+
+BRIEF = """
+import os, pathlib
+from osqueue import Queue
+
+q = Queue.connect(os.environ["OSQUEUE_ADDRESS"], "emails")
+first = pathlib.Path("first")
+
+@q.handler
+def send(job):
+    if not first.exists():
+        first.touch()
+        os._exit(3)
+"""
+
+
+def test_a_process_that_ends_by_itself_is_replaced(address: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(BRIEF)
+    piped(address, "enqueue", "emails", "1")
+    options = ("--processes", "1", "--lease", "1", "--until-empty", "--poll", "100ms")
+    result = piped(address, "worker", "tasks:q", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "a worker's process ended with 3; another one begins in 1 s" in result.stderr
+
+
+def test_a_worker_begins_anew_when_its_code_changes(address: str, tmp_path: Path) -> None:
+    code = TASKS.replace("return job.payload", 'return "{}"')
+    tasks = tmp_path / "tasks.py"
+    tasks.write_text(code.replace("{}", "one"))
+    q = osqueue.Queue.connect(address, "emails")
+    command = [*COMMAND, "worker", "tasks:q", "--reload"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment(address),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        try:
+            assert q.enqueue_and_wait(1, timeout=60) == "one"
+            tasks.write_text(code.replace("{}", "two again"))
+            answers = (q.enqueue_and_wait(1, timeout=60) for _ in range(100_000))
+            assert "two again" in answers
+            worker.send_signal(signal.SIGTERM)
+            out, said = worker.communicate(timeout=60)
+        finally:
+            worker.kill()  # to no effect on one that has ended
+    assert worker.returncode == 0, said
+    assert "tasks.py changed: the worker begins anew" in said
+    assert json.loads(out)["queue"] == "emails"
+
+
 def test_a_worker_that_cannot_be_found_says_what_is_wrong(address: str, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "broken.py").write_text("import not_installed_anywhere\n")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from pipeline.needs import missing
+from osqueue.pipeline.needs import missing
 
 COMMAND = f"{shlex.quote(sys.executable)} -m osqueue.cli"
 BYTE = r"$'\xff'"  # in a shell's words

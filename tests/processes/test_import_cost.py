@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from osqueue import Queue
+
 # Whoever only enqueues, claims and completes must not pay for these: SDKs, terminals, Spark, the event loop, threads,
 # and what only an API needs.
 HEAVY = {
@@ -96,3 +98,27 @@ def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
     then = "from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim()"
     loaded = modules_loaded_by("osqueue", then=then)
     assert [name for name in loaded if name.startswith(("osqueue.client", "osqueue.server"))] == []
+
+
+def loaded_by_command(*words: str) -> set[str]:
+    """What ``osqueue`` loads to answer."""
+    silent = f"with contextlib.redirect_stdout(io.StringIO()): app({list(words)!r}, standalone_mode=False)"
+    then = f"import contextlib, io\nfrom osqueue.cli.app import app\n{silent}"
+    return modules_loaded_by("osqueue.cli.app", then=then)
+
+
+def test_the_help_loads_nothing_of_a_queue() -> None:
+    loaded = loaded_by_command("--help")
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("osqueue.")}
+    assert rooms == {"cli", "errors", "model"}  # and of the model what makes text printable
+    assert {name for name in loaded if name.startswith("osqueue.model.")} == {"osqueue.model.printable"}
+    assert heavy(loaded) == {"click"}
+    assert "msgspec" not in loaded
+
+
+def test_the_statistics_of_a_folder_load_no_client_and_no_network(tmp_path: object) -> None:
+    Queue.connect(f"file://{tmp_path}", "emails").enqueue(1)
+    loaded = loaded_by_command("queue", "stats", f"file://{tmp_path}", "emails")
+    assert heavy(loaded) == {"click"}
+    unused = {"osqueue.client", "osqueue.contract", "osqueue.devstack", "osqueue.maintenance", "socket"}
+    assert unused & loaded == set()

@@ -12,17 +12,22 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
+from osqueue.commit.writer import HEAD
+from osqueue.objects.layout import root_of
+from osqueue.stores.base import TakeTurn, Turn
 
 HOLDER = """
-import sys, time
+import os, sys, time
 from osqueue import Queue
 from osqueue.commit.writer import HEAD
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import TakeTurn
 q = Queue.connect(sys.argv[1], "mail")
 turn = q.store.perform(TakeTurn(root_of("mail", 0) + HEAD, b"", 1.0))
+if "forks" in sys.argv and os.fork():
+    time.sleep(60)  # the child says when it is there, with a copy of the turn
 print("held", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -35,13 +40,12 @@ def address(tmp_path: Path) -> str:
 def holder(address: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has the turn, and does nothing."""
     queue(address)
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, address], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    command = [sys.executable, "-c", HOLDER, address]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 def queue(address: str) -> Queue[Any]:
@@ -55,6 +59,18 @@ def test_the_turn_of_a_killed_process_is_free(address: str, holder: subprocess.P
     holder.kill()
     holder.wait()
     assert queue(address).enqueue("here").status == "queued"
+
+
+def test_the_turn_of_a_killed_process_is_free_although_its_child_lives(address: str) -> None:
+    q = queue(address)
+    command = [sys.executable, "-c", HOLDER, address, "forks"]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+        process.wait()
+        turn = q.store.perform(TakeTurn(root_of("mail", 0) + HEAD, b"", 0.0))
+        assert isinstance(turn, Turn)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -11,9 +11,11 @@ import pytest
 from osqueue.stores.base import Delete, Deleted, Found, Get, List, Put, PutIfAbsent, PutIfMatch, Refused
 from osqueue.stores.file import FileStore
 from simulation.disk import Disk, File
+from simulation.mutations.power import unflushed_looks
 from simulation.posix import Posix, running
 from simulation.power import power_cuts
 from simulation.power_scenes import SCENES, play
+from simulation.slot_scenes import left_behind
 from tests.support.replies import version_of
 
 SEEDS = 5
@@ -31,6 +33,15 @@ def test_what_was_promised_outlasts_every_power_cut(seed: int) -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_what_was_told_from_what_another_had_yet_to_flush_outlasts_power_cuts(name: str) -> None:
     assert play(SCENES[name]) == ""
+
+
+def test_a_result_that_an_unflushed_head_told_is_flushed_before_it_is_answered() -> None:
+    with unflushed_looks():
+        assert play(SCENES["waits meanwhile"]) == ""
+
+
+def test_of_what_was_replaced_nothing_stays_although_the_writer_dies() -> None:
+    assert left_behind() == ""
 
 
 def test_a_run_replays() -> None:

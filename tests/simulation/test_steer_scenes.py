@@ -86,5 +86,10 @@ def test_a_failing_job_that_is_cancelled_in_its_segment_is_counted_once() -> Non
     assert before == after == 11
 
 
+@pytest.mark.parametrize("meanwhile", ["twice", "cancelled"])
+def test_a_job_whose_turn_was_over_is_not_made_due_again(meanwhile: str) -> None:
+    assert play(SCENES[f"due at once, {meanwhile}"]) == (0, 11)
+
+
 def test_a_redrive_misses_no_letter_though_others_let_them_go_round() -> None:
     assert play(SCENES["redriven by two"]) == 2

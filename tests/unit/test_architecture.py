@@ -51,9 +51,12 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "queue": (*THINGS, "events", "maintenance", "operations", "client", "worker"),
     "election": (*ENGINE, "model", "queue"),
     "testing": (*THINGS, "operations", "worker", "queue"),
+    "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),
     "aws_lambda": (*THINGS, "events", "contract", "server"),
     "devstack": ("stores", "contract"),
+    "pipeline": THINGS,
+    "spark": (*THINGS, "bulk", "pipeline"),
     "cli": (
         *(
             *THINGS,
@@ -67,6 +70,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
             "election",
         ),
         "devstack",
+        "pipeline",
     ),
 }
 CORE_KNOWS = {"errors", "limits"}  # no clock, no locks

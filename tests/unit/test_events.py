@@ -61,6 +61,8 @@ ARROWS = [
     ("processing", "completed", "complete", "completed"),
     ("processing", "failing", "fail", "failing"),
     ("processing", "failed", "fail", "failed"),
+    ("processing", "failing", "timed_out", "failing"),
+    ("processing", "failed", "timed_out", "failed"),
     ("processing", "queued", "stalled", "stalled"),
     ("processing", "failed", "stalled", "failed"),
     ("processing", "cancelled", "stalled", "cancelled"),
@@ -70,6 +72,9 @@ ARROWS = [
     ("queued", "cancelled", "cancel", "cancelled"),
     ("scheduled", "cancelled", "cancel", "cancelled"),
     ("failing", "cancelled", "cancel", "cancelled"),
+    ("queued", "cancelled", "expired", "cancelled"),
+    ("scheduled", "cancelled", "expired", "cancelled"),
+    ("failing", "cancelled", "expired", "cancelled"),
     ("failed", "queued", "redrive", "queued"),
 ]
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from osqueue import Queue, forks
 from osqueue.clock import Machine
 from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreRequest
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import LockDeadline, LockTimeout
+from osqueue.stores.file_locks import FileLock, LockDeadline, LockTimeout
 from tests.support.replies import version_of
 from tests.support.source import MODULES, dotted, names_used, parse
 
@@ -116,6 +119,57 @@ def test_a_child_that_leaves_a_write_of_its_parent_does_not_open_the_parents_loc
         os._exit(0)  # it has left
     with others.locked(path, LockDeadline(0.0, Hurried())):
         pass
+
+
+def test_a_child_keeps_no_lock_of_a_parent_that_is_killed(tmp_path: Path) -> None:
+    path = f"{tmp_path}/lock"
+    lock = FileLock(path)
+    assert lock.taken()
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(HANG_S)
+        os.write(ready[1], b"x")
+        os.close(go[1])
+        os.read(go[0], 1)
+        os._exit(0 if lock.descriptor < 0 else 1)
+    os.read(ready[0], 1)
+    assert not FileLock(path).taken()
+    forks.OwnFile.close(lock)  # as the system closes what a killed process had open
+    assert FileLock(path).taken()
+    os.close(go[1])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_waits_until_a_file_that_is_being_opened_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its child would not know what to close."""
+    opened, go_on, forked = threading.Event(), threading.Event(), threading.Event()
+    real = os.open
+
+    def slow(*arguments: Any) -> int:
+        descriptor = real(*arguments)
+        opened.set()
+        go_on.wait(HANG_S)
+        return descriptor
+
+    def fork() -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if not forks._FILES else 1)
+        forked.set()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    monkeypatch.setattr(os, "open", slow)
+    with ThreadPoolExecutor(2) as pool:
+        opening = pool.submit(FileLock, f"{tmp_path}/lock")
+        assert opened.wait(HANG_S)
+        forking = pool.submit(fork)
+        assert not forked.wait(0.05)
+        go_on.set()
+        assert forking.result(HANG_S) == 0
+    opening.result().close()
 
 
 def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from osqueue import Queue
 from tests.support.commands import Run, answer
 
@@ -13,6 +15,16 @@ def test_a_job_is_shown_with_or_without_the_word(run: Run, q: Queue[Any]) -> Non
     assert answer(run("job", "emails", "order-7")) == answer(run("job", "show", "emails", str(done.job_id)))
     assert run("job").exit_code == 2 or "Usage" in run("job").stdout
     assert "show" in run("job", "--help").stdout
+
+
+@pytest.mark.usefixtures("terminal")
+def test_people_see_how_far_it_is(run: Run, q: Queue[Any]) -> None:
+    job_id = str(q.enqueue(1, start_within=600).job_id)
+    q.claim()[0].heartbeat(progress=0.4, note="page 40 of 100")
+    shown = run("job", "emails", job_id).stdout
+    assert "40%" in shown
+    assert "page 40 of 100" in shown
+    assert "start by" in shown
 
 
 def test_a_result_is_read_and_kept_longer(run: Run, q: Queue[Any]) -> None:

@@ -23,6 +23,7 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
+    LeaseBeat,
     LeaseRef,
     Op,
     Outcome,
@@ -64,7 +65,7 @@ def operation(state: State, step: tuple[str, list[int], int]) -> Op:
                 tuple(FailedAttempt(each.key, each.token, "no", 1_000, final=one == 1) for each in mine)
             )
         case "beat":
-            return ExtendLeases(tuple(mine), 5_000 if one else 0)
+            return ExtendLeases(tuple(LeaseBeat(each.key, each.token) for each in mine), 5_000 if one else 0)
         case "release":
             return ReleaseJobs(tuple(mine))
         case "cancel":

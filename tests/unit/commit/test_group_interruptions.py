@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import linecache
+import os
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from osqueue import Queue
-from osqueue.commit import group, writer
+from osqueue import AsyncQueue, Queue
+from osqueue.commit import group, in_turn, protocol, writer
 from osqueue.core import encoding
-from osqueue.stores.base import PutIfMatch, StoreReply, StoreRequest
+from osqueue.errors import Unavailable
+from osqueue.objects.layout import root_of
+from osqueue.stores.base import Get, PassTurn, PutIfMatch, StoreReply, StoreRequest, TakeTurn, Turn
+from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 
 PATIENCE_SECONDS = 60
 SWITCHED_OFF = "with self._lock"  # where a lock is let go of, Python handles no signal
 
 
-class Interrupting(MemoryStore):
+class BeforeSwaps:
     """A store that does what a test asks for before each swap of a head."""
 
-    def __init__(self, machine: Any) -> None:
-        super().__init__(machine)
-        self.before: Callable[[], None] = lambda: None
+    before: Callable[[], None] = staticmethod(lambda: None)
 
     def perform(self, request: StoreRequest) -> StoreReply:
         if isinstance(request, PutIfMatch):
             self.before()
-        return super().perform(request)
+        return super().perform(request)  # type: ignore[misc,no-any-return]
 
     def once(self, act: Callable[[], None]) -> None:
         """Do it before the next swap."""
@@ -44,6 +48,14 @@ class Interrupting(MemoryStore):
             act()
 
         self.before = acted
+
+
+class Interrupting(BeforeSwaps, MemoryStore):
+    """In memory."""
+
+
+class InterruptingFolder(BeforeSwaps, FileStore):
+    """In a folder, which offers turns."""
 
 
 def interrupt() -> None:
@@ -93,13 +105,14 @@ def interrupted_at(line: int, work: Callable[[], Any], function: str = "") -> bo
     return left < 0
 
 
-def interrupted_inside(line: int, work: Callable[[], Any]) -> bool:
-    """The same inside the protocol, in what a writer remembers."""
+def interrupted_inside(line: int, work: Callable[[], Any], *modules: Any) -> bool:
+    """The same inside the protocol, in these modules."""
     left = line
+    files = [module.__file__ for module in modules]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if event == "line" and frame.f_code.co_filename in (writer.__file__, encoding.__file__):
+        if event == "line" and frame.f_code.co_filename in files:
             left -= 1
             if left < 0:
                 raise KeyboardInterrupt
@@ -136,7 +149,7 @@ def test_an_interruption_at_any_line_leaves_nothing_half_remembered(machine: Any
     while there:
         q.enqueue("x")
         (lease,) = q.claim()
-        there = interrupted_inside(line, lease.complete)
+        there = interrupted_inside(line, lease.complete, writer, encoding)
         line += 1
         q.enqueue("next")
         for each in q.claim(5):
@@ -211,3 +224,102 @@ def test_events_of_a_commit_are_told_although_its_pilot_was_interrupted(
         q.enqueue("second")
     q.enqueue("third")
     assert len(told) == 2
+
+
+# ── Turns ────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def stranger(tmp_path: Path) -> Queue[Any]:
+    made: Queue[Any] = Queue(FileStore(tmp_path, fsync=False), "mail")
+    made.enqueue("first")
+    return made
+
+
+def has_the_turn(q: Queue[Any]) -> bool:
+    """Can this one have the turn at once? Then it is passed on."""
+    reply = q.store.perform(TakeTurn(root_of("mail", 0) + writer.HEAD, b"", 0.0))
+    if isinstance(reply, Turn):
+        q.store.perform(PassTurn(reply))
+    return isinstance(reply, Turn)
+
+
+def among_others(q: Queue[Any]) -> Queue[Any]:
+    """It takes turns, since it is not alone."""
+    q._group(0).writer.shared = True
+    return q
+
+
+def test_whoever_is_interrupted_and_goes_on_keeps_no_turn(tmp_path: Path, stranger: Queue[Any]) -> None:
+    """Not even while somebody looks at the traceback."""
+    store = InterruptingFolder(tmp_path, fsync=False)
+    q = among_others(Queue(store, "mail"))
+    store.once(interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        q.enqueue("interrupted")
+    assert caught.tb is not None
+    assert has_the_turn(stranger)
+    assert among_others(q).enqueue("next").status == "queued"
+    assert [lease.payload for lease in stranger.claim(9)] == ["first", "interrupted", "next"]
+
+
+def test_whoever_is_interrupted_inside_a_commit_in_turn_keeps_none(
+    tmp_path: Path, stranger: Queue[Any]
+) -> None:
+    q = Queue[Any](FileStore(tmp_path, fsync=False), "mail")
+    line, there = 0, True
+    while there:
+        among_others(q)._group(0)._start_afresh(q.machine)  # it goes on with nothing that was interrupted
+        there = interrupted_inside(line, partial(q.enqueue, "x"), in_turn, protocol, writer)
+        assert has_the_turn(stranger), line
+        line += 5
+    assert line > 100
+
+
+def test_the_child_of_a_fork_passes_no_turn_of_its_parent_on(tmp_path: Path, stranger: Queue[Any]) -> None:
+    """It may be what leaves the call of its parent."""
+    store = InterruptingFolder(tmp_path, fsync=False)
+    q = among_others(Queue(store, "mail"))
+    parent = os.getpid()
+    kept: list[bool] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            interrupt()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        kept.append(not has_the_turn(stranger))
+
+    store.once(fork)
+    try:
+        with suppress(KeyboardInterrupt):
+            q.enqueue("next")
+    finally:
+        if os.getpid() != parent:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    assert kept == [True]
+
+
+def test_a_loop_that_ends_keeps_no_turn(tmp_path: Path, stranger: Queue[Any]) -> None:
+    class Hanging(FileStore):
+        async def perform_async(self, request: StoreRequest) -> StoreReply:
+            if isinstance(request, Get) and in_line:
+                reached.set()
+                await asyncio.Event().wait()
+            return await super().perform_async(request)
+
+    async def interrupted() -> None:
+        await q.enqueue("first")
+        q._group(0).writer.shared = True  # it is not alone
+        in_line.append(True)
+        call = asyncio.ensure_future(q.enqueue("second"))
+        await reached.wait()
+        leader = q._group(0)._task
+        assert leader is not None
+        leader.cancel()
+        await asyncio.wait({call, leader})
+        assert isinstance(call.exception(), Unavailable)
+        assert has_the_turn(stranger)
+
+    q: AsyncQueue[Any] = AsyncQueue(Hanging(tmp_path, fsync=False), "mail")
+    in_line: list[bool] = []
+    reached = asyncio.Event()
+    asyncio.run(interrupted())

@@ -31,6 +31,7 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
+    LeaseBeat,
     LeaseRef,
     Request,
     RunTimers,
@@ -127,8 +128,8 @@ def test_a_key_that_was_tampered_with_tells_nothing(shard: Any) -> None:
 
 
 def test_without_a_secret_and_without_room_the_key_holds_no_operations(shard: Any) -> None:
-    short = shard.request(ExtendLeases((LeaseRef(bytes(16), "t" * 18),)))
-    long = shard.request(ExtendLeases(tuple(LeaseRef(bytes(16), "t" * 18) for _ in range(100))))
+    short = shard.request(ExtendLeases((LeaseBeat(bytes(16), "t" * 18),)))
+    long = shard.request(ExtendLeases(tuple(LeaseBeat(bytes(16), "t" * 18) for _ in range(100))))
     for key in (intent_key(short, ROOM, ()), intent_key(long, ROOM, (SEAL,))):
         assert key.endswith(".")
         assert told(key, SEAL) is None

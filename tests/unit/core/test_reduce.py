@@ -11,6 +11,7 @@ from osqueue import limits
 from osqueue.core import arrows
 from osqueue.core.archive_record import wants_record
 from osqueue.core.arrows import EXPIRED
+from osqueue.core.failures import backoff_ms
 from osqueue.core.ops import (
     AbortJobs,
     CancelJob,
@@ -23,13 +24,14 @@ from osqueue.core.ops import (
     ExtendLeases,
     FailedAttempt,
     FailJobs,
+    LeaseBeat,
     LeaseRef,
     Op,
     RedriveJobs,
     ReleaseJobs,
+    RunJobNow,
     RunTimers,
 )
-from osqueue.core.reduce import backoff_ms
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -60,6 +62,18 @@ def processing(shard: Any, **fields: Any) -> Hold:
     queued(shard, **fields)
     (lease,) = shard.claim()
     return lease.job.key, lease.token
+
+
+def late_scheduled(shard: Any) -> Hold:
+    key, token = processing(shard, start_within_ms=1_000)
+    shard.apply(ReleaseJobs((LeaseRef(key, token),), 60_000))
+    return key, token
+
+
+def late_failing(shard: Any) -> Hold:
+    key, token = processing(shard, start_within_ms=1_000)
+    shard.apply(FailJobs((FailedAttempt(key, token, "no", 60_000),)))
+    return key, token
 
 
 def asked_to_stop(shard: Any) -> Hold:
@@ -113,7 +127,7 @@ ORIGINS: dict[str, Callable[[Any], Hold]] = {
 
 # ── What can be done to a job ────────────────────────────────────────────────
 def heartbeat(key: bytes, token: str) -> Op:
-    return ExtendLeases((LeaseRef(key, token),))
+    return ExtendLeases((LeaseBeat(key, token),))
 
 
 def complete(key: bytes, token: str) -> Op:
@@ -152,6 +166,10 @@ def redrive(key: bytes, token: str) -> Op:
     return RedriveJobs(10, 10)
 
 
+def run_now(key: bytes, token: str) -> Op:
+    return RunJobNow(key)
+
+
 def sweep(key: bytes, token: str) -> Op:
     return RunTimers()
 
@@ -179,6 +197,7 @@ ARROWS: dict[tuple[str, Any], tuple[Code, str]] = {
     ("processing, cancel requested", release_later): (Code.CANCELLED, CANCELLED),
     ("processing, cancel requested", abort): (Code.CANCELLED, CANCELLED),
     ("failed", redrive): (Code.OK, QUEUED),
+    **{(state, run_now): (Code.OK, QUEUED) for state in ("scheduled", "failing")},
 }
 NOTHING_HAPPENS: dict[tuple[str, Any], Code] = {
     **{
@@ -195,6 +214,10 @@ NOTHING_HAPPENS: dict[tuple[str, Any], Code] = {
     ("processing, cancel requested", cancel): Code.PROCESSING,
     ("failed", cancel): Code.NOT_FOUND,
     ("gone", cancel): Code.NOT_FOUND,
+    ("queued", run_now): Code.OK,
+    **{(state, run_now): Code.PROCESSING for state in ("processing", "processing, cancel requested")},
+    **{(state, run_now): Code[state.upper()] for state in ("completed", "cancelled")},
+    **{(state, run_now): Code.NOT_FOUND for state in ("failed", "gone")},
 }
 ACTS = (
     heartbeat,
@@ -207,6 +230,7 @@ ACTS = (
     cancel,
     claim,
     redrive,
+    run_now,
     sweep,
 )
 
@@ -260,6 +284,15 @@ def test_every_arrow_of_the_table_is_walked_and_no_other() -> None:
     for way in (scheduled, failing, processing, asked_to_stop, failed):
         walked |= moves_of(Shard(), way, limits.DEAD_TTL_MS_DEFAULT)
     walked |= moves_of(Shard(), lambda shard: processing(shard, max_attempts=1), limits.LEASE_MS_DEFAULT)
+    for attempts in (1, 2):
+        walked |= moves_of(
+            Shard(),
+            lambda shard, most=attempts: processing(shard, max_attempts=most, run_within_ms=5_000),
+            5_000,
+        )
+    walked |= moves_of(Shard(), lambda shard: queued(shard, start_within_ms=1_000), 120_000)
+    for late in (late_scheduled, late_failing):
+        walked |= moves_of(Shard(), late, 120_000)
     assert walked == {EXPIRED, *((each.origin, each.target, each.cause) for each in arrows.ARROWS)}
 
 
@@ -346,7 +379,7 @@ def test_a_heartbeat_moves_the_end_of_the_lease_to_now_plus_its_length(shard: An
     shard.now += 20_000
     shard.apply(heartbeat(key, token))
     assert shard.state.leases[key].expires_ms == shard.now + limits.LEASE_MS_DEFAULT
-    shard.apply(ExtendLeases((LeaseRef(key, token),), HOUR_MS))
+    shard.apply(ExtendLeases((LeaseBeat(key, token),), HOUR_MS))
     assert shard.state.leases[key].expires_ms == shard.now + HOUR_MS
     shard.now += HOUR_MS - 1
     assert shard.apply(heartbeat(key, token))[0].code == Code.OK

@@ -23,6 +23,7 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
+    LeaseBeat,
     LeaseRef,
     Op,
     RaiseGcFloor,
@@ -113,7 +114,9 @@ def operation(shard: Any, known: list[bytes], step: tuple[str, int, int, int]) -
         case "abort":
             return AbortJobs(holds, "why")
         case "beat":
-            return ExtendLeases(holds, amount * 1_000)
+            return ExtendLeases(
+                tuple(LeaseBeat(h.key, h.token, amount, "n" * amount) for h in holds), amount * 1_000
+            )
         case "cancel":
             return CancelJob(anybody)
         case "lie":
@@ -188,10 +191,11 @@ news = st.builds(
     JobSpec, keys, contents, texts, texts, st.integers(-3, 12), numbers, numbers, numbers, numbers
 )
 helds = st.tuples(st.builds(LeaseRef, keys, texts))
+beats = st.tuples(st.builds(LeaseBeat, keys, texts, numbers, st.none() | texts))
 OPS: st.SearchStrategy[Op] = st.one_of(
     st.builds(EnqueueJobs, st.tuples(news, news)),
     st.builds(ClaimJobs, st.integers(-5, 999), texts, numbers, st.one_of(st.none(), st.tuples(texts))),
-    st.builds(ExtendLeases, helds, numbers),
+    st.builds(ExtendLeases, beats, numbers),
     st.builds(CompleteJobs, st.tuples(st.builds(Completion, keys, texts, contents))),
     st.builds(
         FailJobs,

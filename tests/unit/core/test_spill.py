@@ -17,7 +17,7 @@ from osqueue.core.ops import (
     ExtendLeases,
     FailedAttempt,
     FailJobs,
-    LeaseRef,
+    LeaseBeat,
     RedriveJobs,
     RunTimers,
 )
@@ -229,8 +229,8 @@ def test_long_outcomes_of_many_writers_do_not_grow_the_head(shard: Any) -> None:
     (lease,) = shard.claim()
     fill_sessions(shard)
     held = (
-        LeaseRef(lease.job.key, lease.token),
-        LeaseRef(b"x" * 16, "no"),
+        LeaseBeat(lease.job.key, lease.token),
+        LeaseBeat(b"x" * 16, "no"),
     ) * 500  # a code of its own for every item
     for writer in range(200):
         assert shard.commit([shard.request(ExtendLeases(held), env=f"{writer:016x}")]).crowded
@@ -239,7 +239,7 @@ def test_long_outcomes_of_many_writers_do_not_grow_the_head(shard: Any) -> None:
 
 def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
     (lease,) = (shard.enqueue(1), shard.claim())[1]
-    held = (LeaseRef(lease.job.key, lease.token), LeaseRef(b"x" * 16, "no")) * 500
+    held = (LeaseBeat(lease.job.key, lease.token), LeaseBeat(b"x" * 16, "no")) * 500
     taken = [
         not shard.commit([shard.request(ExtendLeases(held), env=f"{writer:016x}")]).crowded
         for writer in range(200)

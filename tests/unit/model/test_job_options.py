@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -16,7 +16,16 @@ from osqueue.core.archive_record import ArchiveRecord, to_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.ops import JobSpec, record_of
-from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, finished_weight, job_weight
+from osqueue.core.state import (
+    COMPLETED,
+    FinishedJob,
+    JobRecord,
+    LeaseRecord,
+    QueueSettings,
+    finished_weight,
+    job_weight,
+    lease_weight,
+)
 from osqueue.model.dead_letters import DeadLetter
 from osqueue.model.job import Job
 from osqueue.model.job_options import (
@@ -33,6 +42,7 @@ from osqueue.queue.lease import Lease
 from osqueue.stores.memory import MemoryStore
 from osqueue.worker.job import WorkerJob
 
+NOW_MS = 1_800_000_000_000
 # Of every option a value that is not its default. Whoever adds an option adds one: the tests below need it.
 OTHER: dict[str, Any] = {
     "id": "order-7",
@@ -42,10 +52,12 @@ OTHER: dict[str, Any] = {
     "at": datetime(2027, 1, 1, tzinfo=UTC),
     "max_attempts": 7,
     "result_ttl": 60.0,
+    "run_within": 30.0,
+    "start_within": 90.0,
     "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
 }
 TIMES = {"delay", "at"}  # say when a job is due, and are not kept with it
-KEPT = [name for name in OPTIONS if name not in TIMES]
+KEPT = [name for name in OPTIONS if name not in {*TIMES, "start_within"}]  # but as ``start_by``
 
 
 def filled(*left_out: str) -> dict[str, Any]:
@@ -74,16 +86,15 @@ def test_keyword_arguments_are_the_options() -> None:
 
     assert list(arguments) == list(plain)
     for name, hint in plain.items():
-        assert members(arguments[name]) == members(hint), name
+        assert members(arguments[name]) - {timedelta} == members(hint), name
+        assert (timedelta in members(arguments[name])) is (float in members(hint) and name != "at"), name
 
 
 def test_rows_have_a_column_for_every_option_with_the_same_default() -> None:
     defaults = {field.name: field.default for field in struct_fields(JobSpec)}
     for option in OPTIONS.values():
-        default = option.default
-        if option.column.endswith("_ms"):
-            default = round((default or 0) * 1000)
-        assert (defaults[option.column] or None) == (default or None), option.name
+        assert option.default is None
+        assert not defaults[option.column], option.name
 
 
 def viewed_column(row: Any, column: str) -> Any:
@@ -104,15 +115,21 @@ def job_with(name: str) -> JobRecord:
     option = OPTIONS[name]
     value = LONGEST.get(name, option.about.le if option.type in (int, float) else None)
     return record_of(
-        JobSpec(bytes(16), b"1" * 8, **{option.column: option.read(value)}), 1_800_000_000_000, 0
+        JobSpec(bytes(16), b"1" * 8, **{option.column: option.read(value)}),
+        QueueSettings(),
+        NOW_MS,
+        NOW_MS,
+        0,
     )
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", [*KEPT, "start_within"])
 def test_a_jobs_weight_counts_the_option(name: str) -> None:
     job = job_with(name)
     assert len(encode(job)) <= job_weight(job)
-    row = FinishedJob(job, COMPLETED, 1_800_000_000_000)
+    lease = LeaseRecord(job, "0" * 18, "", NOW_MS, NOW_MS, NOW_MS, limits.LEASE_MS_MAX, True, NOW_MS)
+    assert len(encode(lease)) <= lease_weight(lease)
+    row = FinishedJob(job, COMPLETED, NOW_MS)
     assert len(encode(row)) <= finished_weight(row)
 
 
@@ -134,7 +151,7 @@ def test_what_is_kept_of_a_new_job_reaches_its_row_and_its_record(name: str) -> 
     assert column in JobRecord.__struct_fields__
     assert column in ArchiveRecord.__struct_fields__
     value = OPTIONS[name].read(OTHER[name])
-    job = record_of(JobSpec(bytes(16), b"1", **{column: value}), 5, 0)
+    job = record_of(JobSpec(bytes(16), b"1", **{column: value}), QueueSettings(), 5, 5, 0)
     assert getattr(job, column) == value
     assert (
         viewed_column(to_record(FinishedJob(job, COMPLETED, 9)), column)
@@ -148,7 +165,7 @@ def test_everybody_who_looks_at_a_job_sees_the_options_that_stay_with_it(view: t
     assert issubclass(view, ViewedOptions)
     assert issubclass(NewJob, JobOptions)
     # How long a result is kept is told by when it expires.
-    assert set(ViewedOptions.__struct_fields__) == set(KEPT) - {"result_ttl"}
+    assert set(ViewedOptions.__struct_fields__) == {*KEPT, "start_by"} - {"result_ttl"}
 
 
 @pytest.mark.parametrize("holder", [Lease, WorkerJob])
@@ -167,7 +184,10 @@ def test_what_is_enqueued_is_what_the_worker_and_everybody_else_see(machine: Any
     seen = q.status(done.job_id or "")
     assert seen is not None
     for name in ViewedOptions.__struct_fields__:
-        assert getattr(lease, name) == getattr(seen, name) == OTHER[name]
+        wanted = machine.now_ms() + 90_000 if name == "start_by" else OTHER[name]
+        told = getattr(seen, name)
+        assert getattr(lease, name) == told
+        assert (round(told.timestamp() * 1000) if name == "start_by" else told) == wanted
 
 
 def test_options_travel_as_they_were_given() -> None:

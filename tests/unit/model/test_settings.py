@@ -12,8 +12,16 @@ from osqueue import Queue, Rejected
 from osqueue.cli.queues import configure
 from osqueue.contract.admin_schemas import Settings
 from osqueue.core.ops import ChangeSettings
-from osqueue.core.state import QueueSettings
-from osqueue.model.settings import DEFAULTS, NESTED, SETTINGS, WishedSettings, change_of, settings_view
+from osqueue.core.state import KindSettings, QueueSettings
+from osqueue.model.settings import (
+    DEFAULTS,
+    KIND_SETTINGS,
+    NESTED,
+    SETTINGS,
+    WishedSettings,
+    change_of,
+    settings_view,
+)
 from osqueue.server.openapi import STATS
 from osqueue.stores.memory import MemoryStore
 
@@ -24,6 +32,12 @@ OTHER: dict[str, Any] = {
     "backoff_cap": 50.0,
     "dead_ttl": 3600.0,
     "shards": 2,
+    "priority": 2,
+    "max_attempts": 7,
+    "result_ttl": 60.0,
+    "run_within": 30.0,
+    "start_within": 90.0,
+    "kinds": {"mail": {"max_attempts": 9, "backoff_base": 2.0}},
 }
 COLUMNS = [setting.column for setting in SETTINGS.values()]
 
@@ -37,7 +51,7 @@ def test_every_setting_has_another_value_to_be_tested_with() -> None:
 def test_a_setting_has_a_meaning_and_bounds_with_its_default_between_them(name: str) -> None:
     setting = SETTINGS[name]
     assert setting.about.description
-    assert setting.type is bool or setting.about.ge <= DEFAULTS[name] <= setting.about.le  # type: ignore[operator]
+    assert setting.type in (bool, dict) or setting.about.ge <= DEFAULTS[name] <= setting.about.le  # type: ignore[operator]
 
 
 def test_every_field_is_described_and_left_out_by_default() -> None:
@@ -46,13 +60,17 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
-    assert list(QueueSettings.__struct_fields__) == COLUMNS
-    assert {field.name: field.default for field in struct_fields(ChangeSettings)} == dict.fromkeys(COLUMNS)
+    assert set(QueueSettings.__struct_fields__) == set(COLUMNS)
+    defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
+    assert defaults == {**dict.fromkeys(COLUMNS), "kinds": (), "kinds_dropped": ()}
+    kept = {field.name: field.default for field in struct_fields(KindSettings) if field.name != "kind"}
+    assert kept == dict.fromkeys(each.column for each in KIND_SETTINGS.values())
 
 
 def test_a_change_carries_every_setting() -> None:
     changed = asdict(change_of(OTHER))
     assert None not in changed.values()
+    assert changed.pop("kinds_dropped") == ()
     assert settings_view(QueueSettings(**changed)) == OTHER
 
 
@@ -66,12 +84,14 @@ def test_statistics_tell_what_was_configured(machine: Any) -> None:
 
 def test_the_api_and_the_command_line_take_every_setting() -> None:
     assert list(Settings.__struct_fields__) == list(SETTINGS)
-    assert set(SETTINGS) <= {parameter.name for parameter in configure.params}
+    taken = {parameter.name for parameter in configure.params}
+    assert set(SETTINGS) - {"kinds"} <= taken
+    assert {"kind", "drop_kind"} <= taken
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
-    wrong: Any = "yes" if SETTINGS[name].type is bool else (SETTINGS[name].about.le or 0) + 1
+    wrong: Any = "yes" if SETTINGS[name].type in (bool, dict) else (SETTINGS[name].about.le or 0) + 1
     with pytest.raises(Rejected, match=f"^{name}: ") as caught:
         change_of({name: wrong})
     assert caught.value.field == name

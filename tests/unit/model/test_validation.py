@@ -94,19 +94,18 @@ def test_a_timeout_that_is_no_number_of_seconds_is_refused(machine: Any, timeout
 
 
 # ── Enqueue ──────────────────────────────────────────────────────────────────
-NO_SECONDS = [-1, -0.001, "5", True, float("nan"), float("inf"), 1e308, 10**400, [], timedelta(seconds=1)]
+NO_SECONDS = [-1, -0.001, "5", True, float("nan"), float("inf"), 1e308, 10**400, [], timedelta(seconds=-1)]
 WRONG: list[tuple[str, Any]] = [
     *(("delay", value) for value in NO_SECONDS),
     ("delay", limits.DELAY_MS_MAX / 1000 + 1),
     *(("at", value) for value in (-1, "tomorrow", True, float("nan"), 1e308, date(2027, 1, 1))),
     ("at", datetime(2027, 1, 1)),  # noqa: DTZ001 - the point of it
-    *(("priority", value) for value in (-1, 10, 4.5, "5", True, None)),
+    *(("priority", value) for value in (-1, 10, 4.5, "5", True)),
     *(("kind", value) for value in (5, "a\nb", "k" * 65, "\ud800", b"a", ["a"])),
-    *(("max_attempts", value) for value in (0, -1, 1_001, 2.5, "3", True, None)),
-    *(
-        ("result_ttl", value)
-        for value in (0, -1, "5", True, float("nan"), float("inf"), None, 30 * 86_400 + 1)
-    ),
+    *(("max_attempts", value) for value in (0, -1, 1_001, 2.5, "3", True)),
+    *(("result_ttl", value) for value in (0, -1, "5", True, float("nan"), float("inf"), 30 * 86_400 + 1)),
+    *(("run_within", value) for value in NO_SECONDS),
+    *(("start_within", value) for value in NO_SECONDS),
     *(("id", value) for value in ("", "x" * 257, 7, b"x", "a\nb", "\ud800", ["x"], True)),
 ]
 

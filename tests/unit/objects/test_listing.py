@@ -9,6 +9,7 @@ import pytest
 from osqueue import Queue
 from osqueue.commit.effects import Submit
 from osqueue.core.ops import RunTimers
+from osqueue.objects import listing
 from osqueue.stores.memory import MemoryStore
 
 
@@ -70,3 +71,18 @@ def test_a_listing_shows_finished_jobs_of_the_head_alone(q: Queue[Any]) -> None:
     flush(q)
     assert q.jobs(state="completed") == ([], None)
     assert q.status(job_id).state == "completed"  # type: ignore[union-attr]
+
+
+def test_a_page_looks_at_so_many_jobs_and_the_cursor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    q.enqueue_many([{"payload": n, "kind": "rare" if n % 1_000 == 999 else "usual"} for n in range(3_000)])
+    wanted = [each.job_id for each in q.jobs(limit=1_000, kinds=["rare"])[0]]
+    monkeypatch.setattr(listing, "PASSED_MAX", 700)
+    found: list[str] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page, cursor = q.jobs(limit=10, cursor=cursor, kinds=["rare"])
+        found += [each.job_id for each in page]
+        pages += 1
+    assert (sorted(found), len(found)) == (sorted(wanted), 3)
+    assert pages == 5  # 700 jobs each

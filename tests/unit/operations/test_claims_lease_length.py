@@ -12,7 +12,7 @@ from osqueue import limits
 from osqueue.commit.protocol import commit
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs, ExtendLeases, JobSpec, LeaseRef, Op, RunTimers
+from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs, ExtendLeases, JobSpec, LeaseBeat, Op, RunTimers
 from osqueue.stores.base import Get, Put
 from simulation.machine import EPOCH_MS, VirtualMachine
 from simulation.truth import Truth
@@ -85,7 +85,7 @@ def held_until(store: Slow, lease_ms: int, phase: float, drift: float = 0.0, bea
     token = store.run(first, ClaimJobs(1, "w", lease_ms)).outcomes[0].leases[0].token
     if beats:
         asked = clock.now
-        assert store.run(first, ExtendLeases((LeaseRef(KEY, token),))).outcomes[0].code == Code.OK
+        assert store.run(first, ExtendLeases((LeaseBeat(KEY, token),))).outcomes[0].code == Code.OK
     store.seconds = {}
     store.run(second, RunTimers())
     clock.now = max(clock.now, asked + lease_ms / 1000 - 0.011)

@@ -99,6 +99,8 @@ def test_requests_are_counted_by_kind() -> None:
     [
         ("jobs", "address", "file:///var/lib/jobs"),
         ("", "address", "memory://"),
+        ("/var/lib/jobs", "address", "put file:// in front"),
+        ("./jobs", "address", "put file:// in front"),
         ("ftp://jobs", "address", "s3://bucket/prefix"),
         ("127.0.0.1:8787", "address", "http://HOST:PORT"),
         ("jobs.example.com:8787/prod?auth=iam", "address", "http://HOST:PORT"),

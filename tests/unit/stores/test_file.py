@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.errors import OsqueueError, Rejected, Unavailable
+from osqueue.errors import OsqueueError, Rejected, Unavailable, Unknown
 from osqueue.stores import file_flushes, file_hot, file_swap
 from osqueue.stores.base import (
     KEY_BYTES_MAX,
@@ -42,6 +44,50 @@ def store(tmp_path: Path) -> FileStore:
 
 def temporary_files(store: FileStore) -> list[str]:
     return os.listdir(f"{store.root}/.osqueue/tmp")
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+@pytest.mark.parametrize("removed", ["", ".osqueue", ".osqueue/tmp", ".osqueue/locks"])
+def test_folders_that_were_removed_are_made_again(tmp_path: Path, removed: str, fsync: bool) -> None:
+    store = FileStore(tmp_path / "store", fsync)
+    version = version_of(store.perform(PutIfAbsent("a/key", b"one", hot=True)))
+    version = version_of(store.perform(PutIfMatch("a/key", b"two", version, hot=True)))
+    shutil.rmtree(Path(store.root, removed))
+    if removed:
+        version = version_of(store.perform(PutIfMatch("a/key", b"three", version, hot=True)))
+    else:
+        assert store.perform(PutIfMatch("a/key", b"three", version, hot=True)) == Refused()
+        version = version_of(store.perform(PutIfAbsent("a/key", b"three", hot=True)))
+    shutil.rmtree(Path(store.root, removed), ignore_errors=True)  # nothing may have needed it
+    assert store.perform(Delete(("a/key",))) == Deleted()
+    version_of(store.perform(Put("a/key", b"four")))
+    assert store.perform(List("")) == Listed(("a/key",), more=False)
+
+
+def test_what_was_flushed_before_a_folder_was_removed_is_flushed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path / "store")
+    version_of(store.perform(Put("a/b/key", b"one")))
+    shutil.rmtree(store.root)
+    version_of(store.perform(Put("a/b/c/key", b"one", durable=False)))
+    flushed: list[str] = []
+    monkeypatch.setattr(file_flushes, "flush_folder", flushed.append)
+    version_of(store.perform(Put("a/b/key", b"two")))
+    assert {os.path.relpath(each, store.root) for each in flushed} >= {"a/b", "a", "."}
+
+
+def test_a_queue_whose_folder_was_removed_begins_again(tmp_path: Path) -> None:
+    machine = StoppedClock()
+    q: Queue[int] = Queue(FileStore(tmp_path / "store"), "mail", machine=machine)
+    q.enqueue_many([{"payload": number} for number in range(3)])
+    shutil.rmtree(tmp_path / "store")
+    with contextlib.suppress(Unknown):  # of a call that follows a commit nobody can tell what became of it
+        q.enqueue(3)
+    assert machine.slept < 1.0
+    assert q.claim() == []
+    assert q.enqueue(4).status == "queued"
+    assert [lease.payload for lease in q.claim(9)] == [4]
 
 
 def test_leftovers_of_the_dead_do_not_show_and_are_dropped_later(tmp_path: Path) -> None:

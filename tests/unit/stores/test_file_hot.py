@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from osqueue.stores import file_hot
 from osqueue.stores.base import (
@@ -96,10 +97,10 @@ def test_processes_that_take_turns_flush_no_more_than_one(tmp_path: Path, calls:
     """The file itself says that its writer has flushed it; a folder is flushed by each who meets it first."""
     stores = [FileStore(tmp_path), FileStore(tmp_path)]
     version = create(stores[0])
-    version = replace(stores[1], b"x", version)
+    version = replace(stores[1], b"later", version)
     calls.clear()
     for number in range(4):
-        version = replace(stores[number % 2], b"x", version)
+        version = replace(stores[number % 2], b"later", version)
         assert isinstance(stores[1 - number % 2].perform(Get(KEY, unless="", flushed=True)), Found)
     assert calls == ["pwrite", "fdatasync"] * 4
 
@@ -136,25 +137,36 @@ def test_an_event_loop_replaces_it_at_once(tmp_path: Path) -> None:
 # ── What is left of a write ──────────────────────────────────────────────────
 
 
+class RecordedWrite(Struct):
+    """What one call wrote into a file."""
+
+    number: int  # of the body it belongs to; the one before is there
+    before: bytes  # the file
+    at: int
+    data: bytes
+
+    def begun(self, length: int) -> bytes:
+        """The file once so much is written."""
+        return self.before[: self.at] + self.data[:length] + self.before[self.at + length :]
+
+
 class Recorded:
     """A file, and what was written into it."""
 
     def __init__(self, store: FileStore, bodies: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
         self.store = store
-        self.before: list[bytes] = []  # the file, before each write
-        self.writes: list[tuple[int, bytes]] = []
+        self.writes: list[RecordedWrite] = []
         pwrite = os.pwrite
 
         def record(descriptor: int, data: Any, at: int) -> int:
-            self.before.append(path(store).read_bytes())
-            self.writes.append((at, bytes(data)))
+            self.writes.append(RecordedWrite(number, path(store).read_bytes(), at, bytes(data)))
             return pwrite(descriptor, data, at)
 
         version = create(store, bodies[0])
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", record)
-            for body in bodies[1:]:
-                version = replace(store, body, version)
+            for number in range(1, len(bodies)):
+                version = replace(store, bodies[number], version)
 
     def shows(self, content: bytes) -> Found:
         """What the store reads in such a file."""
@@ -168,14 +180,9 @@ BODIES = [b"one", b"2" * 700, b"three", b"4" * 2_400, b"", b"six" * 300]
 def test_every_beginning_of_a_write_leaves_the_version_before(
     store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded = Recorded(store, BODIES, monkeypatch)
-    for number, (before, (at, data)) in enumerate(zip(recorded.before, recorded.writes, strict=True)):
-        for length in range(len(data)):
-            left = read_by_store(before[:at] + data[:length] + before[at + length :])
-            # Behind the body there may be nothing left to write but zeros.
-            whole = length >= HEADER_BYTES + len(BODIES[number + 1])
-            whole = whole or before[at + length : at + len(data)] == data[length:]
-            assert left == BODIES[number + whole], (number, length)
+    for write in Recorded(store, BODIES, monkeypatch).writes:
+        for length in range(len(write.data)):
+            assert read_by_store(write.begun(length)) == BODIES[write.number - 1], (write.number, length)
 
 
 def test_whichever_blocks_of_a_write_a_power_cut_leaves_there_is_one_version_or_the_other(
@@ -183,18 +190,21 @@ def test_whichever_blocks_of_a_write_a_power_cut_leaves_there_is_one_version_or_
 ) -> None:
     recorded = Recorded(store, BODIES, monkeypatch)
     seen = []
-    for number, (before, (at, data)) in enumerate(zip(recorded.before, recorded.writes, strict=True)):
-        after = before[:at] + data + before[at + len(data) :]
-        blocks = range(at // BLOCK, (at + len(data) - 1) // BLOCK + 1)
+    for number, group in itertools.groupby(recorded.writes, lambda write: write.number):
+        writes = list(group)
+        before, after = writes[0].before, writes[-1].begun(len(writes[-1].data))
+        blocks = [
+            at for at in range(0, len(after), BLOCK) if before[at : at + BLOCK] != after[at : at + BLOCK]
+        ]
         for kept in itertools.product((False, True), repeat=len(blocks)):
             content = bytearray(before)
-            for block, new in zip(blocks, kept, strict=True):
+            for at, new in zip(blocks, kept, strict=True):
                 if new:
-                    content[block * BLOCK : (block + 1) * BLOCK] = after[block * BLOCK : (block + 1) * BLOCK]
+                    content[at : at + BLOCK] = after[at : at + BLOCK]
             left = read_by_store(bytes(content))
-            assert left in BODIES[number : number + 2], (number, kept)
-            assert left == BODIES[number + 1] or not all(kept)
-            assert left == BODIES[number] or any(kept)
+            assert left in BODIES[number - 1 : number + 1], (number, kept)
+            assert left == BODIES[number] or not all(kept)
+            assert left == BODIES[number - 1] or any(kept)
             seen.append(left)
     assert len(seen) > 50
     assert set(seen) == set(BODIES)
@@ -205,9 +215,10 @@ def test_whoever_finds_what_is_left_goes_on_from_it(
 ) -> None:
     recorded = Recorded(store, BODIES, monkeypatch)
     versions = set()
-    for before, (at, data) in zip(recorded.before, recorded.writes, strict=True):
-        for length in (0, 1, HEADER_BYTES - 1, HEADER_BYTES, len(data) - 1, len(data)):
-            left = recorded.shows(before[:at] + data[:length] + before[at + length :])
+    for write in recorded.writes:
+        size = len(write.data)
+        for length in (0, 1, HEADER_BYTES - 1, HEADER_BYTES, size - 1, size):
+            left = recorded.shows(write.begun(min(length, size)))
             other = FileStore(store.root)
             for body in (b"next", b"after that"):
                 left = Found(body, replace(other, body, left.version), 0)
@@ -265,6 +276,21 @@ def test_nothing_of_an_older_version_stays_behind_the_newer_ones(store: FileStor
     for _ in range(2):
         version = replace(store, b"short", version)
     assert b"SECRET" not in path(store).read_bytes()
+
+
+def test_nothing_of_an_older_version_stays_where_its_writer_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without flushes the next writer goes on in the same file, and only knows how long the versions there are."""
+    store = FileStore(tmp_path, fsync=False)
+    long, short = b"." * 3_000 + b"SECRET", b"." * 700
+    for write in Recorded(store, [long, b"", short], monkeypatch).writes:
+        for length in range(0, len(write.data) + 1, 10):
+            path(store).write_bytes(write.begun(length))
+            version = found(store).version
+            for _ in range(2):
+                version = replace(store, b"shortest", version)
+            assert b"SECRET" not in path(store).read_bytes(), length
 
 
 # ── Odd files ────────────────────────────────────────────────────────────────

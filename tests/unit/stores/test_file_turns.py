@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import struct
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from osqueue.clock import Machine
 from osqueue.stores import file_turns
 from osqueue.stores.base import Answered, PassTurn, Refused, TakeTurn, Turn
 from osqueue.stores.file import FileStore
@@ -89,6 +91,96 @@ def test_a_note_is_carried_out_by_the_holder_of_the_turn(
     assert turn.notes == (b"second", b"third")
     store.pass_turn(PassTurn(turn, ((0, b"2"), (1, b"3"))))
     assert [each.result() for each in waiting[1:]] == [Answered(b"2"), Answered(b"3")]
+
+
+class HandClock(Machine):
+    """Its monotonic clock stands still but for what a test or a sleep adds."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+        self.while_asleep: Callable[[], None] = lambda: None
+        self.monotonic = lambda: self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        self.while_asleep()
+
+
+def lingering(folder: Path, fsync: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[FileStore, HandClock]:
+    """A store whose last turn was long, and had one other's note."""
+    monkeypatch.setattr(file_turns, "LOOK_SECONDS", PATIENT)
+    clock = HandClock()
+    store = FileStore(folder, fsync=fsync, machine=clock)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = in_line(store, pool, b"one", b"other")
+        turn = first(waiting)
+        clock.seconds += 1.0
+        store.pass_turn(PassTurn(turn, ((0, b"done"),)))
+        assert waiting[1].result() == Answered(b"done")
+    clock.slept.clear()
+    return store, clock
+
+
+def test_a_long_turn_waits_for_those_who_came_to_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = lingering(tmp_path, monkeypatch=monkeypatch, fsync=True)
+    with ThreadPoolExecutor(1) as pool:
+        coming: list[Future[Turn | Answered | Refused]] = []
+
+        def come() -> None:
+            if not coming:
+                coming.append(pool.submit(take, store, b"again"))
+                while not bytes_in_box(store):
+                    time.sleep(0.001)
+
+        clock.while_asleep = come
+        turn = taken(store)
+        assert turn.notes == (b"again",)
+        assert len(clock.slept) == 1
+        store.pass_turn(PassTurn(turn, ((0, b"done"),)))
+        assert coming[0].result() == Answered(b"done")
+    store.close()
+
+
+def test_nobody_is_waited_for_twice_who_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = lingering(tmp_path, monkeypatch=monkeypatch, fsync=True)
+    store.pass_turn(PassTurn(taken(store)))
+    most = file_turns.LINGER_SECONDS_MAX
+    assert sum(clock.slept) == pytest.approx(most, abs=2 * file_turns.LINGER_STEP_SECONDS)
+    clock.slept.clear()
+    store.pass_turn(PassTurn(taken(store)))
+    assert clock.slept == []
+    store.close()
+
+
+def test_nobody_is_waited_for_where_nothing_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = lingering(tmp_path, monkeypatch=monkeypatch, fsync=False)
+    store.pass_turn(PassTurn(taken(store)))
+    assert clock.slept == []
+    store.close()
+
+
+def test_whoever_is_interrupted_while_it_waits_for_others_keeps_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = lingering(tmp_path, monkeypatch=monkeypatch, fsync=True)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    clock.while_asleep = interrupt
+    with pytest.raises(KeyboardInterrupt) as caught:
+        take(store)
+    assert caught.tb is not None  # it may be looked at for long
+    assert isinstance(take(FileStore(tmp_path), seconds=0.0), Turn)
+    store.close()
 
 
 def test_whoever_is_not_answered_has_the_turn_next(store: FileStore, threads: ThreadPoolExecutor) -> None:
@@ -226,6 +318,29 @@ def test_no_more_pipes_are_open_than_a_process_bears(
         store.pass_turn(PassTurn(turn))
         del turn
     assert len(os.listdir("/dev/fd")) <= before + 2
+
+
+@pytest.mark.parametrize("left", ["nothing", "a new folder"])
+def test_whoever_removes_the_folder_ends_no_turns(
+    store: FileStore, threads: ThreadPoolExecutor, left: str
+) -> None:
+    waiting = in_line(store, threads, b"first")  # now there are a box and a channel
+    store.pass_turn(PassTurn(first(waiting)))
+    shutil.rmtree(f"{store.root}/.osqueue/turns")
+    other = FileStore(store.root, fsync=False)
+    if left == "a new folder":
+        other.pass_turn(PassTurn(taken(other)))
+    waiting = in_line(store, threads, b"first", b"second")
+    turn = first(waiting)
+    assert turn.notes == (b"second",)
+    third = threads.submit(take, other, b"third")
+    while not bytes_in_box(other):
+        time.sleep(0.001)
+    store.pass_turn(PassTurn(turn, ((0, b"2"),)))
+    assert waiting[1].result() == Answered(b"2")
+    turn = first([third])
+    store.pass_turn(PassTurn(turn))
+    other.close()
 
 
 def test_a_store_that_is_closed_in_the_middle_of_a_turn_goes_on(

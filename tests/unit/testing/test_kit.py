@@ -323,7 +323,7 @@ def test_the_clocks_chances_are_the_same_every_time_and_spread() -> None:
 
 
 def test_the_clock_gives_the_time_to_the_queue(q: Queue[Any]) -> None:
-    with manual(q, Clock(datetime(2026, 1, 1, tzinfo=UTC))) as test:
+    with manual(q, clock=Clock(datetime(2026, 1, 1, tzinfo=UTC))) as test:
         q.enqueue(1, at=datetime(2026, 1, 2, tzinfo=UTC))
         q.handler(lambda job: None)
         test.drain()

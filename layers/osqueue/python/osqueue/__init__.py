@@ -24,25 +24,35 @@ from .errors import (
     Unknown,
     WaitTimeout,
 )
-from .model.job import Attempt, Done, Enqueued, Job
-from .queue.blocking import Queue
-from .queue.lease import AsyncLease, Lease
-from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 if TYPE_CHECKING:
-    from .model.dead_letters import DeadGroup, DeadLetter
+    from .model.dead_letters import DeadGroup, DeadLetter, DeadLetterDetails
     from .model.explain import Story
+    from .model.included import JobDetails
+    from .model.job import Attempt, Done, Enqueued, Job
     from .model.reports import Purged
+    from .model.settings import Kind
     from .queue.asynchronous import AsyncQueue
+    from .queue.blocking import Queue
+    from .queue.lease import AsyncLease, Lease
+    from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for: a handler that enqueues pays neither for asyncio nor for an operator's tools.
+# Loaded when first asked for: a handler that enqueues pays neither for asyncio nor for an operator's tools, and the
+# command line's help for nothing at all.
 _LATER = {
+    **dict.fromkeys(("Attempt", "Done", "Enqueued", "Job"), "model.job"),
+    **dict.fromkeys(("AsyncLease", "Lease"), "queue.lease"),
+    **dict.fromkeys(("AsyncWorkerJob", "Cancel", "Fail", "Retry", "Snooze", "WorkerJob"), "worker"),
     "AsyncQueue": "queue.asynchronous",
     "DeadGroup": "model.dead_letters",
     "DeadLetter": "model.dead_letters",
+    "DeadLetterDetails": "model.dead_letters",
+    "JobDetails": "model.included",
+    "Kind": "model.settings",
     "Purged": "model.reports",
+    "Queue": "queue.blocking",
     "Story": "model.explain",
 }
 
@@ -52,7 +62,8 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         from importlib import import_module
 
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        globals()[name] = found = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -71,13 +82,16 @@ __all__ = [
     "Damaged",
     "DeadGroup",
     "DeadLetter",
+    "DeadLetterDetails",
     "Done",
     "Enqueued",
     "Expired",
     "Fail",
     "Job",
     "JobCancelled",
+    "JobDetails",
     "JobFailed",
+    "Kind",
     "Lease",
     "LeaseLost",
     "NewerFormat",

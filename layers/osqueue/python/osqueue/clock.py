@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-_HOST = socket.gethostname()[:100]
+_HOST = os.uname().nodename[:100]  # as socket.gethostname, without loading sockets
 
 
 class Moment(NamedTuple):

@@ -30,7 +30,7 @@ from ..core.draft import ReductionContext, due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
 from ..core.ops import LOOK_AGAIN, AttachBulk, AttachSpans, Code, JobSpec, Request
 from ..core.reduce import reduce
-from ..core.state import JobRecord, Span, State
+from ..core.state import JobRecord, QueueSettings, Span, State
 from ..errors import Throttled, Unavailable
 from ..model.keys import KeySource
 from ..model.validation import queue_name, text
@@ -59,6 +59,7 @@ class BulkPlan(Struct, frozen=True):
     now_ms: int  # when all of its jobs are enqueued, by the store's clock
     born: tuple[int, ...]  # by shard: seq of the head that was seen
     latest_ms: int = 0  # the latest that the store's clock may have shown then; delays count from it
+    settings: QueueSettings = QueueSettings()  # as they were then
 
 
 class StagedJobs(Struct, frozen=True):
@@ -83,7 +84,7 @@ class StagerFlows:
         self._shard = shard
         self._keys = KeySource(machine)
         self._stage = StagingArea(root_of(plan.queue, shard), plan.born[shard], machine)
-        self._bulk = SegmentBuilder(self._stage, plan.now_ms, plan.latest_ms)
+        self._bulk = SegmentBuilder(self._stage, plan.now_ms, plan.latest_ms, plan.settings)
         self._jobs = 0
 
     def keys(self, count: int) -> list[bytes]:
@@ -139,7 +140,8 @@ class BulkFlows:
         yield from writer.tell_time()
         now = max(writer.now_ms(state or _nothing()) for state in states)
         born = tuple(0 if state is None else state.seq for state in states)
-        return BulkPlan(self.queue, now, born, writer.latest_ms(now))
+        settings = QueueSettings() if first is None else without_deadlines(first.settings)
+        return BulkPlan(self.queue, now, born, writer.latest_ms(now), settings)
 
     # ── Attaching ────────────────────────────────────────────────────────────
     def attach(self, staged: Sequence[StagedJobs], batch_id: str | None) -> QueueFlow[BulkResult]:
@@ -149,7 +151,8 @@ class BulkFlows:
             if known is not None:
                 yield from self.batches.settle(known)
                 return BulkResult(known.batch.jobs, repeated=True)
-        yield from self._register()
+        if staged:
+            yield from self._register()
         requests = []
         for shard, parts in _by_shard(staged):
             op = AttachBulk(tuple((yield from self._gathered(shard, parts))))
@@ -261,15 +264,21 @@ class Stager:
         return self._driver.run(self._staging.finish())
 
 
+def without_deadlines(settings: QueueSettings) -> QueueSettings:
+    """Settings but for start deadlines: staging may take a day, and nobody can have started a job before its end."""
+    kinds = tuple(msgspec.structs.replace(each, start_within_ms=None) for each in settings.kinds)
+    return msgspec.structs.replace(settings, start_within_ms=0, kinds=kinds)
+
+
 class BulkWriter:
     """Bulks into one queue. Every method blocks; an object belongs to one thread.
 
-    >>> from osqueue.core.ops import New
+    >>> from osqueue.core.ops import JobSpec
     >>> from osqueue.stores.memory import MemoryStore
     >>> bulks = BulkWriter(MemoryStore(), "emails")
     >>> plan = bulks.plan()
     >>> stager = bulks.stager(plan, shard=0)
-    >>> stager.add([New(key, b"{}") for key in stager.keys(3)])
+    >>> stager.add([JobSpec(key, b"{}") for key in stager.keys(3)])
     >>> bulks.attach([stager.finish()], batch_id="monday").jobs
     3
     """

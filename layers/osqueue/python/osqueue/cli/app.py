@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from importlib import import_module
 from typing import Any, TextIO, cast
 
 import click
 
 from .. import __version__
 from ..errors import OsqueueError
-from .archive import archive
-from .bench import bench
-from .claim import claim, complete
-from .dev import dev
-from .dlq import dlq
-from .doctor import doctor
-from .enqueue import enqueue
 from .exits import command_failed
-from .job import job
 from .output import Output, OutputFailed, Stdout
-from .pipeline import pipeline
-from .queues import queue
-from .reap import reap
-from .why import why
-from .worker import worker
 
-SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Jobs": (enqueue, claim, complete, job, why),
-    "Queues": (queue, dlq, archive, reap, doctor),
-    "Workers": (worker,),
-    "Local stack": (dev,),
-    "History": (pipeline,),
-    "Measure": (bench,),
+# What the help shows. A command is loaded when it is asked for: each brings what it needs of the library.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Jobs": {
+        "enqueue": "Add one job, or one for each line of JSON lines.",
+        "claim": "Lease jobs and print each with its token and payload.",
+        "complete": "Finish a leased job, or report that it failed, or give it back.",
+        "job": "Show a job, its result; retry, cancel or purge it.",
+        "why": "What happened to a job, and why.",
+    },
+    "Queues": {
+        "queue": "Look at queues, pause and resume them, change settings.",
+        "dlq": "Look at dead letters, redrive or purge them.",
+        "archive": "Read and sum up what finished.",
+        "reap": "Upkeep of one queue or all.",
+        "doctor": "Find what is wrong, and put it right.",
+    },
+    "Workers": {"worker": "Run the handlers of a queue object in a module of yours."},
+    "Local stack": {"dev": "The HTTP API and its Lambda functions, on this machine."},
+    "History": {"pipeline": "The archive as tables, metrics and a report."},
+    "Measure": {"bench": "Measure how fast a queue is at an address."},
+    "Shell": {"completion": "Print what a shell completes commands with."},
 }
+# The modules of those commands that have none of their own name.
+MODULES = {"complete": "claim", "queue": "queues"}
 
 FORESEEN = (OsqueueError, click.ClickException, KeyboardInterrupt)
 
@@ -77,7 +81,18 @@ class App(click.Group):
         """The commands, section by section."""
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(each.name or "", each.get_short_help_str(80)) for each in commands])
+                formatter.write_dl([*commands.items()])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return [name for commands in SECTIONS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, loaded; None where there is none of this name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = import_module(f".{MODULES.get(cmd_name, cmd_name)}", __package__)
+        return cast("click.Command", getattr(module, cmd_name))
 
 
 def _shows_help(error: BaseException) -> bool:
@@ -107,8 +122,3 @@ Exit codes: 0 done, 1 refused (lease lost, not found, bad data), 2 wrong usage,
 @click.version_option(__version__, message="osqueue %(version)s")
 def app() -> None:
     """A job queue that lives in your S3 bucket."""
-
-
-for _commands in SECTIONS.values():
-    for _command in _commands:
-        app.add_command(_command)

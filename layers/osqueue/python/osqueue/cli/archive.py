@@ -25,7 +25,6 @@ from .output import Output
 
 HOUR_COLUMNS = ("hour", "parts", "records", "bytes")
 CAT_COLUMNS = ("finished_at", "job_id", "state", "kind", "run", "error")
-NONE = "nothing found in the archive: a reap writes it"
 QUERY_COLUMNS = (
     *("hour", "count", "completed", "failed", "cancelled"),
     *("wait_p50", "wait_p95", "run_p50", "run_p95"),
@@ -63,6 +62,16 @@ def _records(
         yield from page
 
 
+def _nothing(q: Queue[Any]) -> str:
+    """Why the answer is empty."""
+    found = q.stats()
+    if found["counters"].get("archived"):
+        return "nothing in the archive matches"
+    if found["finished"]:
+        return "nothing was archived yet: the jobs that are over wait for 'osqueue reap', which a schedule should run"
+    return "nothing was archived yet: no job is over"
+
+
 @archive.command("ls", cls=StoreCommand)
 @store_arguments()
 @click.option("--since", type=moment, help="From the hour of this time on.")
@@ -87,9 +96,9 @@ def ls(
     with open_queue(address, queue, timeout) as q:
         found = _names(existing_queue(q), since_ms, end)
         if names:
-            output.rows(({"part": name} for name in found), ("part",), none=NONE)
+            output.rows(({"part": name} for name in found), ("part",), none=lambda: _nothing(q))
         else:
-            output.rows(_hours(q, found), HOUR_COLUMNS, none=NONE)
+            output.rows(_hours(q, found), HOUR_COLUMNS, none=lambda: _nothing(q))
 
 
 def _names(q: Queue[Any], since_ms: int | None, end: str | None) -> Iterator[str]:
@@ -157,7 +166,7 @@ def cat(
             and (job_id is None or job_id in (record.job_id, record.client_id))
         )
         rows = (_row(output, record) for record in islice(found, limit))
-        output.rows(rows, CAT_COLUMNS, none=NONE)
+        output.rows(rows, CAT_COLUMNS, none=lambda: _nothing(q))
 
 
 def _row(output: Output, record: ArchiveRecord) -> dict[str, Any]:

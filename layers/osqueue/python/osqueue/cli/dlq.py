@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from ..errors import NotFound
 from ..events import Sink
 from ..model.dead_letters import DeadLetter
+from ..model.included import PAYLOAD
+from ..model.printable import as_json
 from ..model.reports import Purged
 from ..objects.listing import PAGE_MAX
 from ..queue.blocking import Queue
+from .contents import contents_options, fields_shown, include_asked, print_contents
 from .options import StoreCommand, existing_queue, open_queue, store_arguments
 from .output import Output
 
@@ -52,6 +56,7 @@ _fingerprint = click.option(
 @_fingerprint
 @click.option("--limit", type=int, default=100, show_default=True, help="Most jobs on the page.")
 @click.option("--cursor", help="Where the last page ended.")
+@contents_options
 @click.pass_obj
 def ls(
     output: Output,
@@ -62,20 +67,31 @@ def ls(
     fingerprint: str | None,
     limit: int,
     cursor: str | None,
+    payload: bool,
+    traceback: bool,
+    redact: Sequence[str],
     timeout: float,
 ) -> None:
     """List dead letters, page by page, the oldest first.
 
     As JSON: one document, {"dead_letters": [...], "cursor": ...}; the cursor is null on the last page.
     """
+    include = include_asked(payload, traceback, redact)
     with open_queue(address, queue, timeout) as q:
         found, following = existing_queue(q).dead_letters(
-            limit, cursor, list(kinds) or None, error, fingerprint
+            limit, cursor, list(kinds) or None, error, fingerprint, include
         )
+    letters = [fields_shown(each, redact) for each in found]
     if not output.tables:
-        output.document({"dead_letters": found, "cursor": following})
+        output.document({"dead_letters": letters, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), LETTER_COLUMNS, none=NONE)
+    output.rows(letters, LETTER_COLUMNS, none=NONE)
+    for fields in letters if include else ():
+        output.text("")
+        output.text(fields["job_id"])
+        if PAYLOAD in fields:
+            output.text(as_json(fields[PAYLOAD]))
+        print_contents(output, fields)
     if following:
         output.note(f"more: --cursor {following}")
 
@@ -97,6 +113,7 @@ def groups(
 @store_arguments(commits=True)
 @_filters
 @_fingerprint
+@click.option("--job", "jobs", multiple=True, metavar="JOB", help="Only this job; may be repeated.")
 @click.option("--limit", type=int, help="Most jobs to redrive, the oldest first.")
 @click.option("--rate", type=float, help="Most jobs a second: spread them out.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
@@ -108,6 +125,7 @@ def redrive(
     kinds: Sequence[str],
     error: str | None,
     fingerprint: str | None,
+    jobs: Sequence[str],
     limit: int | None,
     rate: float | None,
     dry_run: bool,
@@ -126,7 +144,10 @@ def redrive(
             dry_run=dry_run,
             fingerprint=fingerprint,
             rate=rate,
+            jobs=jobs or None,
         )
+    if jobs and not count:
+        raise NotFound("none of these jobs is a dead letter. 'osqueue why' tells what became of each.")
     output.record({"queue": queue, "would_redrive" if dry_run else "redriven": count})
 
 

@@ -24,7 +24,16 @@ from ..objects.layout import registered
 from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Store
 from .exits import REFUSED
-from .options import StoreCommand, duration, is_known, json_option, no_such_queue, open_at
+from .options import (
+    StoreCommand,
+    complete_address,
+    complete_queue,
+    duration,
+    is_known,
+    json_option,
+    no_such_queue,
+    open_at,
+)
 from .output import Output
 
 BACKUP_COLUMNS = ("queue", "shard", "backup", "at", "jobs", "commits", "message")
@@ -75,8 +84,8 @@ class TimedDriver(BlockingDriver):
 
 
 @click.command("doctor", short_help="Find what is wrong, and put it right.", cls=StoreCommand, epilog=EPILOG)
-@click.argument("address")
-@click.argument("queue", required=False)
+@click.argument("address", shell_complete=complete_address)
+@click.argument("queue", required=False, shell_complete=complete_queue)
 @click.option("--deep", is_flag=True, help="Read every object to its end, not only whether it is there.")
 @click.option("--backups", is_flag=True, help="List the hourly copies of the heads.")
 @click.option(

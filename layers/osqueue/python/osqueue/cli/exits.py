@@ -8,6 +8,7 @@ import click
 
 from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
 from .output import Output, OutputFailed
+from .suggestions import did_you_mean
 
 OK = 0
 REFUSED = 1  # the operation was refused, the lease is lost, the thing is not there, an object is damaged
@@ -54,7 +55,7 @@ def command_failed(output: Output, error: BaseException) -> click.ClickException
             return error
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
-            text = error.format_message().rstrip(".")
+            text = (did_you_mean(error) or error.format_message()).rstrip(".")
             text = f"{text}{'' if text.endswith('?') else '.'}{_remedy(error)} See '{where} --help'."
             return CommandFailed(output, "usage", text, USAGE)
         case click.ClickException():

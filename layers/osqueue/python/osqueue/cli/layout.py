@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 CUT = frozenset({"error", "payload", "message", "worker"})  # free text: an ellipsis tells that there is more
 FOLDED = frozenset({"what"})  # narration: all of it, over several lines
-SPARE = ("enqueued_at", "worker", "kind")  # what a table can do without, the first one first
+SPARE = (
+    "enqueued_at",
+    "worker",
+    "kind",
+    "attempts",
+    "started_at",
+    "due_at",
+    "id",
+)  # what a table can do without, the first one first
 CUT_CELLS_MIN = 8
 FOLDED_CELLS_MIN = 20
 GAP_CELLS = 2

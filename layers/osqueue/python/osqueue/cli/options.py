@@ -15,7 +15,7 @@ import msgspec
 from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
-from ..errors import NotFound, Rejected
+from ..errors import NotFound, OsqueueError, Rejected
 from ..model.fields import DescribedField
 from ..model.job_options import OPTIONS
 from ..objects.layout import REGISTER, registered
@@ -27,10 +27,14 @@ from .output import Output
 from .telling import events_option
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..client.transports.base import Transport
     from ..events import Sink
 
 ADDRESS_VARIABLE = "OSQUEUE_ADDRESS"
+ADDRESSES = ("file://", "s3://", "https://", "http://", "lambda://")
+COMPLETION_SECONDS = 3.0  # a shell waits no longer for names of queues
 NEAR_NAMES_MAX = 5  # queues named in a "no such queue"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,12 +121,38 @@ def store_arguments(queue: bool = True, commits: bool = False) -> Callable[[F], 
         if commits:
             function = events_option(function)
         if queue:
-            function = click.argument("queue")(function)
-        return click.argument("address")(function)
+            function = click.argument("queue", shell_complete=complete_queue)(function)
+        return click.argument("address", shell_complete=complete_address)(function)
 
     return decorate
 
 
+# ── What a shell completes ───────────────────────────────────────────────────
+def complete_address(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The forms that an address has."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(each) for each in ADDRESSES if each.startswith(incomplete)]
+
+
+def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the queues at the address before it, or at the environment's; none where it does not answer."""
+    from click.shell_completion import CompletionItem
+
+    address = ctx.params.get("address") or os.environ.get(ADDRESS_VARIABLE, "")
+    try:
+        if is_remote(address):
+            from ..client.transports.address import open_transport
+
+            names = [row["queue"] for row in queues_of(open_transport(address), COMPLETION_SECONDS)]
+        else:
+            names = queues_at(open_at(address))
+    except OsqueueError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+# ── Commands ─────────────────────────────────────────────────────────────────
 class Command(click.Command):
     """A command whose usage errors know where they come from."""
 
@@ -145,7 +175,12 @@ class StoreCommand(Command):
     def _with_address(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         parser = click.Command(self.name, params=list(options), add_help_option=False).make_parser(ctx)
-        given, words, _ = parser.parse_args(list(args))
+        try:
+            given, words, _ = parser.parse_args(list(args))
+        except click.UsageError:
+            if ctx.resilient_parsing:
+                return args
+            raise
         if given.get("json"):
             ctx.ensure_object(Output).json = True  # also for the errors below
         helps = self.get_help_option(ctx)
@@ -158,6 +193,8 @@ class StoreCommand(Command):
         if "://" in address:
             return [as_text(address, "address"), *args]
         how = f"Write one like file:///var/lib/jobs, s3://bucket/prefix or https://host, or set {ADDRESS_VARIABLE}."
+        if ctx.resilient_parsing:  # a shell completes the command
+            return args
         if not words:
             raise click.UsageError(f"Missing argument 'ADDRESS'. {how}", ctx)
         raise click.UsageError(f"{words[0]!r} is not an address. {how}", ctx)
@@ -255,6 +292,12 @@ def queues_at(store: CountingStore) -> list[str]:
     return BlockingDriver(store, MACHINE).run(registered())
 
 
+def no_folder(store: CountingStore) -> str:
+    """Words that say that a store's folder does not exist; "" where it does, or the store has none."""
+    root = getattr(store.inner, "root", None)
+    return f": there is no folder {root}" if isinstance(root, str) and not os.path.isdir(root) else ""
+
+
 def queues_of(transport: Transport, timeout: float) -> list[dict[str, Any]]:
     """The statistics of all queues of an API. One that cannot be read has its name and an ``error``."""
     from ..client.admin import RemoteQueues
@@ -297,5 +340,7 @@ def no_such_queue(queue: Queue[Any]) -> NoReturn:
         names = queues_at(queue.store)
     near = get_close_matches(queue.name, names, NEAR_NAMES_MAX) or names[:NEAR_NAMES_MAX]
     there = f"There are: {', '.join(near)}." if near else "There are none."
+    if not near and queue.transport is None:
+        there = f"There are none{no_folder(queue.store)}."
     more = "" if len(near) == len(names) else " 'osqueue queue ls' shows all."
     raise NotFound(f"no queue {queue.name!r} at this address. {there}{more} The first enqueue makes one.")

@@ -7,7 +7,7 @@ payloads come from strangers: whatever a terminal would act upon or not show is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,7 +27,7 @@ OutputRow = Mapping[str, Any]
 
 def cell(value: Any) -> str:
     """A value as people read it."""
-    if value is None or value in ("", []):
+    if value is None or value in ("", [], {}):
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -134,11 +134,15 @@ class Output:
         self._print(table)
 
     def rows(
-        self, rows: Iterable[OutputRow], columns: Sequence[str], title: str = "", none: str = ""
+        self,
+        rows: Iterable[OutputRow],
+        columns: Sequence[str],
+        title: str = "",
+        none: str | Callable[[], str] = "",
     ) -> None:
         """Print many things: a table of ``columns``, one thing a line, or JSON lines of all fields as they come.
 
-        ``none`` is the note that says what is missing where there are no rows.
+        ``none`` is the note that says what is missing where there are no rows, or makes it.
         """
         if not self.tables:
             found = False
@@ -146,7 +150,7 @@ class Output:
                 found = True
                 self.document(row)
             if none and not found:
-                self.note(none)
+                self.note(none if isinstance(none, str) else none())
             return
         values: list[list[Any]] = []
         complete = False
@@ -157,9 +161,11 @@ class Output:
             if values or not none:
                 self._print_rows(values, columns, title)
             elif complete:
-                self.note(none)
+                self.note(none if isinstance(none, str) else none())
 
     def _print_rows(self, values: Sequence[Sequence[Any]], names: Sequence[str], title: str) -> None:
+        from textwrap import wrap
+
         from rich.console import Console
         from rich.text import Text
 
@@ -171,6 +177,9 @@ class Output:
         if left_out:  # times that say less may make the room
             rows = [[short_cell(value) for value in each] for each in values]
             columns, left_out = layout(names, rows, NOTHING, room)
+        if sum(each.width + GAP_CELLS for each in columns) - GAP_CELLS > room:
+            self._print_records(values, names, title)
+            return
         table = self._table(title, show_header=True)
         for each in columns:
             folded = each.name in FOLDED
@@ -182,11 +191,19 @@ class Output:
             )
         for row in rows:
             table.add_row(*(Text(row[each.at]) for each in columns))  # Text: nothing in it is markup
-        needed = sum(each.width + GAP_CELLS for each in columns)
-        self._print(table, needed)
+        self._print(table)
         if left_out:
             names_out = ", ".join(name.replace("_", " ") for name in left_out)
-            self.note(f"no room for: {names_out}. A wider terminal or --json shows all.")
+            for line in wrap(f"no room for: {names_out}. A wider terminal or --json shows all.", room):
+                self.note(line)
+
+    def _print_records(self, values: Sequence[Sequence[Any]], names: Sequence[str], title: str) -> None:
+        """Rows for which even the narrowest table is too wide: one below the other."""
+        for at, row in enumerate(values):
+            if at:
+                self.text("")
+            shown = {name: value for name, value in zip(names, row, strict=True) if cell(value) != NOTHING}
+            self.record(shown, "" if at else title)
 
     def _table(self, title: str, show_header: bool) -> Table:
         from rich.box import SIMPLE_HEAD
@@ -205,13 +222,10 @@ class Output:
         table.title_justify = "left"
         return table
 
-    def _print(self, table: Table, width: int = 0) -> None:
-        """Print a table; what is too wide even so is left to the terminal, which breaks lines and loses nothing."""
+    def _print(self, table: Table) -> None:
         from rich.console import Console
 
-        console = Console(highlight=False, soft_wrap=False)
-        console.width = max(console.width, width)
-        console.print(table)
+        Console(highlight=False, soft_wrap=False).print(table)
 
     def note(self, text: str) -> None:
         """Tell a person something that is not part of the answer."""

@@ -8,19 +8,21 @@ from typing import Any
 import click
 import msgspec
 
-from ..client.transports.address import open_transport
-from ..contract.error_codes import error_of
-from ..contract.schemas import Fault
-from ..core.state import STATES
+from ..core.state import CANCELLED, COMPLETED, STATES
 from ..errors import OsqueueError
-from ..model.settings import SETTINGS
+from ..model.job import Job
+from ..model.settings import KIND_SETTINGS, SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
+from .cancel import cancel
+from .dump import dump
 from .exits import exit_code
 from .options import (
     StoreCommand,
+    duration,
     existing_queue,
+    no_folder,
     open_at,
     open_queue,
     options_of,
@@ -31,7 +33,22 @@ from .options import (
 from .output import Output, error_fields
 
 LS_COLUMNS = ("queue", "paused", "queued", "processing", "scheduled", "failing", "failed", "oldest_seconds")
-JOB_COLUMNS = ("job_id", "state", "kind", "attempt", "enqueued_at", "worker", "error")
+JOB_COLUMNS = (
+    "job_id",
+    "id",
+    "state",
+    "kind",
+    "attempt",
+    "enqueued_at",
+    "due_at",
+    "started_at",
+    "worker",
+    "error",
+)
+OVER_NOTE = (
+    "no jobs found. Jobs that are over are listed for as long as they are in a head:"
+    " 'osqueue job show' finds the others by id, 'osqueue archive cat' by time"
+)
 
 EPILOG = """\b
 Examples:
@@ -80,16 +97,20 @@ def each_queue(
 def ls(output: Output, address: str, names: bool, timeout: float) -> None:
     """List the queues at an address with their numbers."""
     found: Iterable[str]
+    why = ""
     numbers: Iterator[tuple[str, dict[str, Any] | OsqueueError]]
     if is_remote(address):
+        from ..client.transports.address import open_transport
+
         rows = queues_of(open_transport(address), timeout)
         found, numbers = [row["queue"] for row in rows], map(_told, rows)
     else:
         store = open_at(address)
         found = queues_at(store)
         numbers = (_numbers(store, name, timeout) for name in found)
+        why = no_folder(store)
     if not found:
-        output.note("no queues at this address")
+        output.note(f"no queues at this address{why}")
     elif names:
         output.rows(({"queue": name} for name in found), ("queue",))
     else:
@@ -107,6 +128,10 @@ def _told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
     """What an API says of a queue."""
     if "error" not in row:
         return row["queue"], row
+
+    from ..contract.error_codes import error_of
+    from ..contract.schemas import Fault
+
     return row["queue"], error_of(msgspec.convert(row["error"], Fault))
 
 
@@ -114,20 +139,29 @@ def _told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
 @store_arguments()
 @click.pass_obj
 def stats(output: Output, address: str, queue: str, timeout: float) -> None:
-    """Jobs by state, the oldest waiting job's age, counters and settings."""
+    """Jobs by state, the oldest waiting job's age, how full the heads are, counters and settings."""
     with open_queue(address, queue, timeout) as q:
         found = existing_queue(q).stats()
     if not output.tables:
         output.document(found)
         return
     output.record({name: value for name, value in found.items() if not isinstance(value, dict)})
-    for part in ("counters", "settings"):
-        output.record(found[part], title=part)
+    shares = {name: f"{share:.0%}" for name, share in found["budgets"].items()}
+    for part, fields in (
+        ("counters", found["counters"]),
+        ("settings", found["settings"]),
+        ("budgets", shares),
+    ):
+        output.record(fields, title=part)
 
 
 @queue.command("jobs", cls=StoreCommand)
 @store_arguments()
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
+@click.option("--id", "own_id", help="Only the job under this id of its client's.")
+@click.option("--worker", help="Only jobs held by a worker whose name contains this.")
+@click.option("--older-than", type=duration, help="Only jobs enqueued at least so long ago.")
 @click.option("--limit", type=int, default=100, show_default=True, help="Most jobs on the page.")
 @click.option("--cursor", help="Where the last page ended.")
 @click.pass_obj
@@ -136,6 +170,10 @@ def jobs(
     address: str,
     queue: str,
     state: str | None,
+    kinds: Sequence[str],
+    own_id: str | None,
+    worker: str | None,
+    older_than: float | None,
     limit: int,
     cursor: str | None,
     timeout: float,
@@ -145,13 +183,27 @@ def jobs(
     As JSON: one document, {"jobs": [...], "cursor": ...}; the cursor is null on the last page.
     """
     with open_queue(address, queue, timeout) as q:
-        found, following = existing_queue(q).jobs(state=state, limit=limit, cursor=cursor)
+        existing_queue(q)
+        found: list[Job] = []
+        following: str | None = None
+        while True:
+            page, following = q.jobs(
+                state, limit - len(found), following or cursor, kinds or None, own_id, worker, older_than
+            )
+            found += page
+            if len(found) >= limit or following is None:
+                break
     if not output.tables:
         output.document({"jobs": found, "cursor": following})
         return
-    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, none="no jobs found")
+    none = OVER_NOTE if state in (None, COMPLETED, CANCELLED) else "no jobs found"
+    output.rows((msgspec.structs.asdict(each) for each in found), JOB_COLUMNS, none=none)
     if following:
         output.note(f"more: --cursor {following}")
+
+
+queue.add_command(dump)
+queue.add_command(cancel)
 
 
 @queue.command("pause", cls=StoreCommand)
@@ -177,13 +229,39 @@ def resume(output: Output, address: str, queue: str, timeout: float) -> None:
 @queue.command("configure", cls=StoreCommand)
 @store_arguments()
 @click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
-@options_of(SETTINGS.values())
+@click.option("--kind", help="Change what holds for jobs of this kind, not for the queue.")
+@click.option("--drop-kind", help="From now on jobs of this kind are as the queue says.")
+@options_of(SETTINGS[name] for name in SETTINGS if name != "kinds")
 @click.pass_obj
 def configure(
-    output: Output, /, address: str, queue: str, create: bool, timeout: float, **settings: Any
+    output: Output,
+    /,
+    address: str,
+    queue: str,
+    create: bool,
+    kind: str | None,
+    drop_kind: str | None,
+    timeout: float,
+    **settings: Any,
 ) -> None:
     """Change settings; what is not named stays as it is."""
     changes = {name: value for name, value in settings.items() if value is not None}
+    kinds: dict[str, Any] = {}
+    if kind is not None:
+        if not changes:
+            raise click.UsageError(
+                f"--kind {kind}: nothing to change: name a setting, such as --max-attempts 5."
+            )
+        if others := sorted(changes.keys() - KIND_SETTINGS.keys()):
+            raise click.UsageError(
+                f"--kind {kind}: {', '.join(others)} holds for the whole queue. A kind has:"
+                f" {', '.join(sorted(KIND_SETTINGS))}."
+            )
+        kinds[kind], changes = changes, {}
+    if drop_kind is not None:
+        kinds[drop_kind] = None
+    if kinds:
+        changes["kinds"] = kinds
     if not changes:
         raise click.UsageError("nothing to change: name a setting. 'osqueue queue stats' shows them.")
     with open_queue(address, queue, timeout) as q:

@@ -22,6 +22,8 @@ from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .options import (
     StoreCommand,
+    complete_address,
+    complete_queue,
     duration,
     existing_queue,
     json_option,
@@ -62,8 +64,8 @@ class StopEvent(Protocol):
 
 
 @click.command("reap", short_help="Upkeep of one queue or all.", cls=StoreCommand, epilog=EPILOG)
-@click.argument("address")
-@click.argument("queue", required=False)
+@click.argument("address", shell_complete=complete_address)
+@click.argument("queue", required=False, shell_complete=complete_queue)
 @click.option(
     "--every", type=duration, help="Do it again and again, this long apart, until SIGTERM or Ctrl-C."
 )

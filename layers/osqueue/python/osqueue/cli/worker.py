@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import os
@@ -13,12 +14,17 @@ from types import TracebackType
 from typing import Any
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from ..errors import OsqueueError
 from ..events import Sink
 from ..queue.asynchronous import AsyncQueue
 from ..queue.blocking import Queue
+from ..worker import Tally
+from ..worker.logs import FORMATS, LEVELS, set_up
+from ..worker.loop import Worker
+from .crew import WorkerCrew, command_of, end_with_parent
+from .exits import USAGE
 from .options import Command, duration, json_option
 from .output import Output
 from .telling import events_option
@@ -26,17 +32,33 @@ from .telling import events_option
 EPILOG = """\b
 Example (tasks.py holds: q = Queue.connect("s3://bucket/prefix", "emails") and its @q.handler functions):
   osqueue worker tasks:q --concurrency 8
+  osqueue worker tasks:q reports:q --processes 4 --log-format json
 """
+PROCESSES_MAX = 256
+ARGS = "osqueue.worker.args"
+
+
+class WorkerCommand(Command):
+    """A command that keeps its arguments as they were written, for processes that run the same."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep them."""
+        ctx.meta[ARGS] = list(args)
+        return super().parse_args(ctx, args)
 
 
 @click.command(
     "worker",
     short_help="Run the handlers of a queue object in a module of yours.",
-    cls=Command,
+    cls=WorkerCommand,
     epilog=EPILOG,
 )
-@click.argument("target", metavar="MODULE:QUEUE")
-@click.option("--concurrency", type=int, default=8, show_default=True, help="Jobs at the same time.")
+@click.argument("targets", metavar="MODULE:QUEUE...", nargs=-1, required=True)
+@click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), help="Run so many of this.  [default: 1]")
+@click.option("--reload", is_flag=True, help="Begin anew when a .py file in this folder changes.")
+@click.option(
+    "--concurrency", type=int, default=8, show_default=True, help="Jobs of each queue at the same time."
+)
 @click.option("--name", help="Under which leases are held.  [default: host and process]")
 @click.option("--lease", type=duration, default=30, help="A job's lease; kept by heartbeats.  [default: 30s]")
 @click.option("--poll", type=duration, default=1, help="Longest pause when there is nothing.  [default: 1s]")
@@ -44,26 +66,80 @@ Example (tasks.py holds: q = Queue.connect("s3://bucket/prefix", "emails") and i
     "--drain", type=duration, default=30, help="How long a stop waits for handlers.  [default: 30s]"
 )
 @click.option("--until-empty", is_flag=True, help="End when nothing can be claimed and nothing runs.")
+@click.option("--traceback", is_flag=True, help="Log the traceback of each attempt that fails.")
+@click.option("--log-level", type=click.Choice(LEVELS), help="What to log.  [default: info]")
+@click.option("--log-format", type=click.Choice(FORMATS), help="Lines of text or of JSON.  [default: text]")
 @events_option
 @json_option
-@click.pass_obj
-def worker(output: Output, /, target: str, sinks: Sequence[Sink], **options: Any) -> None:
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    /,
+    targets: Sequence[str],
+    processes: int | None,
+    reload: bool,
+    log_level: str | None,
+    log_format: str | None,
+    sinks: Sequence[Sink],
+    **options: Any,
+) -> None:
     """Claim jobs and run their handlers until SIGTERM or Ctrl-C; then say what was done.
 
     MODULE is imported with the current directory on the path; QUEUE is the name of a Queue or AsyncQueue in it. A
-    stop lets running handlers finish for a while, then gives their jobs back without using an attempt.
+    stop lets running handlers finish for a while, then gives their jobs back without using an attempt. Several queues
+    are worked on side by side, each with its own concurrency.
     """
-    queue = find_queue(target)
-    for sink in sinks:
-        if sink.name not in queue.deliveries:  # else the module has seen to it
-            queue.add_sink(sink)
-    if not logging.getLogger().handlers:  # else the module has set up logging itself and is left alone
+    root = logging.getLogger()
+    if processes is not None or reload:
+        set_up(root, log_level, log_format)
+        _run_processes(ctx, processes or 1, options["name"], os.getcwd() if reload else None)
+        return
+    end_with_parent()
+    queues = [find_queue(target) for target in targets]
+    for queue in queues:
+        for sink in sinks:
+            if sink.name not in queue.deliveries:  # else the module has seen to it
+                queue.add_sink(sink)
+    if not root.handlers:  # else the module has set up logging itself
         logging.getLogger("osqueue.worker").addFilter(_is_not_the_tally)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    from ..worker import run_worker
+    set_up(root, log_level, log_format)
 
-    tally = run_worker(queue, **options)
-    output.record({"queue": queue.name, **msgspec.structs.asdict(tally)})
+    tallies = asyncio.run(_serve([Worker(queue, **options) for queue in queues]))
+    _say(ctx, [{"queue": queue.name, **asdict(tally)} for queue, tally in zip(queues, tallies, strict=True)])
+
+
+async def _serve(workers: Sequence[Worker]) -> list[Tally]:
+    """All of them on one event loop, where each hears every signal. What ends one ends all."""
+    try:
+        return await asyncio.gather(*[each.serve() for each in workers])
+    except BaseException:
+        for each in workers:
+            each.stop(now=True)
+        raise
+
+
+def _run_processes(ctx: click.Context, count: int, name: str | None, watched: str | None) -> None:
+    args: list[str] = ctx.meta[ARGS]
+    crew = WorkerCrew([command_of(args, at, name) for at in range(1, count + 1)], watched)
+    crew.run()
+    if crew.refused:  # a process has said why
+        raise click.exceptions.Exit(USAGE)
+    total: dict[str, dict[str, Any]] = {}
+    for answer in crew.answers:
+        row = total.setdefault(
+            answer["queue"], {"queue": answer["queue"], **dict.fromkeys(asdict(Tally()), 0)}
+        )
+        for each in asdict(Tally()):
+            row[each] += answer[each]
+    _say(ctx, list(total.values()))
+
+
+def _say(ctx: click.Context, rows: Sequence[dict[str, Any]]) -> None:
+    output = ctx.ensure_object(Output)
+    if len(rows) == 1:
+        output.record(rows[0])
+    else:
+        output.rows(rows, tuple(rows[0]) if rows else ("queue",))
 
 
 def _is_not_the_tally(record: logging.LogRecord) -> bool:

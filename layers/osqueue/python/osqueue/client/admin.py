@@ -19,14 +19,16 @@ from ..contract.admin_schemas import (
     Settings,
 )
 from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
-from ..contract.schemas import Cancelled, Jobs
+from ..contract.schemas import Cancelled, Jobs, JobState
 from ..core.state import STATES
 from ..errors import NotFound, OsqueueError, Rejected, shown
 from ..model import validation
 from ..model.codecs import JSON, Codec
-from ..model.dead_letters import DeadGroup, DeadLetter, filter_of
+from ..model.dead_letters import DeadGroup, DeadLetterDetails, filter_of
 from ..model.explain import Story
+from ..model.included import INCLUDES_DEAD, include_of
 from ..model.job import Job
+from ..model.job_filter import job_filter_of
 from ..model.reports import Purged, ReapReport
 from ..model.settings import change_of
 from ..objects import archive
@@ -34,6 +36,7 @@ from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of, redrive_limit
 from ..operations.purge import names_of
 from .call import ApiClient, RemoteFlow
+from .content import details
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
@@ -50,14 +53,38 @@ class RemoteAdmin(ApiClient):
             return "not_found"
         return found.status
 
+    def run_now(self, text: str) -> RemoteFlow[str]:
+        """Let a delayed job be claimable at once; answers its state, "not_found" where there is no such job."""
+        try:
+            found: JobState = yield from self.ask("run_now", job=validation.job_name(text))
+        except NotFound:
+            return "not_found"
+        return found.state
+
     def jobs(
-        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        state: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        kinds: Iterable[str] | None = None,
+        id: str | None = None,
+        worker: str | None = None,
+        older_than: float | None = None,
     ) -> RemoteFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
         if state is not None and state not in STATES:
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
         most = validation.whole_number(limit, "limit", 1, PAGE_MAX)
-        query = (("state", state), ("limit", most), ("cursor", cursor))
+        which = job_filter_of(kinds, id, worker, older_than, self.machine.now_ms())
+        query = [
+            ("state", state),
+            ("limit", most),
+            ("cursor", cursor),
+            ("id", which.id),
+            ("worker", which.worker or None),
+            ("older_than", older_than),
+            *_matching(which.kinds, ""),
+        ]
         page: Jobs = yield from self.ask("list_jobs", query=query)
         return page.jobs, page.cursor
 
@@ -69,7 +96,8 @@ class RemoteAdmin(ApiClient):
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
         change_of(wished)
-        yield from self.ask("configure", body=Settings(**wished))
+        settings = {name: validation.seconds(value) for name, value in wished.items()}
+        yield from self.ask("configure", body=Settings(**settings))
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
@@ -103,17 +131,19 @@ class RemoteAdmin(ApiClient):
         kinds: Iterable[str] | None = None,
         error: str | None = None,
         fingerprint: str | None = None,
-    ) -> RemoteFlow[tuple[list[DeadLetter], str | None]]:
+        include: str | Iterable[str] = (),
+    ) -> RemoteFlow[tuple[list[DeadLetterDetails], str | None]]:
         """One page of those that match, and the cursor of the next page."""
         which = filter_of(kinds, error, fingerprint)
         query: list[tuple[str, object]] = [
             ("limit", validation.whole_number(limit, "limit", 1, PAGE_MAX)),
             ("cursor", cursor),
             ("fingerprint", which.fingerprint or None),
+            ("include", ",".join(include_of(include, INCLUDES_DEAD)) or None),
             *_matching(which.kinds, which.error),
         ]
         page: DeadLetters = yield from self.ask("dead_letters", query=query)
-        return page.jobs, page.cursor
+        return [details(DeadLetterDetails, self.codec, each) for each in page.jobs], page.cursor
 
     def dead_letter_groups(
         self, kinds: Iterable[str] | None = None, error: str | None = None
@@ -132,12 +162,14 @@ class RemoteAdmin(ApiClient):
         dry_run: bool = False,
         fingerprint: str | None = None,
         rate: float | None = None,
+        jobs: Iterable[str] | None = None,
     ) -> RemoteFlow[int]:
         """Queue dead jobs again, the oldest first; at a pace, which is kept from here by calls with a limit."""
         which = filter_of(kinds, error, fingerprint)
         most = redrive_limit(limit)
         pace = None if rate is None else rate_of(rate)
         at_once = REDRIVEN_AT_ONCE if pace is None else max(1, int(pace * PACE_SECONDS))
+        names = None if jobs is None else [validation.job_name(each) for each in jobs]
         moved = 0
         while True:
             began = self.machine.monotonic()
@@ -147,6 +179,7 @@ class RemoteAdmin(ApiClient):
                 kinds=None if which.kinds is None else list(which.kinds),
                 error=which.error or None,
                 fingerprint=which.fingerprint or None,
+                jobs=names,
                 dry_run=bool(dry_run),
             )
             try:

@@ -25,6 +25,7 @@ from ..contract.schemas import (
     NewClaim,
 )
 from ..contract.schemas import Leases as Answered
+from ..core.ops import LeaseBeat
 from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
 from ..model import validation
@@ -106,7 +107,7 @@ class RemoteClaims(ApiClient):
 
     def encode_result(self, value: Any) -> bytes | None:
         """A result as it travels: None stays None."""
-        return None if value is None else encoded(self.codec, value, "result")
+        return None if value is None else encoded(self.codec.results, value, "result")
 
     def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> RemoteFlow[list[Done]]:
         """The same with results already serialised."""
@@ -114,7 +115,7 @@ class RemoteClaims(ApiClient):
             Ending(
                 job_id=job_id(key),
                 token=token,
-                **({} if data is None else fields(self.codec, data, "result")),
+                **({} if data is None else fields(self.codec.results, data, "result")),
             )
             for key, token, data in items
         )
@@ -149,15 +150,25 @@ class RemoteClaims(ApiClient):
         """Endings, a call's worth at a time: one commit for each shard of theirs."""
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in endings]):
-            body = Endings(completions=batch, codec=self.codec.name)
+            body = Endings(completions=batch, codec=self.codec.results.name)
             answer: CompletionResults = yield from self.ask("complete", body=body)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
 
-    def heartbeat_many(self, items: Holding, lease: float | None = None) -> RemoteFlow[list[Done]]:
-        """(key, token) each; the leases are extended by their own length, or by ``lease`` seconds."""
+    def heartbeat_many(
+        self, items: Sequence[LeaseBeat], lease: float | None = None
+    ) -> RemoteFlow[list[Done]]:
+        """Leases are extended by their own length, or by ``lease`` seconds."""
         length = None if lease is None else validation.lease_ms(lease) / 1000
-        held: list[Struct] = [Held(job_id=job_id(key), token=token) for key, token in items]
+        held: list[Struct] = [
+            Held(
+                job_id=job_id(each.key),
+                token=each.token,
+                progress=None if each.progress < 0 else each.progress / 1000,
+                note=each.note,
+            )
+            for each in items
+        ]
         found: list[Done] = []
         for _, batch in batches([msgspec.json.encode(each) for each in held]):
             body = HeartbeatRequest(leases=batch, lease=length)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from ..contract.error_codes import TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
-from ..errors import Rejected
+from ..errors import OsqueueError, Rejected
 from ..model.codecs import JSON, Codec
+from ..model.included import PAYLOAD, RESULT
+
+D = TypeVar("D", bound=Struct)
 
 
 def encoded(codec: Codec, value: Any, field: str) -> bytes:
@@ -48,6 +52,25 @@ def content(value: Raw | UnsetType, data: bytes | UnsetType, codec: str | None) 
     if value is not UNSET:
         return bytes(value), JSON.name
     return None if data is UNSET else (data, codec or JSON.name)
+
+
+def details(kind: type[D], codec: Codec, answer: Struct) -> D:
+    """A job with what was asked for beside it, as callers get it. What cannot be decoded here is left out."""
+    fields = asdict(answer)
+    encoded = fields.pop("encoded") or {}
+    left_out = dict(fields.pop("left_out") or {})
+    for name in (PAYLOAD, RESULT):
+        value, other = fields.pop(name, UNSET), encoded.get(name)
+        found = content(value, UNSET, None) if other is None else (other.data, other.codec)
+        if found is None:
+            continue
+        data, serializer = found
+        try:
+            type = codec.payload_type if name == PAYLOAD else Any
+            fields[name] = codec.decode(data, serializer, type, name)
+        except OsqueueError as error:
+            left_out[name] = error.message
+    return kind(**fields, left_out=left_out or UNSET)
 
 
 def decoded(codec: Codec, value: Raw | UnsetType, data: bytes | UnsetType, name: str | None) -> Any:

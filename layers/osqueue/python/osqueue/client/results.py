@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..commit.effects import Sleep
-from ..contract.schemas import JobChange, Result
+from ..contract.schemas import JobAnswer, JobAnswers, JobChange, Result, StatusRequest
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
 from ..model import validation
-from ..model.job import Job
+from ..model.included import JobDetails, include_of
 from ..model.job_options import OPTIONS
 from ..model.keys import job_id
-from .call import ApiClient, RemoteFlow
-from .content import decoded
+from .call import ApiClient, RemoteFlow, one_for_each
+from .content import decoded, details
 
 LOOK_SECONDS_FIRST = 0.1  # between a waiter's looks, doubled up to …
 LOOK_SECONDS_MAX = 2.0  # so who waits sends 5 calls in the first 3.1 s, then 30 a minute
@@ -22,13 +23,26 @@ LOOK_PATIENCE_SECONDS = 5.0  # for the answer of a look whose caller's time is u
 class RemoteResults(ApiClient):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
-    def status(self, text: str) -> RemoteFlow[Job | None]:
+    def status(self, text: str, include: str | Iterable[str] = ()) -> RemoteFlow[JobDetails | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
+        wanted = include_of(include)
+        query = (("include", ",".join(wanted) or None),)
         try:
-            found: Job = yield from self.ask("status", job=validation.job_name(text))
+            found: JobAnswer = yield from self.ask("status", job=validation.job_name(text), query=query)
         except NotFound:
             return None
-        return found
+        return details(JobDetails, self.codec, found)
+
+    def status_many(
+        self, texts: Sequence[str], include: str | Iterable[str] = ()
+    ) -> RemoteFlow[list[JobDetails | None]]:
+        """The same of the first of many, in their order: as many as one answer holds, and at least one."""
+        names = [validation.job_name(text) for text in texts]
+        body = StatusRequest(jobs=names, include=list(include_of(include)))
+        found: JobAnswers = yield from self.ask("status_many", body=body)
+        if not 0 < len(found.jobs) <= len(names):
+            one_for_each(found.jobs, names)  # raises
+        return [None if each is None else details(JobDetails, self.codec, each) for each in found.jobs]
 
     def result(self, text: str) -> RemoteFlow[Any]:
         """The result, or an error that says why there is none."""

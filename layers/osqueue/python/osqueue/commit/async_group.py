@@ -17,7 +17,8 @@ from ..core.state import Transition
 from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
-from .group import CommitBatch, CommitWaiter, give_back, next_batch
+from .group import CommitBatch, CommitWaiter, give_back, is_patient, next_batch
+from .in_turn import give_up_turn
 from .protocol import RequestRefused
 from .request_status import CommitResult
 from .writer import ShardWriter
@@ -116,9 +117,12 @@ class AsyncEventQueue:
 class AsyncGroup:
     """Group commit for coroutines: a batch runs in a task of its own, so a cancelled caller cannot end it."""
 
-    def __init__(self, writer: ShardWriter, driver: AsyncDriver, event_queue: AsyncEventQueue) -> None:
+    def __init__(
+        self, writer: ShardWriter, driver: AsyncDriver, event_queue: AsyncEventQueue, window: float = 0.0
+    ) -> None:
         self.writer = writer
         self.driver = driver
+        self.window = window  # seconds that what is only enqueued waits for more
         self.event_queue = event_queue
         self._start_afresh()
 
@@ -127,6 +131,7 @@ class AsyncGroup:
         self._process = self.driver.machine.process()
         self._waiting: list[CommitWaiter] = []
         self._task: asyncio.Task[None] | None = None
+        self._hurry: asyncio.Event | None = None  # of a window that is being waited for
 
     def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitWaiter:
         """Commit operations together with those of other callers; the waiter's ``wake`` brings this caller's answer.
@@ -137,6 +142,8 @@ class AsyncGroup:
             self._start_afresh()
         waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
         self._waiting.append(waiter)
+        if self._hurry is not None and not is_patient(self._waiting):
+            self._hurry.set()
         if self._task is None or self._task.done():
             self._start_leader()
         return waiter
@@ -164,6 +171,14 @@ class AsyncGroup:
 
     async def _run_batches(self) -> None:
         while self._waiting:
+            if self.window and is_patient(self._waiting):
+                self._hurry = asyncio.Event()
+                try:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self.window):
+                            await self._hurry.wait()
+                finally:
+                    self._hurry = None
             waiters, self._waiting = next_batch(self._waiting)
             if not waiters:
                 return
@@ -178,7 +193,8 @@ class AsyncGroup:
                 ):  # of a commit that was made all the same
                     self.event_queue.put(error.events)
             except BaseException as error:
-                batch.flow.close()  # nobody goes on with it: whoever waits for its turn need not
+                batch.flow.close()  # nobody goes on with it
+                give_up_turn(self.writer, self.driver.store)
                 batch.crash(Unavailable("the event loop ended while the operation was under way"))
                 _wake(batch.waiters)
                 raise error

@@ -2,7 +2,8 @@
 
 The first caller is the leader: its thread runs the commit protocol for everything that waits. Callers that come
 meanwhile are waiters of the next batch. The next leader waits a moment until as many have come as the last batch had.
-There is no background thread and no timer: with one caller a batch carries one request and waits for nobody.
+With a *window* one that only enqueues waits for so long: fewer commits, each for more callers. There is no background
+thread and no timer: with one caller a batch carries one request and waits for nobody.
 A shard has at most one running batch of a Queue object, so its writer has at most one outstanding request.
 
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
@@ -20,13 +21,14 @@ from typing import Any
 from msgspec import Struct
 
 from ..clock import Machine
-from ..core.ops import ClaimJobs, LeaseRef, Op, ReleaseJobs
+from ..core.ops import ClaimJobs, EnqueueJobs, LeaseRef, Op, ReleaseJobs
 from ..errors import Timeout, Unavailable
 from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, split_outcomes
 from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .event_queue import EventQueue
+from .in_turn import give_up_turn
 from .protocol import RequestRefused, commit
 from .request_status import CommitResult
 from .writer import ShardWriter
@@ -34,6 +36,7 @@ from .writer import ShardWriter
 ITEMS_PER_BATCH_MAX = 4_000
 LEAVE_GRACE_SECONDS = 1.0  # that a waiter waits beyond its batch's own deadline
 
+WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
 LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
@@ -137,6 +140,17 @@ def next_batch(waiting: Sequence[CommitWaiter]) -> tuple[list[CommitWaiter], lis
     return waiters[:count], waiters[count:]
 
 
+def is_patient(waiters: Sequence[CommitWaiter]) -> bool:
+    """Does nothing here ask for more than that jobs are enqueued, and are they few? Then a window may be waited for."""
+    if not any(waiter.waits() for waiter in waiters):
+        return False
+    return _items(waiters) < WINDOW_ITEMS_MAX and all(
+        waiter.ops and all(type(op) is EnqueueJobs for op in waiter.ops)
+        for waiter in waiters
+        if not waiter.gone
+    )
+
+
 def _items(waiters: Sequence[CommitWaiter]) -> int:
     """How much work they bring."""
     return sum(
@@ -152,9 +166,12 @@ class BlockingGroup:
     _lingering: CommitWaiter | None
     _running_batch: CommitBatch | None
 
-    def __init__(self, writer: ShardWriter, driver: BlockingDriver, event_queue: EventQueue) -> None:
+    def __init__(
+        self, writer: ShardWriter, driver: BlockingDriver, event_queue: EventQueue, window: float = 0.0
+    ) -> None:
         self.writer = writer
         self.driver = driver
+        self.window = window  # seconds that what is only enqueued waits for more
         self.event_queue = event_queue
         self._start_afresh(driver.machine)
 
@@ -191,9 +208,15 @@ class BlockingGroup:
             if self._leader is None:
                 self._leader = waiter
                 waiter.lead = True
-            if len(self._waiting) == self._expected and self._lingering is not None:
+            if self._lingering is not None and self._is_enough():
                 _signal((self._lingering,))
                 self._lingering = None
+
+    def _is_enough(self) -> bool:
+        """Is there nobody left for whom a leader that waits would wait?"""
+        if self.window:
+            return not is_patient(self._waiting)
+        return len(self._waiting) >= self._expected
 
     def _start_afresh(self, machine: Machine) -> None:
         """At first, and in a fork's child, where running batches belong to the parent."""
@@ -244,6 +267,7 @@ class BlockingGroup:
             if batch is not None:
                 _signal([each for each in batch.waiters if not each.waits()])
             if self._leader is waiter:
+                give_up_turn(self.writer, self.driver.store)  # whoever resumes the batch does without
                 self._running_batch = self._lingering = None
                 heirs = batch or self._interrupted  # the latter when this one was to resume it
                 self._pass_on(heirs.waiters if heirs is not None else ())
@@ -251,7 +275,7 @@ class BlockingGroup:
     def _lead(self, leader: CommitWaiter) -> None:
         """Run one batch on this thread. After an interruption ``_leave`` names the next leader."""
         began = self.driver.machine.monotonic()
-        if self._expected > len(self._waiting):
+        if self.window or self._expected > len(self._waiting):
             self._await_others(leader)
         with self._lock:
             self._lingering = None
@@ -290,12 +314,12 @@ class BlockingGroup:
             batch.told = True
 
     def _await_others(self, leader: CommitWaiter) -> None:
-        """Wait a moment for as many as came last time."""
+        """Wait a moment for as many as came last time, or for the window."""
         with self._lock:
-            if self._interrupted is not None or self._expected <= len(self._waiting):
+            if self._interrupted is not None or self._is_enough():
                 return
             self._lingering = leader
-        leader.wake.acquire(timeout=self._linger)
+        leader.wake.acquire(timeout=self.window or self._linger)
 
     def _pass_on(self, waiters: Sequence[CommitWaiter] = ()) -> None:
         """Make a caller that still waits the leader, if there is one. Called with the lock held."""

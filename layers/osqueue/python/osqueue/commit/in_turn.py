@@ -33,7 +33,7 @@ from ..core.ops import Identity, Outcome, Request
 from ..core.reduce import applicable
 from ..stores.base import Answered, PassTurn, Refused, TakeTurn, Turn
 from .deadline import Deadline
-from .effects import Flow
+from .effects import Flow, Performer
 from .request_status import CommitResult
 from .writer import HEAD, Head, ShardWriter
 
@@ -89,14 +89,24 @@ def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:
         return _handed_over(reply.answer, request) or (
             yield from steps.look(request, (yield from steps.reread()))
         )
+    writer.turn = reply
     deadline.sent = deadline.sent or reply.noted
     try:
         answer, answers = yield from _lead(steps, request, reply.notes)
     except Exception:
         yield PassTurn(reply)
+        writer.turn = None
         raise
     yield PassTurn(reply, answers)
+    writer.turn = None
     return answer
+
+
+def give_up_turn(writer: ShardWriter, store: Performer) -> None:
+    """Let others have the turn of a commit that was interrupted: nobody may come to resume it, or only much later."""
+    if writer.turn is not None:
+        store.perform(PassTurn(writer.turn))
+        writer.turn = None
 
 
 def _lead(

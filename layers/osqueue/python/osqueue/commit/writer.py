@@ -19,7 +19,7 @@ from ..core.intents import intents_prefix
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..errors import OsqueueError, Unavailable
-from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Unchanged, Written, room_below
+from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Turn, Unchanged, Written, room_below
 from .effects import Flow, Sleep
 from .retry import NEEDED
 
@@ -89,6 +89,7 @@ class ShardWriter:
         self.name_bytes_max = room(intents_prefix(root))  # of its announcements
         self.store_clock = store_clock
         self.turns = turns  # may its commits wait for their turn?
+        self.turn: Turn | None = None  # that its commit has just now
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
         self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?

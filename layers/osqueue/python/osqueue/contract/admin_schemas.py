@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET, Raw, UnsetType
+
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.job import Job
 from ..model.settings import WishedSettings
-from .schemas import RequestBody, ResponseBody
+from .schemas import EncodedContent, RequestBody, ResponseBody
 
 
 class Settings(WishedSettings, RequestBody, frozen=True):
@@ -28,6 +30,7 @@ class Redrive(RequestBody, frozen=True, kw_only=True):
     kinds: list[str] | None = None
     error: str | None = None  # part of the last error
     fingerprint: str | None = None
+    jobs: list[str] | None = None  # by job id or client's id
     dry_run: bool = False
 
 
@@ -38,10 +41,19 @@ class Redriven(ResponseBody, frozen=True, kw_only=True):
     more: bool = False
 
 
+class DeadLetterAnswer(DeadLetter, frozen=True):
+    """A dead letter, and what was asked for beside it, as in ``JobAnswer``."""
+
+    payload: Raw | UnsetType = UNSET
+    traceback: str | UnsetType | None = UNSET
+    encoded: dict[str, EncodedContent] | UnsetType = UNSET
+    left_out: dict[str, str] | UnsetType = UNSET
+
+
 class DeadLetters(ResponseBody, frozen=True, kw_only=True):
     """One page of dead letters, and the cursor of the next."""
 
-    jobs: list[DeadLetter]
+    jobs: list[DeadLetterAnswer]
     cursor: str | None = None
 
 

@@ -8,22 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import Rejected
 from ..model import validation
 from ..model.codecs import JSON, Codec
 from .error_codes import TooLarge
+from .schemas import EncodedContent
 
 CODEC = JSON.name
 CODEC_CHARS_MAX = 32
-
-
-class EncodedContent(Struct, frozen=True):
-    """A payload or a result as it is stored."""
-
-    data: bytes
-    codec: str
 
 
 class PassThroughCodec(Codec):
@@ -91,6 +85,20 @@ def fields_of(content: EncodedContent, field: str) -> dict[str, Any]:
 def result_fields(content: EncodedContent | None) -> dict[str, Any]:
     """A result in an answer; None is JSON's null."""
     return {"result": Raw(b"null")} if content is None else fields_of(content, "result")
+
+
+def included_fields(contents: dict[str, EncodedContent | None]) -> dict[str, Any]:
+    """Several contents in one answer; None is JSON's null. What claims to be JSON and is not is left out."""
+    found: dict[str, Any] = {}
+    for name, content in contents.items():
+        if content is not None and content.codec != CODEC:
+            found.setdefault("encoded", {})[name] = content
+            continue
+        try:
+            found[name] = Raw(b"null") if content is None else fields_of(content, name)[name]
+        except Rejected as error:
+            found.setdefault("left_out", {})[name] = error.message
+    return found
 
 
 def weight(data: int, codec: str) -> int:

@@ -23,6 +23,8 @@ _STATISTICS: dict[str, Any] = {
     "finished": 40,
     "oldest_seconds": 4.2,
     "commits": 97,
+    "head_bytes": 4_211,
+    "budgets": {"ready": 0.021, "leases": 0.004},
     "counters": {"enqueued": 58, "claimed": 47, "completed": 40},
     "settings": {name: DEFAULTS[name] for name in NESTED},
 }
@@ -97,7 +99,12 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     ),
     "list_jobs": (None, {"jobs": [_VIEW]}),
     "status": (None, _VIEW),
+    "status_many": (
+        {"jobs": [_JOB, "order-8"], "include": ["payload"]},
+        {"jobs": [{**_VIEW, "payload": {"to": "ada@example.com"}}, None]},
+    ),
     "cancel": (None, {"status": "cancelled"}),
+    "run_now": (None, {"state": "queued"}),
     "change_job": ({"result_ttl": 86400}, None),
     "result": (None, {"job_id": _JOB, "result": {"sent": True}}),
     "list_queues": (None, {"queues": [_STATISTICS]}),

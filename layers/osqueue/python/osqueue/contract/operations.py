@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import Struct
 
 from ..model.explain import Story
-from ..model.job import Job
 from ..model.reports import Purged, ReapReport
 from . import admin_schemas, schemas
 
@@ -64,6 +63,8 @@ class Route(Struct, frozen=True, kw_only=True):
 
 _LIMIT = Query("limit", int, "how many at most")
 _CURSOR = Query("cursor", str, "where to go on: the cursor of the page before")
+_INCLUDE = Query("include", str, "what else to tell, with commas: payload, traceback, result")
+_INCLUDE_DEAD = Query("include", str, "what else to tell, with commas: payload, traceback")
 _KIND = Query("kind", str, "only jobs of this kind", many=True)
 _ERROR = Query("error", str, "only those whose last error contains this")
 _MARK = Query("fingerprint", str, "only those of this error")
@@ -117,21 +118,40 @@ ROUTES: tuple[Route, ...] = (
         name="list_jobs",
         method="GET",
         path=JOBS,
-        what="List live jobs, of one state or all.",
+        what="List live jobs. A page may hold fewer than there are, or none, and a cursor.",
         function="jobs",
         module="jobs",
         answer=schemas.Jobs,
-        query=(Query("state", str, "only jobs in this state"), _LIMIT, _CURSOR),
+        query=(
+            Query("state", str, "only jobs in this state"),
+            _LIMIT,
+            _CURSOR,
+            _KIND,
+            Query("id", str, "only the job under this id of its client's"),
+            Query("worker", str, "only jobs in the hands of a worker whose name contains this"),
+            Query("older_than", float, "only jobs enqueued at least so many seconds ago"),
+        ),
     ),
     Route(
         name="status",
         method="GET",
         path=JOB,
-        what="A job with its timeline.",
+        what="A job with its timeline, and with include its payload, result or traceback.",
         function="jobs",
         module="jobs",
-        answer=Job,
+        answer=schemas.JobAnswer,
+        query=(_INCLUDE,),
         faults=(404,),
+    ),
+    Route(
+        name="status_many",
+        method="POST",
+        path=QUEUE + "/status",
+        what="Many jobs with their timelines. Answers the first of them, as many as fit.",
+        function="jobs",
+        module="jobs",
+        request=schemas.StatusRequest,
+        answer=schemas.JobAnswers,
     ),
     Route(
         name="cancel",
@@ -141,6 +161,16 @@ ROUTES: tuple[Route, ...] = (
         function="jobs",
         module="jobs",
         answer=schemas.Cancelled,
+        faults=(404,),
+    ),
+    Route(
+        name="run_now",
+        method="POST",
+        path=JOB + "/run",
+        what="Let a delayed job be claimable at once; answers its state.",
+        function="jobs",
+        module="jobs",
+        answer=schemas.JobState,
         faults=(404,),
     ),
     Route(
@@ -223,7 +253,7 @@ ROUTES: tuple[Route, ...] = (
         function="queues",
         module="admin",
         answer=admin_schemas.DeadLetters,
-        query=(_LIMIT, _CURSOR, _KIND, _ERROR, _MARK),
+        query=(_LIMIT, _CURSOR, _KIND, _ERROR, _MARK, _INCLUDE_DEAD),
     ),
     Route(
         name="dead_letter_groups",

@@ -27,6 +27,13 @@ class ResponseBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of answers. A newer server may say more."""
 
 
+class EncodedContent(Struct, frozen=True):
+    """A payload or a result as it is stored, with the name of what serialised it."""
+
+    data: bytes  # base64 in JSON
+    codec: str
+
+
 class Fault(ResponseBody, frozen=True, kw_only=True):
     """Why something failed: of a whole request (as ``{"error": ...}``) or of one item of a batch."""
 
@@ -148,10 +155,12 @@ class Endings(RequestBody, frozen=True, kw_only=True):
 
 
 class Held(RequestBody, frozen=True, kw_only=True):
-    """One lease."""
+    """One lease, and what is new of its job's progress: from 0 to 1, and up to 80 characters."""
 
     job_id: str
     token: str
+    progress: float | None = None
+    note: str | None = None
 
 
 class HeartbeatRequest(RequestBody, frozen=True, kw_only=True):
@@ -191,6 +200,29 @@ class Jobs(ResponseBody, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+class JobAnswer(Job, frozen=True):
+    """A job with its timeline, and what was asked for beside it. Contents that are not JSON stand in ``encoded``."""
+
+    payload: Raw | UnsetType = UNSET
+    traceback: str | UnsetType | None = UNSET
+    result: Raw | UnsetType = UNSET
+    encoded: dict[str, EncodedContent] | UnsetType = UNSET  # by name
+    left_out: dict[str, str] | UnsetType = UNSET  # what cannot be given, by name, and why
+
+
+class StatusRequest(RequestBody, frozen=True, kw_only=True):
+    """Up to 1,000 jobs to look at, by job id or client's id."""
+
+    jobs: list[str]
+    include: list[str] = []  # "payload", "traceback", "result"
+
+
+class JobAnswers(ResponseBody, frozen=True, kw_only=True):
+    """The first of the jobs that were asked for, in order, as many as fit; null for one that is not there."""
+
+    jobs: list[JobAnswer | None]
+
+
 class Result(ResponseBody, frozen=True, kw_only=True):
     """What a completed job answered."""
 
@@ -203,7 +235,13 @@ class Result(ResponseBody, frozen=True, kw_only=True):
 class Cancelled(ResponseBody, frozen=True, kw_only=True):
     """What cancelling did."""
 
-    status: str  # "cancelled", "processing" (its worker is told) or "completed"
+    status: str  # "cancelled", "processing" (its worker is told), "completed" or "failed"
+
+
+class JobState(ResponseBody, frozen=True, kw_only=True):
+    """The state that a job is in now."""
+
+    state: str
 
 
 class JobChange(RequestBody, frozen=True, kw_only=True):

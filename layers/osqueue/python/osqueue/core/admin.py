@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
@@ -27,8 +28,10 @@ from .ops import (
     RaiseGcFloor,
     RedriveJobs,
     ReplaceSpan,
+    RunJobNow,
     RunTimers,
     SetResultTtl,
+    SpanSwap,
     outcome,
 )
 from .state import (
@@ -41,6 +44,7 @@ from .state import (
     UPDATED,
     FinishedJob,
     JobRecord,
+    KindSettings,
     Span,
     delayed_state,
 )
@@ -86,6 +90,50 @@ def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
         draft.delayed_tombstones[op.key] = delayed_state(job)
     draft.finish(job, CANCELLED, origin=delayed_state(job) if delayed else QUEUED, cause="cancel")
     return Code.CANCELLED
+
+
+# ── Due at once ──────────────────────────────────────────────────────────────
+def run_now(draft: Draft, op: RunJobNow) -> Code:
+    """Let a delayed job be claimable at once; answers what it is, where it is none."""
+    if op.key in draft.leases:
+        return Code.PROCESSING
+    waiting = next((job for job in draft.delayed if job.key == op.key), None)
+    if waiting is not None:
+        if not _queue_now(draft, waiting):
+            return Code.LANES
+        draft.remove_delayed(op.key)
+        return Code.OK
+    lanes = draft.lanes.values()
+    if any(job.key == op.key for lane in lanes for jobs in (lane.ready, lane.tail) for job in jobs):
+        return Code.OK
+    for row in draft.finished:
+        if row.key == op.key and row.mark != ARCHIVE_ONLY:
+            return _OVER[row.state]
+    if op.job is None or op.swap is None:
+        return Code.NOT_FOUND
+    return _run_now_in_segment(draft, op.job, op.swap)
+
+
+def _run_now_in_segment(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
+    """The span has to be, to the last field, what the caller saw: then the job is in it, and not in the other."""
+    fresh = swap.replacement
+    staged = fresh and (fresh.vector if fresh.level == 0 else fresh)
+    if staged is not None and born_of(staged.name) < draft.gc_floor:
+        return Code.STALE
+    if job.key in draft.tombstones or swap.span not in draft.delayed_spans:
+        return Code.RETRY
+    if not _queue_now(draft, job):
+        return Code.LANES
+    draft.exchange_delayed(draft.delayed_spans.index(swap.span), fresh)
+    draft.changed = True
+    return Code.OK
+
+
+def _queue_now(draft: Draft, job: JobRecord) -> bool:
+    if not draft.queue(replace(job, due_ms=0)):
+        return False
+    draft.event(job, delayed_state(job), QUEUED, "due")
+    return True
 
 
 def _still_holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
@@ -205,17 +253,27 @@ def merge_tables(draft: Draft, op: MergeTables) -> Outcome:
 
 # ── Settings and upkeep ──────────────────────────────────────────────────────
 def configure(draft: Draft, op: ChangeSettings) -> Outcome:
-    """Change settings."""
-    wished: dict[str, Any] = {
-        name: value for name in op.__struct_fields__ if (value := getattr(op, name)) is not None
-    }
+    """Change settings. CROWDED, and nothing is changed, where too many kinds would have some of their own."""
+    wished = _said(op)
+    dropped = wished.pop("kinds_dropped")
+    kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
+    for row in op.kinds:
+        kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **_said(row))
+    if len(kinds) > limits.KINDS_MAX:
+        return outcome([Code.CROWDED])
+    wished["kinds"] = tuple([kinds[kind] for kind in sorted(kinds)])
     if "shards" in wished:  # their number only grows, whatever a caller believed it was
         wished["shards"] = max(wished["shards"], draft.settings.shards)
     settings = replace(draft.settings, **wished)
-    if settings != draft.settings:
+    if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.settings = settings
         draft.changed = True
     return outcome([Code.OK])
+
+
+def _said(row: Struct) -> dict[str, Any]:
+    """The fields of a row that are not None."""
+    return {name: value for name in row.__struct_fields__ if (value := getattr(row, name)) is not None}
 
 
 def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
@@ -243,7 +301,8 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         job = draft.dead.pop()
         looked += 1
         # A run of its own, even if it is cancelled before anybody claims it: the archive has a record of the last one.
-        again = replace(job, attempt=0, run=job.run + 1)
+        # Its start deadline was for the life that has ended.
+        again = replace(job, attempt=0, run=job.run + 1, start_by_ms=0)
         if not _matches(job, op, keys):
             kept.append(job)
         elif not draft.queue(again):
@@ -278,6 +337,7 @@ def run_timers(draft: Draft, op: RunTimers) -> Outcome:
     """
     if op.flush:
         spill.shelve(draft)  # first: it makes room for the letters
+    timers.drop_late(draft)
     more = timers.forget_dead(draft)
     return Outcome(((Code.RETRY if more else Code.OK, draft.expired), (Code.OK, draft.promoted)))
 

@@ -62,6 +62,8 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
     codec: str = "json"
     why: str = ""
+    run_within_ms: int = 0  # how long one attempt may run; 0: no limit
+    start_by_ms: int = 0  # after which no attempt starts; 0: no deadline
     # A field that a row has as well stands above this line.
     result_bytes: int = 0
     # The object that holds the result, below the shard's prefix, until it expires.

@@ -31,6 +31,8 @@ ARROWS: tuple[Arrow, ...] = (
     Arrow(PROCESSING, COMPLETED, "complete", "complete", "even while a cancel is requested"),
     Arrow(PROCESSING, FAILING, "fail", "fail", "attempts left; due after the back-off or after `retry_in`"),
     Arrow(PROCESSING, FAILED, "fail", "fail", "the last attempt, or `retry=False`"),
+    Arrow(PROCESSING, FAILING, "timed_out", "time out", "it ran for longer than `run_within`; attempts left"),
+    Arrow(PROCESSING, FAILED, "timed_out", "time out", "the last attempt"),
     Arrow(PROCESSING, QUEUED, "stalled", "stall", "attempts left; without a back-off"),
     Arrow(PROCESSING, FAILED, "stalled", "stall", "the last attempt"),
     Arrow(PROCESSING, CANCELLED, "stalled", "stall", "while a cancel is requested"),
@@ -46,6 +48,9 @@ ARROWS: tuple[Arrow, ...] = (
     Arrow(QUEUED, CANCELLED, "cancel", "cancel"),
     Arrow(SCHEDULED, CANCELLED, "cancel", "cancel"),
     Arrow(FAILING, CANCELLED, "cancel", "cancel"),
+    Arrow(QUEUED, CANCELLED, "expired", "expire", "it was not started by its deadline, `start_within`"),
+    Arrow(SCHEDULED, CANCELLED, "expired", "expire"),
+    Arrow(FAILING, CANCELLED, "expired", "expire"),
     Arrow(FAILED, QUEUED, "redrive", "redrive", "attempts start at 0 again"),
 )
 

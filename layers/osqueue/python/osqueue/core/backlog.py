@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from ..limits import FANOUT
 from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
 from .encoding import Block, encode_index, encode_segment
-from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, job_weight, keysums
+from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, job_weight, keysums
 
 
 class NeededRange(Struct, frozen=True):
@@ -170,17 +170,17 @@ class BacklogDraft:
         self.ready_bytes -= job_weight(job)
         return job
 
-    def take(self, count: int, room: int, more: int) -> tuple[list[JobRecord], int]:
+    def take(self, count: int, room: int, more: int, now_ms: int) -> tuple[list[JobRecord], int]:
         """Take up to ``count`` of the first jobs in ready, until they fill ``room``; answers also the bytes filled.
 
-        Each fills its weight and ``more``.
+        Each fills its weight and ``more``. One whose start deadline has passed stays, and those behind it.
         """
         self._changed = True
         ready = self.ready
         jobs: list[JobRecord] = []
         filled = 0
         for _ in range(min(count, len(ready))):
-            if filled >= room:
+            if filled >= room or is_late(ready[0], now_ms):
                 break
             job = ready.popleft()
             jobs.append(job)

@@ -81,6 +81,14 @@ class StagedObject(Struct, frozen=True):
     body: bytes
 
 
+LATE = "expired: it was not started by its deadline"  # why such a job was cancelled
+
+
+def lease_end(latest_ms: int, lease_ms: int, until_ms: int) -> int:
+    """When a lease ends that is given or extended now: no later than the job's run-time limit does."""
+    return min(latest_ms + lease_ms, until_ms) if until_ms else latest_ms + lease_ms
+
+
 def due_order(job: JobRecord) -> tuple[int, bytes]:
     """Delayed jobs stand by due time, then key."""
     return (job.due_ms, job.key)
@@ -102,6 +110,7 @@ class Draft:
         "delayed_bytes",
         "delayed_spans",
         "delayed_tombstones",
+        "dropped",
         "events",
         "expired",
         "finished",
@@ -171,6 +180,7 @@ class Draft:
         self.needs: dict[tuple[str, int], NeededRange] = {}
         self.expired = 0  # leases that had ended when this reduction began
         self.promoted = 0  # jobs that had become due
+        self.dropped = 0  # jobs whose start deadline had passed
         self.blocked = False  # something unreadable stood in the way
         self.tokens: Iterator[str] = iter(())  # endless, for the leases of the request being applied
 
@@ -295,12 +305,16 @@ class Draft:
         Each gets one more attempt, one more run and a token of its own.
         """
         room = limits.LEASES_BYTES_MAX - self.leases_bytes
-        jobs, filled = lane.take(count, room, LEASE_WEIGHT + len(worker.encode()))
-        now, until = self.now, self.latest + lease_ms
+        jobs, filled = lane.take(count, room, LEASE_WEIGHT + len(worker.encode()), self.now)
+        now, latest = self.now, self.latest
         granted: list[LeaseRecord] = []
         for job, token in zip(jobs, self.tokens, strict=False):
             leased = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
-            lease = self.leases[job.key] = LeaseRecord(leased, token, worker, now, now, until, lease_ms)
+            until = latest + job.run_within_ms if job.run_within_ms else 0
+            end = lease_end(latest, lease_ms, until)
+            lease = self.leases[job.key] = LeaseRecord(
+                leased, token, worker, now, now, end, lease_ms, until_ms=until
+            )
             granted.append(lease)
         self.leases_bytes += filled
         self.counts["claimed"] += len(granted)
@@ -338,6 +352,11 @@ class Draft:
             error = error[:HISTORY_ERROR_CHARS]
             attempt = PastAttempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
         return (*job.history[1 - HISTORY_MAX :], attempt)
+
+    def drop(self, job: JobRecord, origin: str) -> None:
+        """End a job whose start deadline has passed; it is in no place any more."""
+        self.dropped += 1
+        self.finish(job, CANCELLED, why=LATE, origin=origin, cause="expired")
 
     def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""

@@ -14,8 +14,17 @@ from itertools import groupby
 import msgspec
 from msgspec import Struct
 
-from .. import limits
-from .state import BodyRef, FinishedJob, JobRecord, LeaseRecord, Span, StoredContent, TableRef
+from .state import (
+    BodyRef,
+    FinishedJob,
+    JobRecord,
+    KindSettings,
+    LeaseRecord,
+    QueueSettings,
+    Span,
+    StoredContent,
+    TableRef,
+)
 
 
 class Code(IntEnum):
@@ -56,31 +65,47 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     payload: StoredContent
     codec: str = "json"
     kind: str = ""
-    priority: int = limits.PRIORITY_DEFAULT
-    max_attempts: int = limits.ATTEMPTS_DEFAULT
-    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
+    # None: as its kind or its queue says when it is accepted.
+    priority: int | None = None
+    max_attempts: int | None = None
+    result_ttl_ms: int | None = None
     delay_ms: int = 0  # from the commit's time
     at_ms: int = 0  # or an absolute time
     client_id: str | None = None
     seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
     headers: tuple[tuple[str, str], ...] | None = None
+    run_within_ms: int | None = None
+    start_within_ms: int | None = (
+        None  # from when it may start first: the commit's time, or the end of its delay
+    )
 
 
-def record_of(new: JobSpec, now_ms: int, due_ms: int) -> JobRecord:
-    """The row of a new job, accepted now; ``due_ms`` 0 is at once."""
+def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
+    """The row of a new job, accepted now; ``due_ms`` 0 is at once. What it does not say its queue's settings do.
+
+    ``latest_ms`` is the latest that the clock may show, from which it counts what begins.
+    """
+    kind = new.kind
+
+    def said(value: int | None, name: str) -> int:
+        return settings.of(kind, name) if value is None else value
+
+    start_within_ms = said(new.start_within_ms, "start_within_ms")
     return JobRecord(
         new.key,
         new.payload,
         now_ms,
-        new.priority,
-        new.kind,
-        new.max_attempts,
-        new.result_ttl_ms,
+        said(new.priority, "priority"),
+        kind,
+        said(new.max_attempts, "max_attempts"),
+        said(new.result_ttl_ms, "result_ttl_ms"),
         new.codec,
         due_ms=due_ms,
         client_id=new.client_id,
         scheduled_ms=due_ms,
         headers=new.headers,
+        run_within_ms=said(new.run_within_ms, "run_within_ms"),
+        start_by_ms=(due_ms or latest_ms) + start_within_ms if start_within_ms else 0,
     )
 
 
@@ -89,6 +114,13 @@ class LeaseRef(Struct, frozen=True, array_like=True, gc=False):
 
     key: bytes
     token: str
+
+
+class LeaseBeat(LeaseRef, frozen=True, array_like=True, gc=False):
+    """A lease to extend, and how far its worker is with the job, where that is news."""
+
+    progress: int = -1  # thousandths; -1: as before
+    note: str | None = None  # None: as before
 
 
 class Completion(Struct, frozen=True, array_like=True, gc=False):
@@ -157,7 +189,7 @@ class ClaimJobs(Operation, frozen=True, tag="claim"):
 class ExtendLeases(Operation, frozen=True, tag="heartbeat"):
     """Extend leases to the commit's time plus their length."""
 
-    held: tuple[LeaseRef, ...]
+    held: tuple[LeaseBeat, ...]
     lease_ms: int = 0  # 0 keeps each lease's own length
 
     def codes_max(self) -> int:
@@ -218,6 +250,25 @@ class CancelJob(Operation, frozen=True, tag="cancel"):
     vector: str = ""  # the name of the deletion vector beside that span
 
 
+class SpanSwap(Struct, frozen=True, array_like=True):
+    """A span, and the one that takes its place."""
+
+    span: Span  # as it stands in the head
+    replacement: Span | None  # None when nothing is left
+
+
+class RunJobNow(Operation, frozen=True, tag="run_now"):
+    """Let a delayed job be claimable at once.
+
+    A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record, and the
+    outermost span without it; if that span is not what it was: RETRY.
+    """
+
+    key: bytes
+    job: JobRecord | None = None
+    swap: SpanSwap | None = None
+
+
 class SetResultTtl(Operation, frozen=True, tag="amend"):
     """Let a job's result live for ``ttl_ms``: from now on if it is there, else from the job's end on.
 
@@ -253,6 +304,13 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     backoff_cap_ms: int | None = None
     dead_ttl_ms: int | None = None
     shards: int | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    result_ttl_ms: int | None = None
+    run_within_ms: int | None = None
+    start_within_ms: int | None = None
+    kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
+    kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):
@@ -290,13 +348,6 @@ class ReplaceSpan(Operation, frozen=True, tag="rewrite"):
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 
 
-class SpanSwap(Struct, frozen=True, array_like=True):
-    """A span of dead letters, and the one that takes its place."""
-
-    span: Span  # as it stands in the head
-    replacement: Span | None  # None when nothing is left
-
-
 class EraseJobs(Operation, frozen=True, tag="erase"):
     """Forget jobs that are over as if they had never been: from the head, and from spans of dead letters."""
 
@@ -322,6 +373,7 @@ Op = (
     | ReleaseJobs
     | AbortJobs
     | CancelJob
+    | RunJobNow
     | SetResultTtl
     | MergeTables
     | ChangeSettings

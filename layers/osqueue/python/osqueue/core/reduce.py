@@ -25,8 +25,9 @@ from . import admin, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .dedup import seen_before
-from .draft import Draft, ReductionContext, StagedObject
+from .draft import Draft, ReductionContext, StagedObject, lease_end
 from .encoding import born_of
+from .failures import settle_failure
 from .ops import (
     AbortJobs,
     AttachBulk,
@@ -44,6 +45,7 @@ from .ops import (
     FailJobs,
     Identity,
     JobSpec,
+    LeaseBeat,
     LeaseRef,
     MergeTables,
     Outcome,
@@ -52,6 +54,7 @@ from .ops import (
     ReleaseJobs,
     ReplaceSpan,
     Request,
+    RunJobNow,
     RunTimers,
     SetResultTtl,
     encode_outcomes,
@@ -64,7 +67,6 @@ from .state import (
     CANCELLED,
     COMPLETED,
     FAILED,
-    FAILING,
     KEYSUM_MASK,
     LEASE_WEIGHT_MIN,
     PROCESSING,
@@ -76,6 +78,7 @@ from .state import (
     LeaseRecord,
     State,
     Transition,
+    is_late,
 )
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
@@ -166,7 +169,7 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
     if shared and (code := seen_before(draft, new)) is not None:
         return code
     due = max(new.at_ms, draft.after(new.delay_ms))
-    job = record_of(new, draft.now, due if due > draft.now else 0)
+    job = record_of(new, draft.settings, draft.now, draft.latest, due if due > draft.now else 0)
     if job.due_ms:
         if len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
@@ -240,6 +243,12 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             if draft.blocked:
                 reason = Code.UNREADABLE
             break
+        if is_late(lane.ready[0], draft.now):
+            if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
+                reason = Code.RETRY
+                break
+            draft.drop(lane.pop(), QUEUED)
+            continue
         most = op.limit - len(granted) if alone else 1
         granted.extend(draft.grant(lane, most, op.worker, op.lease_ms))
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
@@ -310,13 +319,27 @@ def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:
     return lease if lease is not None and lease.token == token else None
 
 
-def _heartbeat(draft: Draft, held: LeaseRef, lease_ms: int) -> Code:
+def _heartbeat(draft: Draft, held: LeaseBeat, lease_ms: int) -> Code:
     lease = _held(draft, held.key, held.token)
     if lease is None:
         return Code.LEASE_LOST
     length = lease_ms or lease.lease_ms
-    draft.revise(replace(lease, beat_ms=draft.now, lease_ms=length, expires_ms=draft.latest + length))
+    expires = lease_end(draft.latest, length, lease.until_ms)
+    draft.revise(
+        replace(lease, beat_ms=draft.now, lease_ms=length, expires_ms=expires, **_told(draft, held, lease))
+    )
     return Code.CANCEL_REQUESTED if lease.cancel else Code.OK
+
+
+def _told(draft: Draft, held: LeaseBeat, lease: LeaseRecord) -> dict[str, Any]:
+    """What a worker says of its job's progress. A note for which the head has no room is left out."""
+    progress = lease.progress if held.progress < 0 else held.progress
+    note = lease.note if held.note is None else held.note
+    if (progress, note) == (lease.progress, lease.note):
+        return {}
+    if len(note) > len(lease.note) and draft.leases_bytes + len(note.encode()) > limits.LEASES_BYTES_MAX:
+        note = lease.note
+    return {"progress": progress, "note": note, "told_ms": draft.now}
 
 
 def _complete(draft: Draft, item: Completion) -> Code:
@@ -354,28 +377,10 @@ def _fail(draft: Draft, item: FailedAttempt) -> Code:
     if lease.cancel:
         return _cancel_leased(draft, lease, item.error)
     job = draft.end(lease, FAILED, item.error, item.error_type, item.trace)
-    if item.final or job.attempt >= job.max_attempts:
-        draft.bury(job)
-        draft.event(job, PROCESSING, FAILED, "fail", lease.worker)
-        return Code.FAILED
-    wait = item.retry_ms
-    if wait < 0:
-        wait = int(
-            backoff_ms(draft.settings.backoff_base_ms, draft.settings.backoff_cap_ms, job.attempt)
-            * item.jitter
-        )
-    draft.delay(replace(job, due_ms=draft.after(wait)))
-    draft.count("retried")
-    draft.event(job, PROCESSING, FAILING, "fail", lease.worker)
-    return Code.FAILING
-
-
-def backoff_ms(base_ms: int, cap_ms: int, attempt: int) -> int:
-    """The longest wait after the ``attempt``-th failure: base · 2^(attempt-1), capped.
-
-    The actual wait is a random share of it ("full jitter", M. Brooker, AWS Architecture Blog, 2015).
-    """
-    return min(cap_ms, base_ms << min(attempt - 1, 40))
+    state = settle_failure(
+        draft, job, "fail", lease.worker, share=item.jitter, wait_ms=item.retry_ms, final=item.final
+    )
+    return Code.FAILED if state == FAILED else Code.FAILING
 
 
 def _release(draft: Draft, held: LeaseRef, delay_ms: int) -> Code:
@@ -426,6 +431,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     ReleaseJobs: _release_each,
     AbortJobs: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
     CancelJob: lambda draft, op: outcome([admin.cancel(draft, op)]),
+    RunJobNow: lambda draft, op: outcome([admin.run_now(draft, op)]),
     SetResultTtl: lambda draft, op: outcome([admin.set_result_ttl(draft, op)]),
     MergeTables: admin.merge_tables,
     ChangeSettings: admin.configure,

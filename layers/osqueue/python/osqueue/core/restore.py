@@ -30,7 +30,6 @@ from .draft import Draft, ReductionContext, StagedObject
 from .erase import is_blank
 from .state import (
     ARCHIVE_ONLY,
-    CANCELLED,
     ENDED,
     FAILED,
     KEYSUM_MASK,
@@ -135,12 +134,16 @@ class BackupFilter:
         self.erased = 0
         self.payloads_gone = 0
         self.unmarked_jobs = 0
+        self.doubtful: set[str] = set()  # segments whose deletion vector is lost
+        self.placed: set[bytes] = set()  # jobs that were met where they certainly stand
         self.jobs_gone = 0
         self.segments_gone = 0
 
     def keep(self, jobs: Iterable[JobRecord], *, tombstones: Iterable[bytes] = ()) -> list[JobRecord]:
         """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie."""
         dropped = set(tombstones)
+        jobs = list(jobs)
+        self.placed.update(job.key for job in jobs)
         kept = [
             self.raised(job) for job in jobs if job.key not in dropped and not self._ended(job, leased=False)
         ]
@@ -168,12 +171,14 @@ class BackupFilter:
         """The jobs of a segment whose deletion vector is lost, without those that are known to be cancelled.
 
         ``jobs`` are all that lie in it, and ``span`` tells how many of them were to come. ``marked``: those that a
-        later vector tells of. Where there is none, the backup's own rows tell of some.
+        later vector tells of. Where there is none, the backup's own rows tell of some. Others were made due where they
+        lay, and stand elsewhere: ``keep`` has to meet them there first.
         """
+        self.doubtful.add(span.name)
         before = len(jobs) - span.count  # cancelled when the backup was made, and no tombstone tells of it
         tombstones = set(backup.tombstones)
         if marked is None:
-            rows = {row.key for row in backup.finished if row.state == CANCELLED} - tombstones
+            rows = {row.key for row in backup.finished} - tombstones
             left = [job for job in jobs if job.key not in rows]
             self.unmarked_jobs += max(0, len(left) - span.count)
         else:

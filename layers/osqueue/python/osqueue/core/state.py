@@ -84,6 +84,8 @@ class JobRecord(StoredRow, frozen=True):
     scheduled_ms: int = 0  # when it was to become claimable; 0: at once
     # Names and values, carried and never interpreted. None encodes faster than an empty tuple, and most jobs have none.
     headers: tuple[tuple[str, str], ...] | None = None
+    run_within_ms: int = 0  # how long one attempt may run; 0: as long as its worker says that it lives
+    start_by_ms: int = 0  # after which no attempt starts; 0: it may wait as long as it takes
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -97,6 +99,10 @@ class LeaseRecord(StoredRow, frozen=True):
     expires_ms: int
     lease_ms: int  # what a heartbeat adds to the time of its commit
     cancel: bool = False  # somebody asked for the job to be cancelled
+    until_ms: int = 0  # the end of the job's run-time limit, which no heartbeat moves; 0: it has none
+    progress: int = -1  # thousandths, by its worker's word; -1: it said nothing
+    note: str = ""  # what it said beside
+    told_ms: int = 0  # when that was
 
 
 # What a finished row is, besides the end of a job whose record the archive still has to get.
@@ -231,6 +237,19 @@ class Refusals(StoredRow, frozen=True):
     marks: frozenset[int]  # of the requests' nonces, as their keys tell them
 
 
+class KindSettings(StoredRow, frozen=True):
+    """What is different for jobs of one kind; None: it is as the queue says."""
+
+    kind: str
+    priority: int | None = None
+    max_attempts: int | None = None
+    result_ttl_ms: int | None = None
+    backoff_base_ms: int | None = None
+    backoff_cap_ms: int | None = None
+    run_within_ms: int | None = None
+    start_within_ms: int | None = None
+
+
 class QueueSettings(StoredRow, frozen=True):
     """What an operator may change while the queue runs."""
 
@@ -239,6 +258,20 @@ class QueueSettings(StoredRow, frozen=True):
     backoff_cap_ms: int = limits.BACKOFF_CAP_MS
     dead_ttl_ms: int = limits.DEAD_TTL_MS_DEFAULT
     shards: int = 1  # over which the queue is spread
+    # What holds for jobs that do not say it themselves, and whose kind does not.
+    priority: int = limits.PRIORITY_DEFAULT
+    max_attempts: int = limits.ATTEMPTS_DEFAULT
+    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
+    run_within_ms: int = 0
+    start_within_ms: int = 0
+    kinds: tuple[KindSettings, ...] = ()  # sorted by kind
+
+    def of(self, kind: str, name: str) -> int:
+        """A setting as it holds for jobs of one kind."""
+        for row in self.kinds:
+            if row.kind == kind and (value := getattr(row, name)) is not None:
+                return int(value)
+        return int(getattr(self, name))
 
 
 class Counters(StoredRow, frozen=True):
@@ -302,7 +335,7 @@ class Transition(Struct, frozen=True):
     at_ms: int
     origin: str  # the state before; "" for a new job
     target: str
-    cause: str  # enqueue, claim, complete, fail, stalled, release, cancel, due, redrive, expired
+    cause: str  # as ``arrows`` lists them
     attempt: int = 0
     run: int = 0
     worker: str = ""
@@ -355,9 +388,10 @@ def content_bytes(content: StoredContent) -> int:
     return len(content) if type(content) is bytes else content.length  # type: ignore[union-attr]
 
 
+LIMITS_WEIGHT = 26  # a run-time limit, a start deadline, and the end that a lease has by the former
 BODY_WEIGHT = 60  # a reference to a body, encoded
-JOB_WEIGHT = 70  # the rest of a job, but for its texts
-LEASE_WEIGHT = 70  # what a lease adds to its job, but for its texts
+JOB_WEIGHT = 72  # the rest of a job, but for its texts
+LEASE_WEIGHT = 74  # what a lease adds to its job, but for its texts
 LEASE_WEIGHT_MIN = JOB_WEIGHT + LEASE_WEIGHT
 FINISHED_WEIGHT = 90  # what the end adds to a job, but for the result and texts
 FINISHED_WEIGHT_MIN = JOB_WEIGHT + FINISHED_WEIGHT
@@ -369,6 +403,8 @@ def job_weight(job: JobRecord) -> int:
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
     if job.kind or job.client_id or job.trace or job.history or job.headers:
         total += _texts_weight(job)
+    if job.run_within_ms or job.start_by_ms:
+        total += LIMITS_WEIGHT
     return total
 
 
@@ -395,7 +431,8 @@ def headers_weight(job: JobRecord) -> int:
 
 def lease_weight(lease: LeaseRecord) -> int:
     """An upper estimate of a lease's encoded bytes."""
-    return job_weight(lease.job) + LEASE_WEIGHT + len(lease.worker.encode())
+    told = 12 + len(lease.note.encode()) if lease.told_ms else 0
+    return job_weight(lease.job) + LEASE_WEIGHT + len(lease.worker.encode()) + told
 
 
 def finished_weight(row: FinishedJob) -> int:
@@ -404,7 +441,8 @@ def finished_weight(row: FinishedJob) -> int:
     inline = len(result) if type(result) is bytes else BODY_WEIGHT
     spent = BODY_WEIGHT if row.spent is not None else 0
     why = len(row.why.encode()) if row.why else 0
-    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent
+    bounded = LIMITS_WEIGHT if row.job.run_within_ms or row.job.start_by_ms else 0
+    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent + bounded
 
 
 OUTCOMES_FREE = (
@@ -437,6 +475,11 @@ def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
         yield FAILED, job
     for job in state.dead.tail:
         yield FAILED, job
+
+
+def is_late(job: JobRecord, now_ms: int) -> bool:
+    """Has its start deadline passed? Then no attempt of it starts any more."""
+    return 0 < job.start_by_ms < now_ms
 
 
 def delayed_state(job: JobRecord) -> str:

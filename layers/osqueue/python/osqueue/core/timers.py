@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from .. import limits
 from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
 from .encoding import Block
+from .failures import TIMED_OUT, chance_of, settle_failure, timed_out_error
 from .state import (
     CANCELLED,
     FAILED,
@@ -29,10 +30,12 @@ from .state import (
     Span,
     State,
     delayed_state,
+    is_late,
     job_weight,
     keysums,
 )
 
+DROPPED_PER_COMMIT_MAX = 1_000  # jobs whose start deadline has passed
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
 LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane is free for them, are due again
 
@@ -76,6 +79,9 @@ def _stall(draft: Draft, lease: LeaseRecord) -> None:
             job, CANCELLED, why="its lease ended with a cancel requested", origin=PROCESSING, cause="stalled"
         )
         return
+    if 0 < lease.until_ms <= lease.expires_ms:
+        _time_out(draft, lease)
+        return
     job = draft.end(lease, STALLED)
     draft.count("stalled")
     if job.attempt >= job.max_attempts:
@@ -84,6 +90,12 @@ def _stall(draft: Draft, lease: LeaseRecord) -> None:
     else:
         draft.queue_front(job)
         draft.event(job, PROCESSING, QUEUED, "stalled", lease.worker)
+
+
+def _time_out(draft: Draft, lease: LeaseRecord) -> None:
+    """The attempt has run for longer than its job allows: it has failed."""
+    job = draft.end(lease, FAILED, timed_out_error(lease.job.run_within_ms / 1000), TIMED_OUT, "")
+    settle_failure(draft, job, "timed_out", lease.worker, share=chance_of(draft, job))
 
 
 def _promote(draft: Draft) -> None:
@@ -107,6 +119,9 @@ def _promote(draft: Draft) -> None:
 
 
 def _queue_due(draft: Draft, job: JobRecord) -> bool:
+    if is_late(job, draft.now):
+        draft.drop(job, delayed_state(job))
+        return True
     if not draft.queue(replace(job, due_ms=0)):
         return False
     draft.promoted += 1
@@ -218,6 +233,19 @@ def _after(span: Span, block: Block, passed: int, taken: Sequence[JobRecord]) ->
     # The next block's first due time is not known yet; it is not before the last one of this block.
     following = span.offset + span.length
     return replace(left, offset=following, length=block.next_length, skip=0, due_ms=block.jobs[-1].due_ms)
+
+
+def drop_late(draft: Draft) -> None:
+    """End the jobs of the head's own windows whose start deadline has passed; others are met by claims."""
+    lanes = [job for lane in draft.lanes.values() for job in (*lane.ready, *lane.tail)]
+    late = (job for job in lanes if is_late(job, draft.now))
+    for job in islice(late, DROPPED_PER_COMMIT_MAX):
+        draft.lanes[job.priority, job.kind].remove(job.key)
+        draft.drop(job, QUEUED)
+    late = (job for job in list(draft.delayed) if is_late(job, draft.now))
+    for job in islice(late, DROPPED_PER_COMMIT_MAX):
+        draft.remove_delayed(job.key)
+        draft.drop(job, delayed_state(job))
 
 
 def forget_dead(draft: Draft) -> bool:

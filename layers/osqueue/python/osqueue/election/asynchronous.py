@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 from ..commit.async_group import AsyncDriver
 from ..commit.effects import Flow
-from ..queue.flow_methods import awaiting
+from ..queue.flow_methods import Awaiting
 from ..stores.base import Store
 from .base import ElectionBase
 
 T = TypeVar("T")
 
 
-class AsyncElection(ElectionBase):
+class AsyncElection(Awaiting, ElectionBase):
     """A candidate in an election, with coroutines. One object belongs to one event loop."""
 
     def __init__(self, store: Store, name: str, candidate: str | None = None, **options: Any) -> None:
@@ -33,9 +33,6 @@ class AsyncElection(ElectionBase):
 
     async def _run(self, flow: Flow[T]) -> T:
         return await self._driver.run(flow)
-
-    campaign = awaiting(ElectionBase._campaign)
-    resign = awaiting(ElectionBase._resign)
 
     @contextlib.asynccontextmanager
     async def lead(self, timeout: float | None = None) -> AsyncIterator[int]:

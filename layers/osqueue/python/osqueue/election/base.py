@@ -33,6 +33,7 @@ from ..commit.effects import Flow, Sleep
 from ..commit.retry import OBJECT
 from ..errors import Damaged, NewerFormat, OsqueueError, Rejected, Timeout, shown
 from ..model.validation import milliseconds, queue_name, text
+from ..queue.flow_methods import FlowMethod
 from ..stores.address import open_store
 from ..stores.base import (
     Failed,
@@ -243,6 +244,9 @@ class ElectionBase:
             if self._take_note(reply, record):
                 return True
         return False
+
+    campaign = FlowMethod(_campaign)
+    resign = FlowMethod(_resign)
 
     def _await_leadership(self, timeout: float | None) -> Flow[int]:
         """Campaign until elected, and return the fence. Raises Timeout after ``timeout`` seconds."""

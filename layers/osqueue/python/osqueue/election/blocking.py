@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Flow
-from ..queue.flow_methods import blocking
+from ..queue.flow_methods import Blocking
 from ..stores.base import Store
 from .base import ElectionBase
 
 T = TypeVar("T")
 
 
-class Election(ElectionBase):
+class Election(Blocking, ElectionBase):
     """A candidate in an election, with methods that block. One object may be used by many threads.
 
     >>> election = Election.connect("memory://", "reports")
@@ -30,9 +30,6 @@ class Election(ElectionBase):
 
     def _run(self, flow: Flow[T]) -> T:
         return self._driver.run(flow)
-
-    campaign = blocking(ElectionBase._campaign)
-    resign = blocking(ElectionBase._resign)
 
     @contextlib.contextmanager
     def lead(self, timeout: float | None = None) -> Iterator[int]:

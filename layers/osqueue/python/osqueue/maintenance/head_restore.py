@@ -12,7 +12,7 @@ Nothing of the backup is changed, so a restore that stops half-way is simply rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -41,7 +41,7 @@ from ..core.restore import (
     seq_after,
     without_result,
 )
-from ..core.state import FAILED, BodyRef, FinishedJob, Span, State, TableRef, jobs_in_memory
+from ..core.state import FAILED, BodyRef, FinishedJob, JobRecord, Span, State, TableRef, jobs_in_memory
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable
@@ -403,19 +403,21 @@ class Restorer:
         self, old: State, replaced: State | None, sieve: BackupFilter, stage: StagingArea
     ) -> Flow[dict[str, tuple[Span, ...]]]:
         """New segments with the jobs that still have to run, for each pointer of the backup."""
-        copies: dict[str, tuple[Span, ...]] = {}
+        copies: dict[str, list[Span]] = {}
+        doubtful: list[tuple[list[Span], int, Sequence[JobRecord]]] = []  # where they belong
+        sieve.placed.update(job.key for _, job in jobs_in_memory(old))
         for span in spans_of(old):
-            fresh: list[Span] = []
+            fresh = copies[span.name] = []
             for leaf in (yield from salvage.leaves(self.root, span, sieve)):
                 jobs = yield from salvage.jobs(self.root, leaf, sieve, old, replaced)
-                kept = sieve.keep(jobs, tombstones=old.tombstones)
-                if kept:
-                    name = stage.name("segments")
-                    data, pointer = encode_segment(kept, name)
-                    yield from stage.write([(name, data)])
-                    fresh.append(pointer)
-            copies[span.name] = tuple(fresh)
-        return copies
+                if leaf.name in sieve.doubtful:
+                    doubtful.append((fresh, len(fresh), jobs))
+                else:
+                    fresh += yield from _copied(sieve.keep(jobs, tombstones=old.tombstones), stage)
+        for fresh, at, jobs in reversed(doubtful):  # once it is known what stands elsewhere
+            here = [job for job in jobs if job.key not in sieve.placed]
+            fresh[at:at] = yield from _copied(sieve.keep(here, tombstones=old.tombstones), stage)
+        return {name: tuple(fresh) for name, fresh in copies.items()}
 
     def _strays(self, names: Iterable[str], seq: int) -> Flow[int]:
         """How many segments were born after this commit. Deletion vectors lie among them and hold no jobs."""
@@ -473,6 +475,16 @@ class Restorer:
                     f"the store did not say whether the head was restored. Run 'osqueue doctor' to see. {_why(reply)}"
                 )
             yield Sleep(NEEDED.pause_after(tried))
+
+
+def _copied(jobs: list[JobRecord], stage: StagingArea) -> Flow[list[Span]]:
+    """A new segment of jobs; none for no jobs."""
+    if not jobs:
+        return []
+    name = stage.name("segments")
+    data, pointer = encode_segment(jobs, name)
+    yield from stage.write([(name, data)])
+    return [pointer]
 
 
 def _concerned(table: TableRef, keys: Iterable[bytes]) -> bool:

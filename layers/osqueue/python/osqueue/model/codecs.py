@@ -61,29 +61,39 @@ MESSAGE_PACK = MessagePack()
 _KNOWN: dict[str, Serializer] = {"json": JSON, "msgpack": MESSAGE_PACK}
 
 
-def serializer_of(given: str | Serializer) -> Serializer:
+def serializer_of(given: str | Serializer, field: str = "serializer") -> Serializer:
     """The serialiser that a caller names, or passes as an object."""
     if isinstance(given, str):
         if given not in _KNOWN:
             raise Rejected(
-                f"serializer: {shown(given)} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
+                f"{field}: {shown(given)} is not known. Use {' or '.join(map(repr, _KNOWN))}, or pass an object with"
                 " name, dumps and loads.",
-                field="serializer",
+                field=field,
             )
         return _KNOWN[given]
     name = getattr(given, "name", None)
     if not (isinstance(name, str) and 1 <= len(name) <= 32 and name.isprintable()):
-        raise Rejected("serializer: it needs a name of 1 to 32 printable characters.", field="serializer")
+        raise Rejected(f"{field}: it needs a name of 1 to 32 printable characters.", field=field)
     return given
 
 
 class Codec:
     """A queue's serialiser with the types it converts to; reads what other serialisers wrote, by their name."""
 
-    def __init__(self, serializer: Serializer, payload_type: Any = Any) -> None:
+    def __init__(
+        self, serializer: Serializer, payload_type: Any = Any, result_serializer: Serializer | None = None
+    ) -> None:
         self.serializer = serializer
         self.name = plain_text(serializer.name)
         self.payload_type = payload_type
+        apart = result_serializer is not None and result_serializer is not serializer
+        self.results = Codec(result_serializer) if apart and result_serializer is not None else self
+        if apart and self.results.name == self.name:
+            raise Rejected(
+                f"result_serializer: it is named {self.name!r}, as the serializer is. Give each its own name, so that a"
+                " reader knows what it holds.",
+                field="result_serializer",
+            )
 
     def encode(self, value: Any, field: str) -> bytes:
         """Serialise; raises Rejected naming the field."""
@@ -103,7 +113,9 @@ class Codec:
 
     def decode(self, data: bytes, name: str, type: Any = Any, field: str = "payload") -> Any:
         """Deserialise what the serialiser called ``name`` wrote; raises Rejected when that cannot be done here."""
-        serializer = self.serializer if name == self.name else _KNOWN.get(name)
+        serializer = next(
+            (each.serializer for each in (self, self.results) if each.name == name), _KNOWN.get(name)
+        )
         if serializer is None:
             raise Rejected(
                 f"{field}: it was written by serializer {name!r}, which this queue object does not have. Connect"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .. import limits
 from ..core import state as stored
@@ -41,6 +41,14 @@ class DeadLetter(ViewedOptions, frozen=True):
     payload_bytes: int
 
 
+class DeadLetterDetails(DeadLetter, frozen=True, repr_omit_defaults=True):
+    """A dead letter with what was asked for beside it, as in ``JobDetails``."""
+
+    payload: Any = UNSET
+    traceback: str | UnsetType | None = UNSET
+    left_out: dict[str, str] | UnsetType = UNSET
+
+
 class DeadGroup(Struct, frozen=True):
     """Dead letters that died of the same error."""
 
@@ -59,9 +67,12 @@ class DeadLetterFilter(Struct, frozen=True):
     kinds: tuple[str, ...] | None = None
     error: str = ""  # part of the last error's text
     fingerprint: str = ""
+    keys: frozenset[bytes] | None = None
 
     def matches(self, job: stored.JobRecord) -> bool:
         """Is this one of them?"""
+        if self.keys is not None and job.key not in self.keys:
+            return False
         if self.kinds is not None and job.kind not in self.kinds:
             return False
         if self.error and self.error not in (job.history[-1].error if job.history else ""):

@@ -206,7 +206,11 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     if about.paused:
         return where + _PAUSED, _RESUME
     kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
-    return where, f"{_tries(job)}, as soon as a worker{kind} claims it"
+    return where, f"{_tries(job)}, as soon as a worker{kind} claims it{_deadline(job, now)}"
+
+
+def _deadline(job: Job, now: datetime) -> str:
+    return "" if job.start_by is None else f"; unless it starts by {_when(job.start_by, now)} it is cancelled"
 
 
 def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
@@ -214,14 +218,19 @@ def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.expires_at is not None
     beat = job.heartbeat_at or job.started_at
     heard = f"last heartbeat {_when(beat, now)}" if beat > job.started_at else "no heartbeat yet"
-    of = f"attempt {job.attempt} of {job.max_attempts}"
+    of = f"attempt {job.attempt} of {job.max_attempts}{_progress(job, now)}"
     cancel = (
         "; a cancel was requested, its worker sees it at the next heartbeat" if job.cancel_requested else ""
     )
+    limit = None if job.run_within is None else job.started_at + timedelta(seconds=job.run_within)
+    if limit is not None:
+        heard += f", its run-time limit of {duration_text(job.run_within or 0)} ends {_when(limit, now)}"
     if job.cancel_requested:
         lost = "is cancelled"
     elif job.attempt >= job.max_attempts:
         lost = "is dead: it has no attempts left"
+    elif limit is not None and job.expires_at >= limit:
+        lost = "waits for its retry: the attempt has failed"
     else:
         lost = "goes back to the front of the queue"
     if job.expires_at <= now:
@@ -234,12 +243,20 @@ def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     )
 
 
+def _progress(job: Job, now: datetime) -> str:
+    """How far its worker says that it is."""
+    if job.told_at is None:
+        return ""
+    share = "" if job.progress is None else f", at {job.progress:.0%}"
+    return f"{share}{f': {job.note}' if job.note else ''} ({distance_text(job.told_at, now)})"
+
+
 def _waiting(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.due_at is not None
     purpose = "retry" if job.state == FAILING else "its time"
     paused = _PAUSED if about.paused else ""
     if job.due_at > now:
-        then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}"
+        then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}{_deadline(job, now)}"
         return f"waiting for {purpose} until {_when(job.due_at, now)}{paused}", then
     present = f"due since {_when(job.due_at, now)}{paused}"
     return present, f"the next write to the queue, or the next reap, queues it ({_tries(job)})"

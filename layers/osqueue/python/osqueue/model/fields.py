@@ -2,7 +2,7 @@
 
 A caller's float is a number of seconds, a datetime a moment: rows keep both in milliseconds. Of a ``Meta``'s ``extra``
 is read: "column", the row's name of a field where it is another one; "check", which looks once more at text that keeps
-its bounds; "read", for values of a form of their own.
+its bounds; "read" and "told", its inverse, for values of a form of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields as struct_fields
 
 from ..errors import Rejected
-from .validation import milliseconds, moment_ms, text, whole_number
+from .validation import milliseconds, moment_ms, seconds, text, whole_number
 
 TIMES = (float, datetime)
 
@@ -38,7 +38,10 @@ class DescribedField(Struct, frozen=True):
         return read(self, value)
 
     def told(self, value: Any) -> Any:
-        """The inverse, of numbers: what a row keeps as callers see it."""
+        """The inverse: what a row keeps as callers see it."""
+        told = (self.about.extra or {}).get("told")
+        if told is not None:
+            return told(value)
         return value / 1000 if self.type in TIMES else value
 
     def seen(self, value: Any) -> Any:
@@ -78,6 +81,7 @@ def _read_flag(field: DescribedField, value: Any) -> bool:
 
 
 def _read_seconds(field: DescribedField, value: Any) -> int:
+    value = seconds(value)
     least, most = field.about.ge or 0, field.about.le or 0
     return milliseconds(value, field.name, round(least * 1000), round(most * 1000))
 

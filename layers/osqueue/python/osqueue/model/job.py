@@ -73,6 +73,12 @@ class Job(ViewedOptions, frozen=True):
         Annotated[datetime, meaning("Processing: when the lease ends; finished: when the result does.")]
         | None
     ) = None
+    progress: (
+        Annotated[float, meaning("Processing: how far its worker says it is, from 0 to 1.", "progress")]
+        | None
+    ) = None
+    note: Annotated[str, meaning("Processing: what the worker says beside.")] | None = None
+    told_at: Annotated[datetime, meaning("Processing: when it said so.", "told_ms")] | None = None
     cancel_requested: Annotated[
         bool, meaning("Processing: somebody asked for it to be cancelled.", "cancel")
     ] = False
@@ -112,7 +118,9 @@ def job_view(state: str, job: stored.JobRecord, **more: Any) -> Job:
 
 def lease_view(lease: stored.LeaseRecord) -> Job:
     """The public view of a job being worked on."""
-    return job_view(stored.PROCESSING, lease.job, **seen_in(Job, lease))
+    found = seen_in(Job, lease)
+    found["progress"] = None if lease.progress < 0 else lease.progress / 1000
+    return job_view(stored.PROCESSING, lease.job, **found)
 
 
 def finished_view(row: stored.FinishedJob) -> Job:

@@ -8,7 +8,7 @@ the options of the command line, the columns of Spark, and what callers see of a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, Struct
@@ -17,7 +17,7 @@ from .. import limits
 from ..core.archive_record import ArchiveRecord
 from ..core.state import JobRecord
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
-from .fields import DescribedField, described_fields
+from .fields import DescribedField, described_fields, moment
 from .keys import is_key
 from .validation import plain_text
 
@@ -69,6 +69,51 @@ def _read_headers(option: DescribedField, value: Any) -> tuple[tuple[str, str], 
 
 
 # ── The table ────────────────────────────────────────────────────────────────
+Priority = Annotated[
+    int,
+    Meta(
+        description="How urgent it is: lower runs first. Left out, its kind or its queue says it, or it is"
+        f" {limits.PRIORITY_DEFAULT}.",
+        ge=0,
+        le=limits.PRIORITY_MAX,
+    ),
+]
+MaxAttempts = Annotated[
+    int,
+    Meta(
+        description="How often it is tried. Left out, its kind or its queue says it, or it is"
+        f" {limits.ATTEMPTS_DEFAULT}.",
+        ge=1,
+        le=limits.ATTEMPTS_MAX,
+    ),
+]
+ResultTtl = Annotated[
+    float,
+    Meta(
+        description="How long its result is kept. Left out, its kind or its queue says it, or it is an hour.",
+        ge=1 / 1000,
+        le=limits.RESULT_TTL_MS_MAX / 1000,
+    ),
+]
+RunWithin = Annotated[
+    float,
+    Meta(
+        description="How long one attempt may run, whatever its worker says; it has failed then. 0: no limit.",
+        ge=0,
+        le=limits.DELAY_MS_MAX / 1000,
+    ),
+]
+StartWithin = Annotated[
+    float,
+    Meta(
+        description="No attempt starts later than this after its enqueue, or after its delay: then it is cancelled."
+        " 0: no deadline.",
+        ge=0,
+        le=limits.DELAY_MS_MAX / 1000,
+    ),
+]
+
+
 class JobOptions(Struct, frozen=True, kw_only=True):
     """What a caller may say of a job beside its payload."""
 
@@ -94,9 +139,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    priority: Annotated[
-        int, Meta(description="How urgent it is: lower runs first.", ge=0, le=limits.PRIORITY_MAX)
-    ] = limits.PRIORITY_DEFAULT
+    priority: Priority | None = None
     delay: (
         Annotated[
             float,
@@ -112,13 +155,10 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    max_attempts: Annotated[int, Meta(description="How often it is tried.", ge=1, le=limits.ATTEMPTS_MAX)] = (
-        limits.ATTEMPTS_DEFAULT
-    )
-    result_ttl: Annotated[
-        float,
-        Meta(description="How long its result is kept.", ge=1 / 1000, le=limits.RESULT_TTL_MS_MAX / 1000),
-    ] = limits.RESULT_TTL_MS_DEFAULT / 1000
+    max_attempts: MaxAttempts | None = None
+    result_ttl: ResultTtl | None = None
+    run_within: RunWithin | None = None
+    start_within: StartWithin | None = None
     headers: (
         Annotated[
             dict[
@@ -143,11 +183,13 @@ class JobOptionArguments(TypedDict, total=False):
 
     id: str | None
     kind: str | None
-    priority: int
-    delay: float | None
+    priority: int | None
+    delay: float | timedelta | None
     at: datetime | float | None
-    max_attempts: int
-    result_ttl: float
+    max_attempts: int | None
+    result_ttl: float | timedelta | None
+    run_within: float | timedelta | None
+    start_within: float | timedelta | None
     headers: dict[str, str] | None
 
 
@@ -158,7 +200,12 @@ class ViewedOptions(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     priority: int
     max_attempts: int
+    run_within: float | None = None  # seconds that one attempt may run
+    start_by: datetime | None = None  # when it has to have started
     headers: dict[str, str] = {}
+
+
+START_BY = "When it has to have started, or it is cancelled; None: there is no deadline."
 
 
 class JobAttributes:
@@ -187,6 +234,16 @@ class JobAttributes:
         return self._job.max_attempts
 
     @property
+    def run_within(self) -> float | None:
+        """How many seconds one attempt may run; None: there is no limit."""
+        return self._job.run_within_ms / 1000 or None
+
+    @property
+    def start_by(self) -> datetime | None:
+        """When it has to have started; None: there is no deadline."""
+        return moment(self._job.start_by_ms) if self._job.start_by_ms else None
+
+    @property
     def headers(self) -> dict[str, str]:
         """What enqueue was given, by name."""
         return dict(self._job.headers or ())
@@ -195,7 +252,7 @@ class JobAttributes:
 OPTIONS = described_fields(JobOptions)
 ITEM_FIELDS = ("payload", *OPTIONS)  # of an item of enqueue_many
 _COLUMNS = {option.column: option for option in OPTIONS.values()}
-_VIEWED = [(name, OPTIONS[name].column) for name in ViewedOptions.__struct_fields__]
+_VIEWED = [(name, OPTIONS[name].column) for name in ViewedOptions.__struct_fields__ if name in OPTIONS]
 
 
 # ── From callers to rows ─────────────────────────────────────────────────────
@@ -264,6 +321,8 @@ def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
     """The fields of ``ViewedOptions``."""
     found = {name: getattr(job, column) for name, column in _VIEWED}
     found["kind"] = job.kind or None
+    found["run_within"] = job.run_within_ms / 1000 or None
+    found["start_by"] = moment(job.start_by_ms) if job.start_by_ms else None
     found["headers"] = dict(job.headers or ())
     return found
 
@@ -272,5 +331,7 @@ def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
     """The inverse: the columns of a row that a view tells of, whatever the bounds of whoever wrote it."""
     found = {column: getattr(view, name) for name, column in _VIEWED}
     found["kind"] = view.kind or ""
+    found["run_within_ms"] = round((view.run_within or 0) * 1000)
+    found["start_by_ms"] = 0 if view.start_by is None else round(view.start_by.timestamp() * 1000)
     found["headers"] = tuple(view.headers.items()) or None
     return found

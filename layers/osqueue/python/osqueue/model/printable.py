@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO
 
-import msgspec
-
 
 def safe(text: str) -> str:
     """The text with everything unprintable escaped."""
@@ -29,6 +27,8 @@ def safe_json(text: str, ascii_only: bool = False) -> str:
 
 def as_json(value: Any, ascii_only: bool = False) -> str:
     """A value as such a line."""
+    import msgspec  # here: the command line's help needs the rest of this module alone
+
     try:
         text = msgspec.json.encode(value, enc_hook=str).decode()
     except UnicodeEncodeError:  # broken Unicode, from an argument that was not UTF-8

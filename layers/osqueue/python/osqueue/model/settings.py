@@ -7,40 +7,85 @@ which knows nobody: ``QueueSettings`` with the defaults, and ``ChangeSettings``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from .. import limits
 from ..core.ops import ChangeSettings
-from ..core.state import QueueSettings
-from ..errors import Rejected
-from .fields import described_fields
+from ..core.state import KindSettings, QueueSettings
+from ..errors import Rejected, shown
+from .fields import DescribedField, described_fields
+from .job_options import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
+from .validation import text
+
+BackoffBase = Annotated[
+    float,
+    Meta(
+        description="The longest wait after the first failure; doubled at each.",
+        ge=1 / 1000,
+        le=limits.DAY_MS / 1000,
+    ),
+]
+BackoffCap = Annotated[
+    float, Meta(description="The longest wait before a retry.", ge=1 / 1000, le=limits.DELAY_MS_MAX / 1000)
+]
 
 
-class WishedSettings(Struct, frozen=True, kw_only=True):
+class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for jobs of one kind that do not say it themselves; None: what holds for the queue."""
+
+    priority: Priority | None = None
+    max_attempts: MaxAttempts | None = None
+    result_ttl: ResultTtl | None = None
+    run_within: RunWithin | None = None
+    start_within: StartWithin | None = None
+    backoff_base: BackoffBase | None = None
+    backoff_cap: BackoffCap | None = None
+
+
+def _read_kinds(setting: DescribedField, value: Any) -> tuple[list[KindSettings], list[str]]:
+    """Kinds as rows, and those that are dropped. Raises Rejected."""
+    if not isinstance(value, Mapping):
+        raise Rejected(
+            f"kinds: {shown(value)} is no mapping of kinds to their settings. Write {{'mail': Kind(max_attempts=5)}}.",
+            field="kinds",
+        )
+    rows, dropped = [], []
+    for name, wished in value.items():
+        kind = text(name, "kinds", limits.KIND_CHARS_MAX, 1)
+        if wished is None:
+            dropped.append(kind)
+            continue
+        if isinstance(wished, Kind):
+            wished = asdict(wished)
+        if not isinstance(wished, Mapping):
+            raise Rejected(
+                f"kinds: the settings of {kind!r} are {shown(wished)}. Use Kind(…), or None to drop them.",
+                field="kinds",
+            )
+        rows.append(KindSettings(kind, **_columns(wished, KIND_SETTINGS, f"kinds: {kind!r}: ")))
+    return rows, dropped
+
+
+def _told_kinds(rows: Sequence[KindSettings]) -> dict[str, dict[str, Any]]:
+    """The inverse of ``_read_kinds``: what differs from the queue, by kind."""
+    return {
+        row.kind: {
+            name: setting.told(value)
+            for name, setting in KIND_SETTINGS.items()
+            if (value := getattr(row, setting.column)) is not None
+        }
+        for row in rows
+    }
+
+
+class WishedSettings(Kind, frozen=True, kw_only=True):
     """What an operator may change while the queue runs; None leaves it as it is."""
 
     paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
-    backoff_base: (
-        Annotated[
-            float,
-            Meta(
-                description="The longest wait after the first failure; doubled at each.",
-                ge=1 / 1000,
-                le=limits.DAY_MS / 1000,
-            ),
-        ]
-        | None
-    ) = None
-    backoff_cap: (
-        Annotated[
-            float,
-            Meta(description="The longest wait before a retry.", ge=1 / 1000, le=limits.DELAY_MS_MAX / 1000),
-        ]
-        | None
-    ) = None
     dead_ttl: (
         Annotated[
             float,
@@ -63,8 +108,20 @@ class WishedSettings(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    kinds: (
+        Annotated[
+            dict[str, Kind | None],
+            Meta(
+                description="What differs for jobs of some kinds; None lets go of what a kind had of its own.",
+                max_length=limits.KINDS_MAX,
+                extra={"read": _read_kinds, "told": _told_kinds},
+            ),
+        ]
+        | None
+    ) = None
 
 
+KIND_SETTINGS = described_fields(Kind)
 SETTINGS = described_fields(WishedSettings)
 NESTED = [
     name for name in SETTINGS if name not in ("paused", "shards")
@@ -73,13 +130,25 @@ NESTED = [
 
 def change_of(wished: Mapping[str, Any]) -> ChangeSettings:
     """Settings as callers name them, checked. Raises Rejected."""
-    columns: dict[str, Any] = {}
+    columns = _columns(wished, SETTINGS)
+    rows, dropped = columns.pop("kinds", ((), ()))
+    return ChangeSettings(**columns, kinds=tuple(rows), kinds_dropped=tuple(dropped))
+
+
+def _columns(
+    wished: Mapping[str, Any], settings: Mapping[str, DescribedField], where: str = ""
+) -> dict[str, Any]:
+    """Wished settings by column, checked; None says nothing. Raises Rejected."""
+    columns = {}
     for name, value in wished.items():
-        setting = SETTINGS.get(name)
+        setting = settings.get(name)
         if setting is None:
-            raise Rejected(f"{name}: no such setting. Known: {', '.join(sorted(SETTINGS))}.", field=name)
-        columns[setting.column] = setting.read(value)
-    return ChangeSettings(**columns)
+            raise Rejected(
+                f"{where}{name}: no such setting. Known: {', '.join(sorted(settings))}.", field=str(name)
+            )
+        if value is not None:
+            columns[setting.column] = setting.read(value)
+    return columns
 
 
 def settings_view(settings: QueueSettings) -> dict[str, Any]:

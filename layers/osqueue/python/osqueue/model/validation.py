@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
@@ -74,6 +74,21 @@ def milliseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
         )
     found: int = round(value * 1000)
     return min(max(found, least_ms), most_ms)
+
+
+def seconds(value: Any) -> Any:
+    """A duration as a number of seconds, where it is a timedelta; anything else as it is."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def thousandths(value: Any, field: str) -> int:
+    """A fraction from 0 to 1, rounded down."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise Rejected(
+            f"{field}: {shown(value)} is no number from 0 to 1, such as 0.4 for 40 %.", field=field
+        )
+    return int(value * 1000)
 
 
 def text(value: Any, field: str, most: int, least: int = 0) -> str:

@@ -36,6 +36,14 @@ def register(queue: str) -> PutIfAbsent:
     return PutIfAbsent(REGISTER + queue, msgspec.json.encode({"format": 1, "queue": queue}))
 
 
+def is_registered(queue: str) -> Flow[bool]:
+    """Was a queue of this name ever used? Asked by a listing, which whoever may look at numbers is allowed."""
+    listed = yield List(REGISTER + queue, limit=1)
+    if not isinstance(listed, Listed):
+        raise unavailable(listed, "the list of queues")
+    return listed.keys[:1] == (REGISTER + queue,)
+
+
 def registered() -> Flow[list[str]]:
     """The names of all queues of a store. What is no name was put there by somebody else, and is passed over."""
     names: list[str] = []

@@ -11,10 +11,13 @@ import msgspec
 
 from ..commit.effects import QueueFlow, together
 from ..core import state as stored
+from ..core.budgets import budgets
+from ..core.encoding import encode_head
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
 from ..model.dead_letters import DeadLetterFilter
 from ..model.job import Job, finished_view, job_view, lease_view
+from ..model.job_filter import JobFilter
 from ..model.keys import drawn_ms
 from ..model.settings import NESTED, settings_view
 from ..model.validation import whole_number
@@ -23,6 +26,8 @@ from .segments import by_bytes, segment_jobs, segments_of
 from .segments import page as segment_page
 
 PAGE_MAX = 1_000
+PASSED_MAX = 20_000  # jobs that one page looks at
+EVERY = JobFilter()
 
 
 def waiting_spans(state: State) -> list[Span]:
@@ -33,24 +38,32 @@ def waiting_spans(state: State) -> list[Span]:
 
 # ── Pages ────────────────────────────────────────────────────────────────────
 def page(
-    queue: str, shards: int, wanted: str | None, limit: int, cursor: str | None
+    queue: str,
+    shards: int,
+    wanted: str | None,
+    limit: int,
+    cursor: str | None,
+    which: JobFilter = EVERY,
 ) -> QueueFlow[tuple[list[Job], str | None]]:
     """Jobs by shard, then processing, queued in order, delayed, failed, finished.
 
-    The cursor counts positions. A queue that moves between two pages may show a job twice or not at all; a page
-    itself is one committed state.
+    A page that has passed ``PASSED_MAX`` jobs ends, however few of them match. The cursor counts positions. A queue
+    that moves between two pages may show a job twice or not at all; a page itself is one committed state.
     """
     if wanted is not None and wanted not in STATES:
         raise Rejected(f"state: {shown(wanted)} is none of {', '.join(STATES)}.", field="state")
     whole_number(limit, "limit", 1, PAGE_MAX)
     shard, skip = read_cursor(cursor)
     found: list[Job] = []
-    while shard < shards and len(found) < limit:
+    passed = 0
+    while shard < shards:
         state = yield from read_state(queue, shard)
         if state is not None:
-            seen = yield from _Page(found, root_of(queue, shard), wanted, skip, limit).fill(state)
-            if len(found) >= limit:
-                return found, write_cursor(shard, skip + seen)
+            here = _Page(found, root_of(queue, shard), wanted, which, skip, limit, passed)
+            yield from here.fill(state)
+            passed += here.passed
+            if here.full:
+                return found, write_cursor(shard, skip + here.passed)
         shard, skip = shard + 1, 0
     return found, None
 
@@ -58,16 +71,33 @@ def page(
 class _Page:
     """One page being filled from one shard: ``skip`` positions still to pass over, ``passed`` since."""
 
-    def __init__(self, found: list[Job], root: str, wanted: str | None, skip: int, limit: int) -> None:
+    def __init__(
+        self,
+        found: list[Job],
+        root: str,
+        wanted: str | None,
+        which: JobFilter,
+        skip: int,
+        limit: int,
+        before: int,
+    ) -> None:
         self.found = found
         self.root = root
         self.wanted = wanted
+        self.which = which
+        self.at_once = limit if which == EVERY else PAGE_MAX  # jobs of a segment that are read
+        self.before = before  # positions passed in other shards
         self.skip = skip
         self.limit = limit
         self.passed = 0
 
-    def fill(self, state: State) -> QueueFlow[int]:
-        """Take the shard's jobs, section by section; answers how many positions were passed."""
+    @property
+    def full(self) -> bool:
+        """Does the page end here?"""
+        return len(self.found) >= self.limit or self.before + self.passed >= PASSED_MAX
+
+    def fill(self, state: State) -> QueueFlow[None]:
+        """Take the shard's jobs, section by section, and count the positions that are passed."""
         wanted = self.wanted
         if wanted in (None, PROCESSING):
             self.take([lease_view(lease) for lease in state.leases.values()])
@@ -81,7 +111,6 @@ class _Page:
             yield from self.backlog(state, state.dead, FAILED)
         if wanted in (None, stored.COMPLETED, stored.CANCELLED):
             self.take([finished_view(row) for row in state.finished if row.mark != stored.ARCHIVE_ONLY])
-        return self.passed
 
     def backlog(self, state: State, backlog: stored.Backlog, place: str) -> QueueFlow[None]:
         self.take([job_view(place, job) for job in backlog.ready])
@@ -90,10 +119,10 @@ class _Page:
 
     def take(self, jobs: Sequence[Job]) -> None:
         for job in jobs[self.skip :]:
-            if len(self.found) >= self.limit:
+            if self.full:
                 return
             self.passed += 1
-            if self.wanted is None or job.state == self.wanted:
+            if self.wanted in (None, job.state) and self.which.matches(job):
                 self.found.append(job)
         self.skip = max(0, self.skip - len(jobs))
 
@@ -102,14 +131,15 @@ class _Page:
     ) -> QueueFlow[None]:
         for segment in (yield from segments_of(self.root, spans)):
             left = segment.count - self.skip  # positions of this segment still to come
-            while left > 0 and len(self.found) < self.limit:
-                jobs = yield from segment_page(self.root, segment, segment.count - left, self.limit)
+            while left > 0 and not self.full:
+                jobs = yield from segment_page(self.root, segment, segment.count - left, self.at_once)
                 for job in jobs:
-                    if len(self.found) >= self.limit:
+                    if len(self.found) >= self.limit or self.before + self.passed >= PASSED_MAX:
                         return
                     self.passed += 1
                     view = job_view(state_of(job), job)
-                    if job.key not in state.tombstones and self.wanted in (None, view.state):
+                    gone = job.key in state.tombstones
+                    if not gone and self.wanted in (None, view.state) and self.which.matches(view):
                         self.found.append(view)
                 left -= len(jobs) or left
             self.skip = max(0, self.skip - segment.count)
@@ -133,7 +163,7 @@ def read_cursor(cursor: str | None) -> tuple[int, int]:
 
 # ── Numbers ──────────────────────────────────────────────────────────────────
 def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, Any]:
-    """Jobs by state, the oldest waiting job's age and the counters, over all shards."""
+    """Jobs by state, the oldest waiting job's age and the counters, over all shards; the fullest shard's budgets."""
     jobs = dict.fromkeys(STATES, 0)
     counters: dict[str, int] = {}
     oldest: int | None = None
@@ -147,6 +177,10 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         for name, value in msgspec.structs.asdict(state.counters).items():
             if not name.startswith("keysum"):
                 counters[name] = counters.get(name, 0) + value
+    shares: dict[str, float] = {}
+    for state in states:
+        for budget in budgets(state):
+            shares[budget.name] = max(shares.get(budget.name, 0.0), round(budget.share, 3))
     settings = settings_view(states[0].settings if states else stored.QueueSettings())
     return {
         "queue": queue,
@@ -156,6 +190,8 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         "finished": sum(map(finished_count, states)),
         "oldest_seconds": None if oldest is None else max(0.0, (now_ms - oldest) / 1000),
         "commits": sum(state.seq for state in states),
+        "head_bytes": max((len(encode_head(state)) for state in states), default=0),
+        "budgets": shares,
         "counters": counters,
         "settings": {name: settings[name] for name in NESTED},
     }

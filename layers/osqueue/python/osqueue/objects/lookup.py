@@ -10,11 +10,25 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..commit.effects import Flow, together
 from ..commit.retry import OBJECT, retried
 from ..core import state as stored
-from ..core.state import ARCHIVE_ONLY, FAILED, PROCESSING, QUEUED, FinishedJob, LeaseRecord, Span, State
+from ..core.draft import LATE
+from ..core.state import (
+    ARCHIVE_ONLY,
+    CANCELLED,
+    FAILED,
+    FAILING,
+    PROCESSING,
+    QUEUED,
+    SCHEDULED,
+    FinishedJob,
+    LeaseRecord,
+    Span,
+    State,
+)
 from ..errors import NotFound, Unavailable
 from ..model.job import Job, finished_view, job_view, lease_view
 from . import finished_tables
@@ -22,6 +36,7 @@ from .layout import read_state, root_of
 from .segments import BacklogPosition, find_many
 
 R = TypeVar("R")
+WAITING = (SCHEDULED, QUEUED, FAILING)
 LOOKS_MAX = 20  # at a head whose objects are merged away faster than they can be read
 
 
@@ -40,6 +55,25 @@ class JobLocation(Struct, frozen=True):
         if self.lease is not None:
             return lease_view(self.lease)
         return finished_view(self.row) if self.row is not None else job_view(self.state, self.job)
+
+    def at(self, now_ms: int) -> JobLocation:
+        """The job as it stands at a time of its head: it is over when it waits and its start deadline has passed.
+
+        Nobody may have met it yet where it lies; whoever does will find the same, since a head's time never goes back.
+        """
+        if self.state not in WAITING or not stored.is_late(self.job, now_ms):
+            return self
+        job, ended = self.job, self.job.start_by_ms
+        row = FinishedJob(
+            replace(job, payload=b""),
+            CANCELLED,
+            ended,
+            payload_bytes=stored.content_bytes(job.payload),
+            why=LATE,
+            expires_ms=now_ms + job.result_ttl_ms,  # that counts from when it is met
+            spent=job.payload if isinstance(job.payload, stored.BodyRef) else None,
+        )
+        return JobLocation(CANCELLED, row.job, row=row)
 
     def expired(self, now_ms: int) -> bool:
         """Is its result not given out any more?"""
@@ -113,15 +147,20 @@ def seek(queue: str, shard: int, key: bytes) -> Flow[tuple[State | None, JobLoca
     return (yield from _seek(queue, shard, lambda state: find_in_state(root_of(queue, shard), state, key)))
 
 
-def seek_many(queue: str, shard: int, keys: Collection[bytes]) -> Flow[dict[bytes, JobLocation]]:
-    """Find jobs of a shard in its committed state as it is now. Looks a few times where the store fails."""
+def seek_many(
+    queue: str, shard: int, keys: Collection[bytes]
+) -> Flow[tuple[State | None, dict[bytes, JobLocation]]]:
+    """Find jobs of a shard in its committed state as it is now, and that state (None: the shard has none yet).
+
+    Looks a few times where the store fails.
+    """
     root = root_of(queue, shard)
 
     def looking(state: State) -> Flow[dict[bytes, JobLocation]]:
         return (yield from retried(lambda: find_many_in_state(root, state, keys), OBJECT))
 
-    _, found = yield from _seek(queue, shard, looking)
-    return found or {}
+    state, found = yield from _seek(queue, shard, looking)
+    return state, found or {}
 
 
 def seek_rows(queue: str, shard: int, keys: Collection[bytes]) -> Flow[dict[bytes, FinishedJob]]:

@@ -59,7 +59,7 @@ def settle_tombstones(root: str, state: State, stage: StagingArea) -> Flow[tuple
         left = set(group)
         for span in waiting_spans(state):
             try:
-                fresh, dropped = yield from span_without(root, span, left, stage, _marked(root, stage))
+                fresh, dropped = yield from span_without(root, span, left, stage, marked(root, stage))
             except NotFound as error:
                 trouble = trouble or lost_object(error, root.split("/")[1])
                 continue
@@ -107,7 +107,7 @@ def span_without(
     return fresh, dropped
 
 
-def _marked(root: str, stage: StagingArea) -> Leaf:
+def marked(root: str, stage: StagingArea) -> Leaf:
     """Takes jobs out of a segment by its deletion vector."""
 
     def leaf(span: Span, keys: Collection[bytes]) -> Flow[tuple[Span | None, Collection[bytes]]]:

@@ -16,7 +16,7 @@ from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
 from ..core.ops import AttachSpans, JobSpec, record_of
-from ..core.state import BodyRef, JobRecord, Span, StoredContent, job_weight
+from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent, job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 from .layout import unavailable
@@ -110,8 +110,15 @@ class SegmentBuilder:
     Delayed ones have to be sorted by due time first.
     """
 
-    def __init__(self, stage: StagingArea, now_ms: int, latest_ms: int = 0) -> None:
+    def __init__(
+        self,
+        stage: StagingArea,
+        now_ms: int,
+        latest_ms: int = 0,
+        settings: QueueSettings = QueueSettings(),  # noqa: B008 - frozen
+    ) -> None:
         self._stage = stage
+        self._settings = settings  # as they are when the bulk is staged
         self._now_ms = now_ms
         self._latest_ms = max(now_ms, latest_ms)  # from which delays count, so that none ends early
         self._lanes: dict[tuple[int, str], list[JobRecord]] = {}
@@ -123,7 +130,8 @@ class SegmentBuilder:
         """Take jobs in, in order."""
         for new in news:
             due = max(new.at_ms, self._latest_ms + new.delay_ms if new.delay_ms else self._now_ms)
-            job = record_of(new, self._now_ms, due if due > self._now_ms else 0)
+            due = due if due > self._now_ms else 0
+            job = record_of(new, self._settings, self._now_ms, self._latest_ms, due)
             if job.due_ms:
                 self._delayed.append(job)
                 continue

@@ -20,6 +20,7 @@ from ..core.ops import (
     ExtendLeases,
     FailedAttempt,
     FailJobs,
+    LeaseBeat,
     LeaseRef,
     Op,
     Outcome,
@@ -47,7 +48,9 @@ class GrantedLease(Struct, frozen=True):
 
     lease: LeaseRecord
     payload: bytes | OsqueueError  # or why it cannot be read
-    asked: float  # monotonic seconds when the claim was sent; the lease ends no earlier than its length after
+    sent_at: (
+        float  # monotonic seconds when the claim was sent; the lease ends no earlier than its length after
+    )
 
 
 class ClaimResult(Struct, frozen=True):
@@ -92,6 +95,9 @@ class ClaimFlows(WaitFlows):
             asked = self.machine.monotonic()
             answer = yield Submit(shard, (op,))
             outcome: Outcome = answer.outcomes[0]
+            while outcome.code == Code.RETRY:  # late jobs stood in front, and there may be more of them
+                answer = yield Submit(shard, (op,))
+                outcome = answer.outcomes[0]
             if outcome.leases:
                 for each in range(count):
                     self.board(each).active = asked
@@ -136,10 +142,12 @@ class ClaimFlows(WaitFlows):
 
     def encode_result(self, value: Any) -> bytes | None:
         """A result as stored: None stays None, since a serialiser may make nothing of something else."""
-        return None if value is None else self.codec.encode(value, "result")
+        return None if value is None else self.codec.results.encode(value, "result")
 
     def _completion(self, key: bytes, token: str, data: bytes | None) -> Completion:
-        return Completion(key, token) if data is None else Completion(key, token, data, self.codec.name)
+        return (
+            Completion(key, token) if data is None else Completion(key, token, data, self.codec.results.name)
+        )
 
     def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> QueueFlow[list[Done]]:
         """The same with results already serialised."""
@@ -193,12 +201,10 @@ class ClaimFlows(WaitFlows):
             items = [Completion(i.key, i.token, r, i.codec) for i, r in zip(items, placed, strict=True)]
         return CompleteJobs(tuple(items))
 
-    def heartbeat_many(
-        self, items: Sequence[tuple[bytes, str]], lease: float | None = None
-    ) -> QueueFlow[list[Done]]:
-        """(key, token) each; one commit per shard."""
+    def heartbeat_many(self, items: Sequence[LeaseBeat], lease: float | None = None) -> QueueFlow[list[Done]]:
+        """Extend leases; one commit per shard."""
         length = 0 if lease is None else validation.lease_ms(lease)
-        return (yield from self._held(_holds(items), lambda _, held: _op(ExtendLeases(tuple(held), length))))
+        return (yield from self._held(items, lambda _, held: _op(ExtendLeases(tuple(held), length))))
 
     def fail_many(
         self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from msgspec.structs import asdict, replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
 from ..core.ops import Code, Outcome, RedriveJobs
+from ..core.state import FAILED
 from ..errors import Damaged, Rejected, Throttled, Timeout, shown
 from ..model import validation
 from ..model.dead_letters import (
     DeadGroup,
-    DeadLetter,
+    DeadLetterDetails,
     DeadLetterFilter,
     DeadLetterGroups,
     dead_letter_view,
     filter_of,
 )
+from ..model.included import INCLUDES_DEAD, include_of
 from ..objects.layout import read_state, root_of
 from ..objects.listing import PAGE_MAX, count_dead, dead_count, read_cursor, write_cursor
+from ..objects.lookup import JobLocation
 from ..objects.segments import read_backlog
+from .include import bytes_asked
 from .settings import SettingsFlows
 
 READ_AT_ONCE = 10_000  # dead letters, while a page or groups are gathered
@@ -38,27 +46,53 @@ class DeadLetterFlows(SettingsFlows):
         kinds: Iterable[str] | None = None,
         error: str | None = None,
         fingerprint: str | None = None,
-    ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
-        """One page of those that match, shard by shard, and the cursor of the next page."""
+        include: str | Iterable[str] = (),
+    ) -> QueueFlow[tuple[list[DeadLetterDetails], str | None]]:
+        """One page of those that match, shard by shard, and the cursor of the next page.
+
+        With contents it ends where ``page_bytes`` has no room for the next one's.
+        """
         which = filter_of(kinds, error, fingerprint)
+        wanted = include_of(include, INCLUDES_DEAD)
         validation.whole_number(limit, "limit", 1, PAGE_MAX)
         settings = yield from self._settings()
         shard, skip = read_cursor(cursor)
-        found: list[DeadLetter] = []
-        while shard < settings.shards:
+        found: list[tuple[int, JobLocation]] = []
+        room = self.page_bytes
+        following: str | None = None
+        while shard < settings.shards and following is None:
             state = yield from read_state(self.queue, shard)
-            while state is not None:
+            while state is not None and following is None:
                 jobs = yield from read_backlog(root_of(self.queue, shard), state.dead, skip, READ_AT_ONCE)
                 if not jobs:
                     break
                 for job in jobs:
-                    skip += 1
                     if which.matches(job):
-                        found.append(dead_letter_view(job, settings.dead_ttl_ms))
-                        if len(found) >= limit:
-                            return found, write_cursor(shard, skip)
+                        location = JobLocation(FAILED, job)
+                        room -= bytes_asked(location, wanted)
+                        if room < 0 and found:
+                            following = write_cursor(shard, skip)
+                            break
+                        found.append((shard, location))
+                    skip += 1
+                    if len(found) >= limit:
+                        following = write_cursor(shard, skip)
+                        break
             shard, skip = shard + 1, 0
-        return found, None
+        return (yield from self._letters(found, settings.dead_ttl_ms, wanted)), following
+
+    def _letters(
+        self, found: Sequence[tuple[int, JobLocation]], dead_ttl_ms: int, include: Sequence[str]
+    ) -> QueueFlow[list[DeadLetterDetails]]:
+        letters: list[DeadLetterDetails] = []
+        for shard, group in groupby(found, itemgetter(0)):
+            here = [location for _, location in group]
+            more = yield from self.included(shard, here, include)
+            letters += [
+                DeadLetterDetails(**asdict(dead_letter_view(each.job, dead_ttl_ms)), **fields)
+                for each, fields in zip(here, more, strict=True)
+            ]
+        return letters
 
     def dead_letter_groups(
         self, kinds: Iterable[str] | None = None, error: str | None = None
@@ -89,6 +123,7 @@ class DeadLetterFlows(SettingsFlows):
         dry_run: bool = False,
         fingerprint: str | None = None,
         rate: float | None = None,
+        jobs: Iterable[str] | None = None,
         *,
         so_far: RedriveProgress | None = None,
     ) -> QueueFlow[int]:
@@ -98,10 +133,13 @@ class DeadLetterFlows(SettingsFlows):
         if given: it holds what was done also where an error ends it.
         """
         which = filter_of(kinds, error, fingerprint)
+        if jobs is not None:
+            there = yield from self._locate_many([validation.job_name(each) for each in jobs])
+            which = replace(which, keys=frozenset(each.key for each in there.values()))
         pace = None if rate is None else rate_of(rate)
         most = redrive_limit(limit)
-        # Without a fingerprint the state machine can tell which match. With one, or at a pace, they are chosen here.
-        chosen = bool(which.fingerprint) or pace is not None
+        # The state machine can tell kinds and errors. By fingerprint, by job or at a pace they are chosen here.
+        chosen = bool(which.fingerprint) or which.keys is not None or pace is not None
         count = (yield from self._settings()).shards
         redriven = so_far or RedriveProgress()
         for shard in range(count):

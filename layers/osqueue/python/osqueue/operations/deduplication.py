@@ -255,6 +255,8 @@ class Deduplication:
                     raise lost_object(error, self.queue) from error
                 item.missed = state.commit
                 return
+            # By the head's own time: every later commit finds the same.
+            location = None if location is None else location.at(state.now_ms)
         if location is None:
             yield from self._help(item, 0 if state is None else state.seq, takeover)
         elif entry.key == item.original.key and not item.first and self.repeated(item.original, location):

@@ -11,12 +11,13 @@ from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
 from ..core.ops import AttachSpans, Code, EnqueueJobs, JobSpec
-from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
+from ..core.state import PROCESSING, QUEUED, SCHEDULED, QueueSettings, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import check_item, columns_of
 from ..model.keys import KeySource, job_id
+from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder, wipe_refused
 from .deduplication import Deduplication
 from .results import ResultFlows
@@ -163,10 +164,12 @@ class EnqueueFlows(ResultFlows):
             staged: list[tuple[Any, StoredContent]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
             seen = yield from self.state_seen(shard)
+            fresh = yield from read_state(self.queue, shard)  # what was seen may be of any age
+            settings = seen.settings if fresh is None else fresh.settings
             writer = self.writers[shard]
             yield from writer.tell_time()  # the segments say when their jobs are due
             now = writer.now_ms(seen)
-            bulk = SegmentBuilder(stage, now, writer.latest_ms(now))
+            bulk = SegmentBuilder(stage, now, writer.latest_ms(now), settings)
             for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
                 news = []
                 for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
@@ -178,7 +181,7 @@ class EnqueueFlows(ResultFlows):
                         continue
                     news.append(new)
                     due = new.delay_ms > 0 or new.at_ms > now
-                    lanes.append(DELAYED if due else (new.priority, new.kind))
+                    lanes.append(DELAYED if due else _lane_of(new, settings))
                     results.append(Enqueued("queued", job_id(keys[at]), SCHEDULED if due else QUEUED))
                 placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
                 if any(new.payload is not payload for new, payload in zip(news, placed, strict=True)):
@@ -197,6 +200,11 @@ class EnqueueFlows(ResultFlows):
                 yield from wipe_refused(self.writers[shard].root, taken)
                 return _bulk_results(results, lanes, refused)
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
+
+
+def _lane_of(new: JobSpec, settings: QueueSettings) -> tuple[int, str]:
+    priority = settings.of(new.kind, "priority") if new.priority is None else new.priority
+    return priority, new.kind
 
 
 def _accepted(done: Enqueued) -> Enqueued:

@@ -32,7 +32,7 @@ class ExplainFlows(ResultFlows):
 
     def story(self, text: str) -> QueueFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""
-        found = yield from self.locate(text)
+        found = yield from self.located_now(text)
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)

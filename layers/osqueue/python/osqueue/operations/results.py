@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from .. import limits
 from ..commit.effects import AwaitNews, Flow, QueueFlow, Submit, together
@@ -26,19 +27,21 @@ from ..errors import (
     WaitTimeout,
 )
 from ..model import validation
-from ..model.job import Job
+from ..model.included import JobDetails, include_of
 from ..model.job_options import OPTIONS
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..objects import finished_tables, id_index
 from ..objects.layout import root_of
-from ..objects.lookup import JobLocation, seek
+from ..objects.lookup import JobLocation, seek, seek_many
 from ..objects.segments import find_many, read_bodies
 from ..stores.base import Failed, Get
 from . import waiters
+from .include import bytes_asked, included
 from .waiters import SEARCH_SECONDS_MAX, CompletionBoard, JobWaiter
 from .waiting import WaitFlows
 
 AMEND_TRIES = 20
+PAGE_BYTES = 64 * 1024 * limits.KB  # what a page of jobs with their contents may take of a caller's memory
 OVER = waiters.OVER
 
 
@@ -49,10 +52,16 @@ class LocatedJob(Struct, frozen=True):
     state: State
     location: JobLocation
 
+    def now(self) -> LocatedJob:
+        """The job as it stands by the time of its head: see ``JobLocation.at``."""
+        return LocatedJob(self.key, self.state, self.location.at(self.state.now_ms))
+
 
 class ResultFlows(WaitFlows):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
+    page_bytes = PAGE_BYTES  # of contents in one answer about many jobs
+    content_bytes_max: int | None = None  # of one of them; None: any
     clock_again = float("-inf")  # monotonic seconds: the store's time is not measured before
 
     def locate(self, text: str) -> QueueFlow[LocatedJob | None]:
@@ -64,18 +73,95 @@ class ResultFlows(WaitFlows):
         (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
         return None if entry is None else (yield from self._seek(entry.key))
 
+    def located_now(self, text: str) -> QueueFlow[LocatedJob | None]:
+        """The same as it stands by the time of its head: see ``JobLocation.at``."""
+        found = yield from self.locate(text)
+        return None if found is None else found.now()
+
     def _seek(self, key: bytes) -> Flow[LocatedJob | None]:
         if shard_of(key) >= limits.SHARDS_MAX:
             return None
         state, location = yield from seek(self.queue, shard_of(key), key)
         return None if state is None or location is None else LocatedJob(key, state, location)
 
-    def status(self, text: str) -> QueueFlow[Job | None]:
+    def _locate_many(self, names: Collection[str]) -> QueueFlow[dict[str, LocatedJob]]:
+        """The same of many, by these ids: each shard's head is read once, or twice where ids of clients are asked."""
+        keys = {name: key_of(name) for name in names if is_key(name)}
+        there = yield from self._seek_all(keys.values())
+        theirs = [name for name in names if keys.get(name) not in there]
+        entries = yield from id_index.read(self.queue, [validation.job_name(name) for name in theirs])
+        keys.update(
+            (name, entry.key) for name, entry in zip(theirs, entries, strict=True) if entry is not None
+        )
+        there.update((yield from self._seek_all({keys[name] for name in theirs if name in keys})))
+        return {name: there[key] for name, key in keys.items() if key in there}
+
+    def _seek_all(self, keys: Collection[bytes]) -> Flow[dict[bytes, LocatedJob]]:
+        shards: dict[int, list[bytes]] = {}
+        for key in keys:
+            if shard_of(key) < limits.SHARDS_MAX:
+                shards.setdefault(shard_of(key), []).append(key)
+        found: dict[bytes, LocatedJob] = {}
+        for shard, here in shards.items():
+            state, there = yield from seek_many(self.queue, shard, here)
+            if state is not None:
+                found.update((key, LocatedJob(key, state, location)) for key, location in there.items())
+        return found
+
+    def status(self, text: str, include: str | Iterable[str] = ()) -> QueueFlow[JobDetails | None]:
         """The job as the committed state shows it; None when there is none, or its result has expired."""
-        found = yield from self.locate(text)
+        wanted = include_of(include)
+        found = yield from self.located_now(text)
         if found is None or (yield from self._expired(found)):
             return None
-        return found.location.view()
+        (details,) = yield from self._details([found], wanted)
+        return details
+
+    def status_many(
+        self, texts: Sequence[str], include: str | Iterable[str] = ()
+    ) -> QueueFlow[list[JobDetails | None]]:
+        """The same of the first of many, in their order: as many as ``page_bytes`` has room for, and at least one."""
+        wanted = include_of(include)
+        names = [validation.job_name(text) for text in texts]
+        there = yield from self._locate_many(dict.fromkeys(names))
+        there = {name: each.now() for name, each in there.items()}
+        for name, each in list(there.items()):
+            if (yield from self._expired(each)):
+                del there[name]
+        room = self.page_bytes
+        fitting: list[LocatedJob | None] = []
+        for found in map(there.get, names):
+            room -= 0 if found is None else bytes_asked(found.location, wanted)
+            if room < 0 and fitting:
+                break
+            fitting.append(found)
+        details = iter((yield from self._details([each for each in fitting if each is not None], wanted)))
+        return [None if each is None else next(details) for each in fitting]
+
+    def _details(self, found: Sequence[LocatedJob], include: Sequence[str]) -> Flow[list[JobDetails]]:
+        """Jobs as callers see them, with what was asked for."""
+        shards: dict[int, list[int]] = {}
+        for at, each in enumerate(found):
+            shards.setdefault(shard_of(each.key), []).append(at)
+        details: dict[int, JobDetails] = {}
+        for shard, places in shards.items():
+            here = [found[at].location for at in places]
+            more = yield from self.included(shard, here, include)
+            for at, location, fields in zip(places, here, more, strict=True):
+                details[at] = JobDetails(**asdict(location.view()), **fields)
+        return [details[at] for at in range(len(found))]
+
+    def included(
+        self, shard: int, found: Sequence[JobLocation], include: Sequence[str]
+    ) -> Flow[list[dict[str, Any]]]:
+        """What was asked for beside jobs of one shard."""
+        if not include:
+            return [{} for _ in found]
+        return (
+            yield from included(
+                root_of(self.queue, shard), self.codec, found, include, self.content_bytes_max
+            )
+        )
 
     def _expired(self, found: LocatedJob) -> Flow[bool]:
         if found.location.row is None:
@@ -97,7 +183,7 @@ class ResultFlows(WaitFlows):
     # ── Results ──────────────────────────────────────────────────────────────
     def result(self, text: str) -> QueueFlow[Any]:
         """The result, or an error that says why there is none."""
-        found = yield from self.locate(text)
+        found = yield from self.located_now(text)
         if found is None:
             raise NotFound(
                 f"job {text}: no such job in this queue. It never was, or was forgotten"

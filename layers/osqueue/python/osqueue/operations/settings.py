@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import asdict
 
+from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.ops import CancelJob, ChangeSettings, Code, Op
-from ..core.state import FAILED, QueueSettings
-from ..errors import Rejected, Throttled
+from ..core.ops import CancelJob, ChangeSettings, Code, Op, RunJobNow, SpanSwap
+from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED, QueueSettings
+from ..errors import Damaged, Rejected, Throttled
 from ..model.job import Job
+from ..model.job_filter import job_filter_of
 from ..model.keys import shard_of
 from ..model.settings import change_of
 from ..objects import listing, segment_rewrite
-from ..objects.layout import read_state, root_of
+from ..objects.layout import is_registered, read_state, root_of
 from .results import ResultFlows
 
 CANCEL_TRIES = 20  # looks for a job that moves while it is being cancelled
@@ -30,10 +33,10 @@ class SettingsFlows(ResultFlows):
             if found is None:
                 return "not_found"
             shard, at = shard_of(found.key), found.location
-            if at.row is not None and not at.expired((yield from self.moment(shard, found.state))):
-                return at.state if at.state != FAILED else "not_found"
-            if at.row is not None or at.state == FAILED:
-                return "not_found"
+            if at.row is not None:
+                return "not_found" if at.expired((yield from self.moment(shard, found.state))) else at.state
+            if at.state == FAILED:
+                return FAILED
             op = CancelJob(found.key)
             settled: tuple[Op, ...] = ()
             if at.place is not None:
@@ -53,12 +56,54 @@ class SettingsFlows(ResultFlows):
                 return str(code.name.lower())
         raise Throttled("the queue moves too fast to cancel this job just now. Repeat it.")
 
+    def run_now(self, text: str) -> QueueFlow[str]:
+        """Let a delayed job be claimable at once; answers its state, "not_found" where there is no such job."""
+        for _ in range(CANCEL_TRIES):
+            found = yield from self.located_now(text)
+            if found is None:
+                return "not_found"
+            shard, at = shard_of(found.key), found.location
+            if at.row is not None:
+                return "not_found" if at.expired((yield from self.moment(shard, found.state))) else at.state
+            if at.state not in (SCHEDULED, FAILING):
+                return at.state
+            op = RunJobNow(found.key)
+            if at.place is not None:  # the reducer cannot see it there: this is the evidence
+                root, stage = root_of(self.queue, shard), (yield from self.stage(shard))
+                stage.born = max(stage.born, found.state.seq)  # not older than the span that it replaces
+                fresh, dropped = yield from segment_rewrite.span_without(
+                    root, at.place.top, (found.key,), stage, segment_rewrite.marked(root, stage)
+                )
+                if not dropped:
+                    continue
+                op = RunJobNow(found.key, at.place.job, SpanSwap(at.place.top, fresh))
+            answer = yield Submit(shard, (op,))
+            code = answer.outcomes[0].code
+            if code == Code.OK:
+                return QUEUED
+            if code == Code.LANES:
+                raise Throttled(
+                    f"job {text}: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already."
+                    " Repeat it when some of them are done."
+                )
+            if code not in (Code.NOT_FOUND, Code.RETRY, Code.STALE):
+                return str(code.name.lower())
+        raise Throttled("the queue moves too fast to find this job just now. Repeat it.")
+
     def jobs(
-        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        state: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        kinds: Iterable[str] | None = None,
+        id: str | None = None,
+        worker: str | None = None,
+        older_than: float | None = None,
     ) -> QueueFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
+        which = job_filter_of(kinds, id, worker, older_than, self.machine.now_ms())
         count = (yield from self._settings()).shards
-        return (yield from listing.page(self.queue, count, state, limit, cursor))
+        return (yield from listing.page(self.queue, count, state, limit, cursor, which))
 
     def stats(self) -> QueueFlow[dict[str, Any]]:
         """Numbers over all shards."""
@@ -68,6 +113,11 @@ class SettingsFlows(ResultFlows):
             found = yield from read_state(self.queue, shard)
             if found is not None:
                 states.append(found)
+            elif shard or (yield from is_registered(self.queue)):
+                raise Damaged(
+                    f"queue {self.queue}: shard {shard} has no head: it is lost, or the first enqueue never came"
+                    " through. 'osqueue doctor' tells which, and what to do before anybody enqueues."
+                )
         return listing.statistics(self.queue, states, self.machine.now_ms())
 
     def configure(self, **wished: Any) -> QueueFlow[None]:
@@ -88,7 +138,13 @@ class SettingsFlows(ResultFlows):
             # The first shard last: it tells everybody how many there are. New ones get all settings there are.
             for shard in reversed(range(count)):
                 new = shard >= settings.shards
-                yield Submit(shard, (ChangeSettings(**asdict(settings)), op) if new else (op,))
+                answer = yield Submit(shard, (ChangeSettings(**asdict(settings)), op) if new else (op,))
+                if answer.outcomes[-1].code == Code.CROWDED:
+                    raise Rejected(
+                        f"kinds: {limits.KINDS_MAX} kinds at most have settings of their own. Drop one: kinds={{'old':"
+                        " None}.",
+                        field="kinds",
+                    )
             settings = yield from self._settings()
 
     def _settings(self) -> QueueFlow[QueueSettings]:

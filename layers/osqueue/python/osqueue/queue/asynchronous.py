@@ -12,60 +12,58 @@ for lease in await q.claim(limit=10):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from .. import limits
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
 from ..commit.effects import AwaitNews, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from ..commit.group import CommitWaiter, give_back
 from ..core.state import Transition
 from ..errors import OsqueueError
 from ..model.job import Job
-from ..stores.base import Store
+from ..model.payload_type import T
 from ..worker.outcomes import Tally
 from .base import QueueBase
-from .flow_methods import awaiting
+from .flow_methods import Awaiting, with_options_of
 from .lease import AsyncLease
+from .options import QueueOptions, WorkerOptions, worker_class
+from .watch import POLL_SECONDS_DEFAULT, JobWatch
 
-if TYPE_CHECKING:
-    from ..client.transports.base import Transport
-    from ..events import Sink
-    from ..model.codecs import Serializer
-
+M = TypeVar("M")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
-class AsyncQueue(QueueBase[T]):
+class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
     """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
 
     _lease_class = AsyncLease
 
     if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
 
+        @overload
         @classmethod
         def connect(
-            cls,
-            address: str,
-            queue: str,
-            *,
-            serializer: str | Serializer = "json",
-            type: Any = Any,
-            timeout: float = limits.REQUEST_TIMEOUT_S,
-            sinks: Iterable[Sink] = (),
+            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
+        ) -> AsyncQueue[M]: ...
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
         ) -> AsyncQueue[Any]: ...
+        @classmethod
+        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
 
-    def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
-        super().__init__(store, queue, **options)
+    def _make_driver(self) -> None:
         self._driver = AsyncDriver(self._place, self.machine)
         self._event_queue = AsyncEventQueue(self._tell_async, self.machine)
         self._groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
         if shard not in self._groups:
-            self._groups[shard] = AsyncGroup(self._writers[shard], self._driver, self._event_queue)
+            self._groups[shard] = AsyncGroup(
+                self._writers[shard], self._driver, self._event_queue, self.window
+            )
         return self._groups[shard]
 
     async def _run(self, flow: QueueFlow[R]) -> R:
@@ -127,11 +125,10 @@ class AsyncQueue(QueueBase[T]):
         finally:
             timer.cancel()
 
-    async def run(self, **options: Any) -> Tally:
+    @with_options_of(worker_class)
+    async def run(self, **options: Unpack[WorkerOptions]) -> Tally:
         """Work on this event loop; the same as ``Queue.run``."""
-        from ..worker.loop import Worker
-
-        return await Worker(self, **options).serve()
+        return await worker_class()(self, **options).serve()
 
     async def history(
         self, since: datetime | float | None = None, until: datetime | float | None = None
@@ -145,6 +142,19 @@ class AsyncQueue(QueueBase[T]):
         while (jobs := await self._run(pages.page())) is not None:
             for job in jobs:
                 yield job
+
+    async def watch(self, job_id: str, poll: float = POLL_SECONDS_DEFAULT) -> AsyncIterator[Job]:
+        """The job, and again whenever it has changed, until it is over: looked at every ``poll`` seconds.
+
+        Heartbeats alone are no change, what they tell of its progress is. Raises NotFound when there is no such job.
+        """
+        watch = JobWatch(job_id, poll)
+        while not watch.over:
+            job = watch.news(await self.status(job_id))
+            if job is not None:
+                yield job
+            if not watch.over:
+                await asyncio.sleep(watch.poll_seconds)
 
     async def close(self) -> None:
         """Send slow sinks what is still unsent, for ``timeout`` seconds at most, and release connections.
@@ -161,28 +171,3 @@ class AsyncQueue(QueueBase[T]):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-    enqueue = awaiting(QueueBase._enqueue)
-    enqueue_and_wait = awaiting(QueueBase._enqueue_and_wait)
-    enqueue_many = awaiting(QueueBase._enqueue_many)
-    claim = awaiting(QueueBase._claim)
-    complete_many = awaiting(QueueBase._complete_many)
-    heartbeat_many = awaiting(QueueBase._heartbeat_many)
-    fail_many = awaiting(QueueBase._fail_many)
-    release_many = awaiting(QueueBase._release_many)
-    status = awaiting(QueueBase._status)
-    result = awaiting(QueueBase._result)
-    update_result_ttl = awaiting(QueueBase._update_result_ttl)
-    cancel = awaiting(QueueBase._cancel)
-    jobs = awaiting(QueueBase._jobs)
-    stats = awaiting(QueueBase._stats)
-    pause = awaiting(QueueBase._pause)
-    resume = awaiting(QueueBase._resume)
-    configure = awaiting(QueueBase._configure)
-    redrive = awaiting(QueueBase._redrive)
-    dead_letters = awaiting(QueueBase._dead_letters)
-    dead_letter_groups = awaiting(QueueBase._dead_letter_groups)
-    why = awaiting(QueueBase._why)
-    story = awaiting(QueueBase._story)
-    purge = awaiting(QueueBase._purge)
-    reap = awaiting(QueueBase._reap)

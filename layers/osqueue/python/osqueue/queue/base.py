@@ -1,27 +1,26 @@
 """What Queue and AsyncQueue share: how a queue is opened, and each public method as a flow.
 
-What a method does is written once, in ``embedded``; ``methods`` turns a flow into a method that blocks
-(``queue``) or a coroutine (``async_queue``).
+What a method does is written once, in ``operations``; ``flow_methods`` turns a flow into a method that blocks
+(``blocking``) or a coroutine (``asynchronous``).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import QueueFlow, Submit
-from ..commit.event_queue import OnEvents
 from ..commit.writer import ShardWriter
-from ..core.state import Transition
 from ..errors import NotSupported, Rejected
 from ..model import validation
 from ..model.codecs import Codec, Serializer, serializer_of
 from ..model.job import Done, Enqueued, Job
 from ..model.job_options import JobOptionArguments, check_names
 from ..model.keys import key_of
+from ..model.payload_type import T
 from ..model.validation import milliseconds, queue_name
 from ..objects.layout import root_of
 from ..operations.claims import ClaimResult
@@ -31,38 +30,65 @@ from ..operations.waiters import CompletionBoard, board_of
 from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
-from ..worker.handlers import Handlers
+from .events import QueueEvents
+from .flow_methods import FlowMethod
+from .handlers import QueueHandlers
+from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
+from .options import QueueOptions, SettingArguments
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..client.admin import RemoteAdmin as RemoteSteering
     from ..client.flows import RemoteFlows
     from ..client.transports.base import Transport
-    from ..events import Delivery, EventOutlet, Sink
-    from ..model.dead_letters import DeadGroup, DeadLetter
+    from ..events import Sink
+    from ..model.dead_letters import DeadGroup, DeadLetterDetails
     from ..model.explain import Story
+    from ..model.included import JobDetails
     from ..model.reports import Purged, ReapReport
     from ..operations.admin import AdminFlows
 
+WINDOW_MS_MAX = 10_000  # a caller that waits has to hear before its deadline
 R = TypeVar("R")
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
+L = TypeVar("L", bound=LeaseBase[Any])
 
 
-class QueueBase(Generic[T]):
+class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
     """What Queue and AsyncQueue share: everything but how a flow is run."""
 
-    _lease_class: type[LeaseBase[Any]]
+    _lease_class: type[Any]  # L
 
+    @overload
+    def __init__(
+        self,
+        store: Store | Transport,
+        queue: str,
+        *,
+        type: type[T],
+        machine: Machine = MACHINE,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        store: Store | Transport,
+        queue: str,
+        *,
+        type: Any = Any,
+        machine: Machine = MACHINE,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
     def __init__(
         self,
         store: Store | Transport,
         queue: str,
         *,
         serializer: str | Serializer = "json",
+        result_serializer: str | Serializer | None = None,
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
         sinks: Iterable[Sink] = (),
+        window: float = 0.0,
         machine: Machine = MACHINE,
     ) -> None:
         self.name = queue_name(queue)
@@ -72,14 +98,25 @@ class QueueBase(Generic[T]):
             else store
         )
         self.machine = machine
-        self.codec = Codec(serializer_of(serializer), type)
+        results = None if result_serializer is None else serializer_of(result_serializer, "result_serializer")
+        self.codec = Codec(serializer_of(serializer), type, results)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self._observers: list[OnEvents] = []
-        self._sinks: list[Sink] = []
-        self._outlet: EventOutlet | None = None
+        self.window = milliseconds(window, "window", 0, WINDOW_MS_MAX) / 1000
+        if self.window and not isinstance(self._place, CountingStore):
+            raise NotSupported(
+                "window: over an API its functions commit, and group what comes to them by themselves.",
+                field="window",
+            )
+        if self.window > self.timeout / 2:
+            raise Rejected(
+                f"window: {self.window:g} s; a call has {self.timeout:g} s in all. Wait half of its timeout at most.",
+                field="window",
+            )
+        QueueEvents.__init__(self)
         self._writers = Writers(self._writer)
         self._flows: EmbeddedFlows | RemoteFlows = self._opened(self._place)
-        self.handlers = Handlers()
+        self._make_driver()
+        QueueHandlers.__init__(self)
         for sink in sinks:
             self.add_sink(sink)
 
@@ -90,19 +127,22 @@ class QueueBase(Generic[T]):
         queue: str,
         *,
         serializer: str | Serializer = "json",
+        result_serializer: str | Serializer | None = None,
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
         sinks: Iterable[Sink] = (),
-    ) -> Any:
+        window: float = 0.0,
+    ) -> Self:
         """Open a queue by address.
 
         A store, which this object works on itself: ``memory://``, ``file:///path``, ``s3://bucket/prefix``. Or an API,
         whose functions do: ``https://host/stage``, ``http://host:port`` (the local stack), ``lambda://prefix``.
 
-        ``serializer`` is "json", "msgpack" or an object with name, dumps and loads; ``type`` is what payloads are
-        converted to; ``timeout`` is how many seconds one call may try; ``sinks`` get every transition that
-        this object commits (``osqueue.events``). Nothing is sent yet. Raises Rejected for an address or a name that
-        is not valid.
+        ``serializer`` is "json", "msgpack" or an object with name, dumps and loads, ``result_serializer`` another one
+        for results; ``type`` is what payloads are converted to; ``timeout`` is how many seconds one call may try;
+        ``sinks`` get every transition that this object commits (``osqueue.events``). With a ``window`` an enqueue waits
+        so many seconds for those of other threads or tasks, to share one commit with them. Nothing is sent yet. Raises
+        Rejected for an address or a name that is not valid.
         """
         name = queue_name(queue)
         place: Store | Transport
@@ -112,10 +152,23 @@ class QueueBase(Generic[T]):
             place = open_transport(address)
         else:
             place = open_store(address)
-        return cls(place, name, serializer=serializer, type=type, timeout=timeout, sinks=sinks)
+        return cls(
+            place,
+            name,
+            serializer=serializer,
+            result_serializer=result_serializer,
+            type=type,
+            timeout=timeout,
+            sinks=sinks,
+            window=window,
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def _make_driver(self) -> None:
+        """Make what runs the flows."""
+        raise NotImplementedError
 
     def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""
@@ -175,76 +228,9 @@ class QueueBase(Generic[T]):
         writer.on_head = self._board(shard).see
         return writer
 
-    def on_event(self, function: F) -> F:
-        """Call a function with every ``Event`` that this object commits from now on, after the commit.
-
-        The function runs on a thread that has just committed, so keep it short. It may use this object; it gets the
-        events of its own calls after it has returned. Its exceptions are counted and logged, and stop nothing.
-        """
-        from ..events import CallbackSink
-
-        self.add_sink(CallbackSink(function, f"{getattr(function, '__name__', 'callback')}-{id(function):x}"))
-        return function
-
-    def add_sink(self, sink: Sink) -> None:
-        """Send every event that this object commits from now on to a sink as well. See ``osqueue.events``.
-
-        Raises NotSupported over an API: its functions commit, and send events to EventBridge.
-        """
-        if not isinstance(self._place, CountingStore):
-            raise NotSupported(
-                "sinks: over an API this object commits nothing, so it has no events to tell of. The functions do:"
-                " they send them to an EventBridge bus.",
-                field="sinks",
-            )
-        from ..events import EventOutlet
-
-        before = self._outlet
-        self._outlet = EventOutlet([*self._sinks, sink], before)
-        self._sinks.append(sink)
-        if before is None:
-            self._observe(self._tell_sinks)
-
-    @property
-    def deliveries(self) -> dict[str, Delivery]:
-        """By sink: how many events it took, and how many were lost."""
-        return {} if self._outlet is None else self._outlet.deliveries
-
-    def _observe(self, observer: OnEvents) -> None:
-        """Call ``observer`` as well for every transition that this object commits from now on."""
-        self._observers.append(observer)
-        for writer in self._writers.values():
-            writer.observed = True
-
-    def _tell(self, events: Sequence[Transition]) -> None:
-        for observer in self._observers:
-            try:
-                observer(events)
-            except Exception:  # the commit is done; nothing may make it look undone
-                import logging
-
-                logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)
-
-    def _tell_sinks(self, events: Sequence[Transition]) -> None:
-        if self._outlet is not None:
-            self._outlet.tell(self.name, events)
-
     def _deadline(self, submit: Submit) -> float:
         timeout = self.timeout if submit.timeout is None else submit.timeout
         return self.machine.monotonic() + timeout
-
-    @overload
-    def handler(self, function: F) -> F: ...
-    @overload
-    def handler(self, *, kind: str | None = None) -> Callable[[F], F]: ...
-    def handler(self, function: Any = None, *, kind: str | None = None) -> Any:
-        """Register the function or coroutine function that runs jobs: of one ``kind``, or all that no other takes.
-
-        It gets a ``WorkerJob`` and returns the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it.
-        """
-        if function is None:
-            return functools.partial(self.handlers.add, kind=kind)
-        return self.handlers.add(function, kind)
 
     # ── Flows, one for each public method ────────────────────────────────────
     def _enqueue(
@@ -255,8 +241,9 @@ class QueueBase(Generic[T]):
         """Add a job. It is durable when this returns.
 
         The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``priority``, ``delay`` or ``at``,
-        ``max_attempts``, ``result_ttl``, ``headers``; durations in seconds. Under an ``id`` whose job is
-        unfinished, or its result kept, the answer is that job ("duplicate") or its result ("completed").
+        ``max_attempts``, ``result_ttl``, ``run_within``, ``start_within``, ``headers``; durations in seconds. Under an
+        ``id`` whose job is unfinished, or its result kept, the answer is that job ("duplicate") or its result
+        ("completed").
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
         if options:
@@ -296,14 +283,14 @@ class QueueBase(Generic[T]):
         wait: float = 0,
         lease: float = limits.LEASE_MS_DEFAULT / 1000,
         kinds: Iterable[str] | None = None,
-    ) -> QueueFlow[ClaimedLeases[Any]]:
+    ) -> QueueFlow[ClaimedLeases[L]]:
         """Lease up to ``limit`` jobs for ``lease`` seconds, waiting up to ``wait`` seconds for the first.
 
         ``kinds`` takes only those kinds. May return fewer than there are. An empty claim writes nothing. Over an API a
         claim whose answer is lost is not repeated but raises: the jobs that it leased come back when the leases end.
         """
         claimed: ClaimResult = yield from self._flows.claim(limit, worker, wait, lease, kinds)
-        leases: ClaimedLeases[Any] = ClaimedLeases([self._lease_class(self, each) for each in claimed.leases])
+        leases: ClaimedLeases[L] = ClaimedLeases([self._lease_class(self, each) for each in claimed.leases])
         leases.reason = claimed.reason
         return leases
 
@@ -317,15 +304,17 @@ class QueueBase(Generic[T]):
         def read(item: Any) -> tuple[bytes, str, bytes | None]:
             if isinstance(item, LeaseBase):
                 return item.key, item.token, None
-            return (*_holder(item), flows.encode_result(_field(item, "result")))
+            return (*holder(item), flows.encode_result(field(item, "result")))
 
-        return _item_by_item(items, read, flows.complete_encoded)
+        return item_by_item(items, read, flows.complete_encoded)
 
     def _heartbeat_many(self, items: Iterable[Any], lease: float | None = None) -> QueueFlow[list[Done]]:
-        """Extend many leases in one commit: leases, or mappings with ``job_id`` and ``token``."""
-        held = _listed(items)
+        """Extend many leases in one commit: leases, or mappings with ``job_id``, ``token``, ``progress``, ``note``."""
+        held = listed(items)
         sent_at = self.machine.monotonic()
-        done = yield from _item_by_item(held, _holder, lambda found: self._flows.heartbeat_many(found, lease))
+        done = yield from item_by_item(
+            held, beat_of_item, lambda found: self._flows.heartbeat_many(found, lease)
+        )
         for item, each in zip(held, done, strict=True):
             if isinstance(item, LeaseBase) and each.ok:
                 item._extended(sent_at, lease)
@@ -336,19 +325,34 @@ class QueueBase(Generic[T]):
         """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
 
         def read(item: Any) -> tuple[bytes, str, Any]:
-            error = _field(item, "error") or ""
+            error = field(item, "error") or ""
             validation.error_details(error)  # an error that cannot be stored fails alone
-            return (*_holder(item), error)
+            return (*holder(item), error)
 
-        return _item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
+        return item_by_item(items, read, lambda found: self._flows.fail_many(found, retry_in))
 
     def _release_many(self, items: Iterable[Any], delay: float = 0) -> QueueFlow[list[Done]]:
         """Give many jobs back in one commit: leases, or mappings with ``job_id`` and ``token``."""
-        return _item_by_item(items, _holder, lambda found: self._flows.release_many(found, delay))
+        return item_by_item(items, holder, lambda found: self._flows.release_many(found, delay))
 
-    def _status(self, job_id: str) -> QueueFlow[Job | None]:
-        """A job with its timeline, by job id or by the client's own id; None when there is none (any more)."""
-        return self._flows.status(job_id)
+    def _status(self, job_id: str, include: str | Iterable[str] = ()) -> QueueFlow[JobDetails | None]:
+        """A job with its timeline, by job id or by the client's own id; None when there is none (any more).
+
+        ``include`` asks for contents as well: "payload", "traceback", "result". What cannot be given is named, with
+        the reason, in ``left_out``.
+        """
+        return self._flows.status(job_id, include)
+
+    def _status_many(
+        self, job_ids: Iterable[str], include: str | Iterable[str] = ()
+    ) -> QueueFlow[list[JobDetails | None]]:
+        """The same of many jobs, in their order: a few requests for all of them instead of some for each."""
+        names = listed(job_ids, "job_ids", "ids")
+        found: list[JobDetails | None] = []
+        while len(found) < len(names):
+            some = names[len(found) : len(found) + limits.ITEMS_PER_REQUEST_MAX]
+            found += yield from self._flows.status_many(some, include)
+        return found
 
     def _result(self, job_id: str) -> QueueFlow[Any]:
         """The result of a completed job, by job id or by the client's own id.
@@ -365,14 +369,37 @@ class QueueBase(Generic[T]):
         return self._flows.update_result_ttl(job_id, ttl)
 
     def _cancel(self, job_id: str) -> QueueFlow[str]:
-        """Cancel a job: "cancelled", "processing" (its worker is told), "completed" or "not_found"."""
+        """Cancel a job: "cancelled", or "processing" (its worker is told).
+
+        Nothing is cancelled where it is "completed", "failed" (a dead letter) or "not_found".
+        """
         return self._steering.cancel(job_id)
 
+    def _run_now(self, job_id: str) -> QueueFlow[str]:
+        """Let a job be claimable at once that waits for a time or for its next attempt; returns its state.
+
+        "queued", also where it was; "processing", "completed", "failed" or "cancelled" where it does not wait any
+        more; or "not_found". Raises Throttled.
+        """
+        return self._steering.run_now(job_id)
+
     def _jobs(
-        self, state: str | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        state: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        kinds: Iterable[str] | None = None,
+        id: str | None = None,
+        worker: str | None = None,
+        older_than: float | None = None,
     ) -> QueueFlow[tuple[list[Job], str | None]]:
-        """One page of live jobs, of one state or all, and the cursor of the next page (None at the end)."""
-        return self._steering.jobs(state, limit, cursor)
+        """One page of live jobs, of one state or all, and the cursor of the next page (None at the end).
+
+        Only those of ``kinds``, under this ``id`` of yours, held by a worker whose name contains ``worker``,
+        enqueued at least ``older_than`` seconds ago. A page looks at 20,000 jobs at most: it may hold few of those
+        that match, or none, and a cursor to go on.
+        """
+        return self._steering.jobs(state, limit, cursor, kinds, id, worker, older_than)
 
     def _stats(self) -> QueueFlow[dict[str, Any]]:
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
@@ -386,7 +413,7 @@ class QueueBase(Generic[T]):
         """Hand out jobs again."""
         return self._steering.configure(paused=False)
 
-    def _configure(self, /, **settings: Any) -> QueueFlow[None]:
+    def _configure(self, /, **settings: Unpack[SettingArguments]) -> QueueFlow[None]:
         """Change settings, by name: those of ``docs/api.md``, durations in seconds. Others stay as they are."""
         return self._steering.configure(**settings)
 
@@ -398,14 +425,16 @@ class QueueBase(Generic[T]):
         dry_run: bool = False,
         fingerprint: str | None = None,
         rate: float | None = None,
+        jobs: Iterable[str] | None = None,
     ) -> QueueFlow[int]:
         """Queue failed jobs again, with no attempt used; returns how many.
 
-        Only those of ``kinds``, whose last error contains ``error``, or has this ``fingerprint`` (see
-        ``dead_letter_groups``). ``rate`` is the most jobs a second: the call lasts accordingly, and may be stopped and
-        repeated. ``dry_run`` only counts.
+        Only these ``jobs``, by job id or your own id; only those of ``kinds``, whose last error contains ``error``, or
+        has this ``fingerprint`` (see ``dead_letter_groups``). ``rate`` is the most jobs a second: the call lasts
+        accordingly, and may be stopped and repeated. ``dry_run`` only counts.
         """
-        return self._steering.redrive(limit, kinds, error, dry_run, fingerprint, rate)
+        names = None if jobs is None else listed(jobs, "jobs", "ids")
+        return self._steering.redrive(limit, kinds, error, dry_run, fingerprint, rate, names)
 
     def _dead_letters(
         self,
@@ -414,12 +443,14 @@ class QueueBase(Generic[T]):
         kinds: Iterable[str] | None = None,
         error: str | None = None,
         fingerprint: str | None = None,
-    ) -> QueueFlow[tuple[list[DeadLetter], str | None]]:
+        include: str | Iterable[str] = (),
+    ) -> QueueFlow[tuple[list[DeadLetterDetails], str | None]]:
         """One page of failed jobs with what they died of, and the cursor of the next page (None at the end).
 
-        Filtered as in ``redrive``.
+        Filtered as in ``redrive``; ``include`` as in ``status``: "payload", "traceback". Large payloads make
+        the page shorter.
         """
-        return self._steering.dead_letters(limit, cursor, kinds, error, fingerprint)
+        return self._steering.dead_letters(limit, cursor, kinds, error, fingerprint, include)
 
     def _dead_letter_groups(
         self, kinds: Iterable[str] | None = None, error: str | None = None
@@ -451,44 +482,30 @@ class QueueBase(Generic[T]):
         """One pass of upkeep over all shards: stale leases, due jobs, the archive, unreferenced objects."""
         return self._steering.reap()
 
-
-def _listed(items: Any) -> list[Any]:
-    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
-        raise Rejected(f"items: {type(items).__name__} is not a list of leases or mappings.", field="items")
-    return list(items)
-
-
-def _item_by_item(
-    items: Iterable[Any], read: Callable[[Any], Any], send: Callable[[list[Any]], QueueFlow[list[Done]]]
-) -> QueueFlow[list[Done]]:
-    """Send the items that can be read; the others fail alone, in their places."""
-    found: list[Any] = []
-    refused: dict[int, Done] = {}
-    batch = _listed(items)
-    for at, item in enumerate(batch):
-        try:
-            found.append(read(item))
-        except Rejected as error:
-            text = item.get("job_id") if isinstance(item, Mapping) else None
-            refused[at] = Done(text if isinstance(text, str) else "", False, error.code, error=error)
-    done = (yield from send(found)) if found else []
-    if not refused:
-        return done
-    rest = iter(done)
-    return [refused[at] if at in refused else next(rest) for at in range(len(batch))]
-
-
-def _holder(item: Any) -> tuple[bytes, str]:
-    """The job's key and the token of a lease or a mapping."""
-    if isinstance(item, LeaseBase):
-        return item.key, item.token
-    if isinstance(item, Mapping):
-        for name in ("job_id", "token"):
-            if name not in item:
-                raise Rejected(f"{name}: it is missing. Pass leases, or their job_id and token.", field=name)
-        return key_of(item["job_id"]), validation.text(item["token"], "token", limits.TOKEN_CHARS_MAX, 1)
-    raise Rejected(f"items: {type(item).__name__} is neither a lease nor a mapping.", field="items")
-
-
-def _field(item: Any, name: str) -> Any:
-    return None if isinstance(item, LeaseBase) or not isinstance(item, Mapping) else item.get(name)
+    # ── The methods ──────────────────────────────────────────────────────────
+    enqueue = FlowMethod(_enqueue)
+    enqueue_and_wait = FlowMethod(_enqueue_and_wait)
+    enqueue_many = FlowMethod(_enqueue_many)
+    claim = FlowMethod(_claim)
+    complete_many = FlowMethod(_complete_many)
+    heartbeat_many = FlowMethod(_heartbeat_many)
+    fail_many = FlowMethod(_fail_many)
+    release_many = FlowMethod(_release_many)
+    status = FlowMethod(_status)
+    status_many = FlowMethod(_status_many)
+    result = FlowMethod(_result)
+    update_result_ttl = FlowMethod(_update_result_ttl)
+    cancel = FlowMethod(_cancel)
+    run_now = FlowMethod(_run_now)
+    jobs = FlowMethod(_jobs)
+    stats = FlowMethod(_stats)
+    pause = FlowMethod(_pause)
+    resume = FlowMethod(_resume)
+    configure = FlowMethod(_configure)
+    redrive = FlowMethod(_redrive)
+    dead_letters = FlowMethod(_dead_letters)
+    dead_letter_groups = FlowMethod(_dead_letter_groups)
+    why = FlowMethod(_why)
+    story = FlowMethod(_story)
+    purge = FlowMethod(_purge)
+    reap = FlowMethod(_reap)

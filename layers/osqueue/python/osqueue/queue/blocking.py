@@ -12,61 +12,57 @@ for lease in q.claim(limit=10):
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from .. import limits
 from ..commit.driver import BlockingDriver
 from ..commit.effects import AwaitNews, QueueEffect, QueueFlow, Submit
 from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
 from ..model.job import Job
-from ..stores.base import Store
+from ..model.payload_type import T
 from ..worker.outcomes import Tally
 from .base import QueueBase
-from .flow_methods import blocking
+from .flow_methods import Blocking, with_options_of
 from .lease import Lease
+from .options import QueueOptions, WorkerOptions, worker_class
+from .watch import POLL_SECONDS_DEFAULT, JobWatch
 
-if TYPE_CHECKING:
-    from ..client.transports.base import Transport
-    from ..events import Sink
-    from ..model.codecs import Serializer
-
+M = TypeVar("M")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
-class Queue(QueueBase[T]):
+class Queue(Blocking, QueueBase[Lease[T], T]):
     """A queue, with methods that block. One object may be used by many threads; they share its commits."""
 
     _lease_class = Lease
 
     if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
 
+        @overload
         @classmethod
         def connect(
-            cls,
-            address: str,
-            queue: str,
-            *,
-            serializer: str | Serializer = "json",
-            type: Any = Any,
-            timeout: float = limits.REQUEST_TIMEOUT_S,
-            sinks: Iterable[Sink] = (),
+            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
+        ) -> Queue[M]: ...
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
         ) -> Queue[Any]: ...
+        @classmethod
+        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
 
-    def __init__(self, store: Store | Transport, queue: str, **options: Any) -> None:
-        super().__init__(store, queue, **options)
+    def _make_driver(self) -> None:
         self._driver = BlockingDriver(self._place, self.machine)
         self._event_queue = EventQueue(self._tell, self.machine)
         self._groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
         if shard not in self._groups:
-            made = BlockingGroup(self._writers[shard], self._driver, self._event_queue)
+            made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self.window)
             self._groups.setdefault(shard, made)  # one step, so two threads get the same one
         return self._groups[shard]
 
@@ -106,15 +102,28 @@ class Queue(QueueBase[T]):
         with effect.sleeper.waking(wake):
             asleep.acquire(timeout=effect.seconds)
 
-    def run(self, **options: Any) -> Tally:
+    def watch(self, job_id: str, poll: float = POLL_SECONDS_DEFAULT) -> Iterator[Job]:
+        """The job, and again whenever it has changed, until it is over: looked at every ``poll`` seconds.
+
+        Heartbeats alone are no change, what they tell of its progress is. Raises NotFound when there is no such job.
+        """
+        watch = JobWatch(job_id, poll)
+        while not watch.over:
+            job = watch.news(self.status(job_id))
+            if job is not None:
+                yield job
+            if not watch.over:
+                self.machine.sleep(watch.poll_seconds)
+
+    @with_options_of(worker_class)
+    def run(self, **options: Unpack[WorkerOptions]) -> Tally:
         """Claim jobs and run their handlers until SIGTERM or SIGINT; returns what was done.
 
-        ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True``, as in
-        ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or an option is wrong.
+        ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True,
+        traceback=False``, as in ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or
+        an option is wrong.
         """
-        from ..worker.loop import Worker
-
-        return Worker(self, **options).run()
+        return worker_class()(self, **options).run()
 
     def history(
         self, since: datetime | float | None = None, until: datetime | float | None = None
@@ -137,28 +146,3 @@ class Queue(QueueBase[T]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    enqueue = blocking(QueueBase._enqueue)
-    enqueue_and_wait = blocking(QueueBase._enqueue_and_wait)
-    enqueue_many = blocking(QueueBase._enqueue_many)
-    claim = blocking(QueueBase._claim)
-    complete_many = blocking(QueueBase._complete_many)
-    heartbeat_many = blocking(QueueBase._heartbeat_many)
-    fail_many = blocking(QueueBase._fail_many)
-    release_many = blocking(QueueBase._release_many)
-    status = blocking(QueueBase._status)
-    result = blocking(QueueBase._result)
-    update_result_ttl = blocking(QueueBase._update_result_ttl)
-    cancel = blocking(QueueBase._cancel)
-    jobs = blocking(QueueBase._jobs)
-    stats = blocking(QueueBase._stats)
-    pause = blocking(QueueBase._pause)
-    resume = blocking(QueueBase._resume)
-    configure = blocking(QueueBase._configure)
-    redrive = blocking(QueueBase._redrive)
-    dead_letters = blocking(QueueBase._dead_letters)
-    dead_letter_groups = blocking(QueueBase._dead_letter_groups)
-    why = blocking(QueueBase._why)
-    story = blocking(QueueBase._story)
-    purge = blocking(QueueBase._purge)
-    reap = blocking(QueueBase._reap)

@@ -11,10 +11,11 @@ from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
+from ..model.payload_type import T_co
+from ..model.progress import beat_of
 from ..operations.claims import GrantedLease, lease_lost
-from .flow_methods import awaiting, blocking
+from .flow_methods import Awaiting, Blocking, FlowMethod
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -24,7 +25,7 @@ class ClaimedLeases(list[R]):
     reason: str | None = None  # "empty", "paused" or "in_flight_limit"
 
 
-class LeaseBase(JobAttributes, Generic[T]):
+class LeaseBase(JobAttributes, Generic[T_co]):
     """A job in a worker's hands."""
 
     def __init__(self, queue: Any, granted: GrantedLease) -> None:
@@ -33,7 +34,7 @@ class LeaseBase(JobAttributes, Generic[T]):
         self._granted = granted
         self._stored = lease
         self._job = lease.job
-        self._sent_at = granted.asked
+        self._sent_at = self._claimed_at = granted.sent_at
         self._given = queue.machine.monotonic()
         self._lease_s = lease.lease_ms / 1000
         self.key: bytes = lease.job.key
@@ -44,13 +45,13 @@ class LeaseBase(JobAttributes, Generic[T]):
         return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
 
     @functools.cached_property
-    def payload(self) -> T:
+    def payload(self) -> T_co:
         """The payload that enqueue was given. The lease holds even when this raises.
 
         Raises Rejected when it cannot be read as the queue's type, NotFound, Damaged or Unavailable when it was too
         large for the state and its object cannot be read.
         """
-        decoded: T = self._queue.codec.decode_payload(self._granted.payload, self._job.codec)
+        decoded: T_co = self._queue.codec.decode_payload(self._granted.payload, self._job.codec)
         return decoded
 
     @property
@@ -78,25 +79,33 @@ class LeaseBase(JobAttributes, Generic[T]):
         """When the lease ends, by the store's clock, unless a heartbeat extends it."""
         # Counted from when the claim was answered, at the latest the moment from which its lease ran.
         beaten_ms = max(0, round((self._sent_at - self._given) * 1000))
-        return moment(
-            self._stored.expires_ms + beaten_ms + round(self._lease_s * 1000) - self._stored.lease_ms
-        )
+        ends_ms = self._stored.expires_ms + beaten_ms + round(self._lease_s * 1000) - self._stored.lease_ms
+        if self._job.run_within_ms:
+            ends_ms = min(ends_ms, self._stored.started_ms + self._job.run_within_ms)
+        return moment(ends_ms)
 
     @property
     def seconds_left(self) -> float:
         """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
-        return self._sent_at + self._lease_s - float(self._queue.machine.monotonic())
+        end = self._sent_at + self._lease_s
+        if self.run_within is not None:  # no heartbeat moves that
+            end = min(end, self._claimed_at + self.run_within)
+        return end - float(self._queue.machine.monotonic())
 
     def _run(self, flow: QueueFlow[R]) -> Any:
         return self._queue._run(flow)
 
-    def _heartbeat(self, lease: float | None = None) -> QueueFlow[None]:
+    def _heartbeat(
+        self, lease: float | None = None, progress: float | None = None, note: str | None = None
+    ) -> QueueFlow[None]:
         """Extend the lease, by ``lease`` seconds from now or by its own length. Raises LeaseLost.
 
+        ``progress``, from 0 to 1, and a ``note`` of up to 80 characters are seen by whoever looks at the job.
         Afterwards ``cancel_requested`` says whether somebody wants the job cancelled.
         """
         sent_at = self._queue.machine.monotonic()
-        (done,) = yield from self._queue._flows.heartbeat_many([(self.key, self.token)], lease)
+        beat = beat_of(self.key, self.token, progress, note)
+        (done,) = yield from self._queue._flows.heartbeat_many([beat], lease)
         self._check(done)
         self._extended(sent_at, lease)
         self.cancel_requested = done.cancel_requested
@@ -140,22 +149,16 @@ class LeaseBase(JobAttributes, Generic[T]):
         if not done.ok:
             raise lease_lost(self.job_id)
 
+    heartbeat = FlowMethod(_heartbeat)
+    complete = FlowMethod(_complete)
+    fail = FlowMethod(_fail)
+    release = FlowMethod(_release)
+    cancel = FlowMethod(_cancel)
 
-class Lease(LeaseBase[T]):
+
+class Lease(Blocking, LeaseBase[T_co]):
     """A job in a worker's hands: heartbeat while you work, then complete, fail, release or cancel it."""
 
-    heartbeat = blocking(LeaseBase._heartbeat)
-    complete = blocking(LeaseBase._complete)
-    fail = blocking(LeaseBase._fail)
-    release = blocking(LeaseBase._release)
-    cancel = blocking(LeaseBase._cancel)
 
-
-class AsyncLease(LeaseBase[T]):
+class AsyncLease(Awaiting, LeaseBase[T_co]):
     """The same for coroutines."""
-
-    heartbeat = awaiting(LeaseBase._heartbeat)
-    complete = awaiting(LeaseBase._complete)
-    fail = awaiting(LeaseBase._fail)
-    release = awaiting(LeaseBase._release)
-    cancel = awaiting(LeaseBase._cancel)

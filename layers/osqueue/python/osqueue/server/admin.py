@@ -12,6 +12,7 @@ from .. import __version__, limits
 from ..commit.effects import Flow, together
 from ..contract.admin_schemas import (
     DeadGroups,
+    DeadLetterAnswer,
     DeadLetters,
     Page,
     Purge,
@@ -35,7 +36,7 @@ from ..operations.admin import AdminFlows
 from ..operations.context import Writers
 from ..operations.dead_letters import RedriveProgress, redrive_limit
 from ..stores.base import List, Listed
-from .answers import ANSWER_BYTES_MAX, fitting
+from .answers import ANSWER_BYTES_MAX, answer_with, fitting
 from .jobs import PAGE_DEFAULT
 from .request import RequestContext
 
@@ -116,19 +117,19 @@ def redrive(request: RequestContext) -> Redriven:
     flows = request.warm.steering
     which = (body.kinds, body.error)
     if body.dry_run:
-        there = request.run(flows.redrive(None, *which, True, body.fingerprint))
+        there = request.run(flows.redrive(None, *which, True, body.fingerprint, jobs=body.jobs))
         return Redriven(jobs=min(there, body.limit or there), more=there > (body.limit or there))
     most = min(body.limit or REDRIVE_MAX, REDRIVE_MAX)
     done = RedriveProgress()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
-            request.run(flows.redrive(mark, *which, False, body.fingerprint, so_far=done))
+            request.run(flows.redrive(mark, *which, False, body.fingerprint, jobs=body.jobs, so_far=done))
             if done.moved < mark:
                 return Redriven(jobs=done.moved)
             if request.left < TIME_S_MIN:
                 return Redriven(jobs=done.moved, more=True)
-        more = request.run(flows.redrive(1, *which, True, body.fingerprint)) > 0
+        more = request.run(flows.redrive(1, *which, True, body.fingerprint, jobs=body.jobs)) > 0
     except OsqueueError:
         if not done.moved:
             raise
@@ -139,13 +140,16 @@ def redrive(request: RequestContext) -> Redriven:
 def dead_letters(request: RequestContext) -> bytes:
     """One page of dead letters."""
     query = request.query
+    asked = query.get("include", "")
     flows = request.warm.steering
 
     def page(limit: int) -> DeadLetters:
-        which = (query.get("kind"), query.get("error"), query.get("fingerprint"))
+        which = (query.get("kind"), query.get("error"), query.get("fingerprint"), asked)
         jobs, cursor = request.run(flows.dead_letters(limit, query.get("cursor"), *which))
-        return DeadLetters(jobs=jobs, cursor=cursor)
+        return DeadLetters(jobs=[answer_with(DeadLetterAnswer, each) for each in jobs], cursor=cursor)
 
+    if asked:
+        request.note([], include=asked)
     return fitting(query.get("limit", PAGE_DEFAULT), page)
 
 

@@ -10,11 +10,12 @@ from msgspec import UNSET, Raw
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..contract.content import EncodedContent, content_of, fields_of
+from ..contract.content import content_of, fields_of
 from ..contract.error_codes import fault_of
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
     CompletionResults,
+    EncodedContent,
     Ending,
     Endings,
     ErrorDetails,
@@ -26,13 +27,14 @@ from ..contract.schemas import (
     Leases,
     NewClaim,
 )
-from ..core.ops import Completion, FailedAttempt
+from ..core.ops import Completion, FailedAttempt, LeaseBeat
 from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
+from ..model.progress import beat_of
 from ..operations.claims import GrantedLease
 from .flows import AbortedJob, ReleasedJob, ServerFlows
 from .reading import check_items, item_of
@@ -106,7 +108,12 @@ def heartbeat(request: RequestContext) -> HeartbeatResults:
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
         return flows.heartbeat_many(held, length)
 
-    return HeartbeatResults(leases=_results(request, beats.leases, Held, _holder, send))
+    return HeartbeatResults(leases=_results(request, beats.leases, Held, _beat_of, send))
+
+
+def _beat_of(item: Held) -> LeaseBeat:
+    key, token = _holder(item)
+    return beat_of(key, token, item.progress, item.note)
 
 
 def _results(

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
-from ..contract.content import EncodedContent, content_of, weight
+from ..contract.content import content_of, weight
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
-from ..contract.schemas import NewJob
+from ..contract.schemas import EncodedContent, NewJob
 from ..core.ops import (
     AbortJobs,
     Code,
@@ -162,7 +162,7 @@ class ServerFlows(EmbeddedFlows):
             if _keyed(news[at]) and isinstance(answer, Enqueued) and answer.state == PROCESSING
         ]
         if there:
-            locations = yield from seek_many(self.queue, shard, [news[at].key for at in there])
+            _, locations = yield from seek_many(self.queue, shard, [news[at].key for at in there])
             for at in there:
                 answers[at] = answer_again(news[at], locations.get(news[at].key))
         return answers

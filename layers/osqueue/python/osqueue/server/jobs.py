@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from .. import limits
 from ..commit.effects import QueueFlow
-from ..contract.content import EncodedContent, result_fields
-from ..contract.schemas import Cancelled, JobChange, Jobs, Result
+from ..contract.content import result_fields
+from ..contract.schemas import (
+    Cancelled,
+    EncodedContent,
+    JobAnswer,
+    JobAnswers,
+    JobChange,
+    Jobs,
+    JobState,
+    Result,
+    StatusRequest,
+)
 from ..errors import NotFound
+from ..model import validation
 from ..model.explain import Story
-from ..model.job import Job
 from ..model.keys import job_id
 from ..operations.results import OVER, LocatedJob
-from .answers import StatusAnswer, fitting
+from .answers import StatusAnswer, answer_with, fitting
 from .request import RequestContext
 
 PAGE_DEFAULT = 100
@@ -22,21 +33,39 @@ def list_jobs(request: RequestContext) -> bytes:
     steering = request.warm.steering
 
     def page(limit: int) -> Jobs:
-        jobs, cursor = request.run(steering.jobs(query.get("state"), limit, query.get("cursor")))
+        which = [query.get(name) for name in ("kind", "id", "worker", "older_than")]
+        jobs, cursor = request.run(steering.jobs(query.get("state"), limit, query.get("cursor"), *which))
         return Jobs(jobs=jobs, cursor=cursor)
 
     return fitting(query.get("limit", PAGE_DEFAULT), page)
 
 
-def status(request: RequestContext) -> Job:
+def status(request: RequestContext) -> JobAnswer:
     """A job with its timeline."""
     text = request.id
-    found = request.run(request.warm.flows.status(text))
+    asked = request.query.get("include", "")
+    found = request.run(request.warm.flows.status(text, asked))
     if found is None:
         raise NotFound(
             f"job {text}: no such job in this queue, or its result has expired. The archive may tell."
         )
-    return found
+    if asked:
+        request.note([found.job_id], include=asked)
+    return answer_with(JobAnswer, found)
+
+
+def status_many(request: RequestContext) -> bytes:
+    """Many jobs with their timelines: the first of them, as many as fit."""
+    body: StatusRequest = request.read()
+    validation.whole_number(len(body.jobs), "jobs", 0, limits.ITEMS_PER_REQUEST_MAX)
+    flows = request.warm.flows
+
+    def page(limit: int) -> JobAnswers:
+        found = request.run(flows.status_many(body.jobs[:limit], body.include))
+        return JobAnswers(jobs=[None if each is None else answer_with(JobAnswer, each) for each in found])
+
+    request.note(body.jobs, **({"include": ",".join(body.include)} if body.include else {}))
+    return fitting(len(body.jobs), page)
 
 
 def cancel(request: RequestContext) -> Cancelled:
@@ -44,8 +73,17 @@ def cancel(request: RequestContext) -> Cancelled:
     text = request.id
     done = request.run(request.warm.steering.cancel(text))
     if done == "not_found":
-        raise NotFound(f"job {text}: no such job in this queue, or it is over.")
+        raise NotFound(f"job {text}: no such job in this queue, or its result has expired.")
     return Cancelled(status=done)
+
+
+def run_now(request: RequestContext) -> JobState:
+    """Let a delayed job be claimable at once."""
+    text = request.id
+    state = request.run(request.warm.steering.run_now(text))
+    if state == "not_found":
+        raise NotFound(f"job {text}: no such job in this queue, or its result has expired.")
+    return JobState(state=state)
 
 
 def change_job(request: RequestContext) -> StatusAnswer:

@@ -20,6 +20,7 @@ from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
+from ..model.included import INCLUDES
 from ..model.settings import NESTED, SETTINGS
 from ..model.validation import QUEUE_NAME
 
@@ -124,6 +125,15 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "error": _chars(limits.ERROR_CHARS_MAX, 0),
         "fingerprint": {"pattern": "^[0-9a-f]{8}$"},
     },
+    "StatusRequest": {
+        "jobs": {
+            "items": {"type": "string", **_chars(limits.ID_CHARS_MAX)},
+            "maxItems": limits.ITEMS_PER_REQUEST_MAX,
+        },
+        "include": {"items": {"enum": list(INCLUDES)}},
+    },
+    "JobAnswer": {"payload": ANY_JSON, "result": ANY_JSON},
+    "DeadLetterAnswer": {"payload": ANY_JSON},
     "Purge": {
         "jobs": {
             "items": {"type": "string", **_chars(limits.ID_CHARS_MAX)},
@@ -145,7 +155,7 @@ NAMED_QUERY: dict[str, Schema] = {
     "fingerprint": {"pattern": "^[0-9a-f]{8}$"},
     "kind": {"maxLength": limits.KIND_CHARS_MAX},
 }
-_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 STATS: Schema = {
@@ -164,6 +174,12 @@ STATS: Schema = {
             "description": "how long the oldest waiting job has waited",
         },
         "commits": _COUNT,
+        "head_bytes": {**_COUNT, "description": "of the largest head"},
+        "budgets": {
+            "type": "object",
+            "additionalProperties": {"type": "number", "minimum": 0},
+            "description": "by part of a head: the share of its budget that the fullest shard uses; 1 is all",
+        },
         "counters": {"type": "object", "additionalProperties": _COUNT},
         "settings": {
             "type": "object",

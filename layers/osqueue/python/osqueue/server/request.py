@@ -18,7 +18,7 @@ from ..contract.operations import QUEUES, Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
 from ..queue.blocking import Queue
 from ..stores.counting import CountingStore
-from .answers import ANSWER_BYTES_MAX
+from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
 from .flows import DetachedSubmit, ServerFlows
 from .reading import body_of, id_of
 
@@ -47,6 +47,7 @@ class CachedQueue(Queue[Any]):
             self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
         )
         self.flows.answer_bytes = ANSWER_BYTES_MAX
+        self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
         return self.flows
 
     def _writer(self, shard: int) -> ShardWriter:
@@ -61,6 +62,7 @@ class CachedQueue(Queue[Any]):
         from ..operations.admin import AdminFlows
 
         flows = AdminFlows(self.name, self.codec, self.machine, self._writers, self.store.place)
+        flows.page_bytes = flows.content_bytes_max = INCLUDED_BYTES_MAX
         flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"
         return flows
 

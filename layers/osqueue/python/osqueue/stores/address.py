@@ -39,7 +39,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 _NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
-_EXAMPLES = "memory://, file:///var/lib/jobs, s3://bucket/prefix"
+_EXAMPLES = "file:///var/lib/jobs, s3://bucket/prefix, memory:// (one process, for tests)"
 
 
 def is_remote(address: object) -> bool:
@@ -65,6 +65,11 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     if not separator and _HOST_AND_PORT.match(address):
         raise Rejected(
             "the address names no kind of store, but a host and a port: write http://HOST:PORT for the API there",
+            field="address",
+        )
+    if not separator and address.startswith(("/", "./", "../", "~")):
+        raise Rejected(
+            "the address is a path: put file:// in front of an absolute one, as in file:///var/lib/jobs",
             field="address",
         )
     if not separator:

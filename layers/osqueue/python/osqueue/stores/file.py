@@ -60,7 +60,7 @@ from .file_hot import Current, Slots, flush_again, opened, read_all, write_all
 from .file_listing import walk
 from .file_locks import LockDeadline, LockTimeout, Stripes, stat_of, time_after, version_of
 from .file_slots import new_slots, plain, plain_start, version_of_slot
-from .file_swap import drop, replace_unflushed
+from .file_swap import drop, drop_older, replace_unflushed
 from .file_system import network_type
 from .file_turns import FolderTurns
 
@@ -102,7 +102,7 @@ class FileStore(Store):
         # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
         self._token = machine.bits(64)
         self._names = itertools.count()
-        self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine)
+        self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine, lingers=fsync)
         self._flushes = Flushes(self.root)
         self._ready = False
         self._ready_lock = forks.lock()
@@ -438,7 +438,11 @@ class FileStore(Store):
         if hot:
             content, version, mark_ns = new_slots(self._machine.bits(64), body, self._machine.now_ms())
         temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # somebody has removed the folder, if not the whole store
+            self._ready, self._flushes = False, Flushes(self.root)
+            return self._write_temporary(path, body, durable, clock_ns, hot)
         try:
             write_all(lambda data, at: os.write(descriptor, data), content, 0)
             if clock_ns is None:
@@ -469,12 +473,7 @@ class FileStore(Store):
             os.makedirs(self._stripes.folder, exist_ok=True)
             if self._fsync:
                 self._flushes.flush_above()
-            oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000
-            with os.scandir(self._temporary) as entries:
-                for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):  # somebody else tidies as well
-                        if entry.stat().st_mtime_ns < oldest:
-                            os.unlink(entry.path)
+            drop_older(self._temporary, (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000)
             self._ready = True
 
     def _locked(self, path: str, patience: LockDeadline) -> AbstractContextManager[int]:

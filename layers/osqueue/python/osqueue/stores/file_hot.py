@@ -117,11 +117,18 @@ class Slots:
         # A writer that died may have left a header behind: not even its generation is used again.
         generation = 1 + max(each.generation for each in self._past if each is not None)
         data = slot_of(self.layout, generation, body, modified_ms)
-        # What a purge took out of the object must not stay behind it.
-        write_all(self._pwrite, data.ljust(length, b"\0"), self.layout.start(slot))
+        start = self.layout.start(slot)
+        # What a purge took out of the object must not stay behind it. It goes first: until the header is written the
+        # old length is known, to the next writer if this one dies.
+        self._erase(start + len(data), start + length)
+        write_all(self._pwrite, data, start)
         header = header_of(self.layout, data[:HEADER_BYTES])
         assert header is not None
         return header
+
+    def _erase(self, start: int, end: int) -> None:
+        if start < end:
+            write_all(self._pwrite, bytes(end - start), start)
 
     def write_again(self, current: Current) -> None:
         """Write a slot as it is."""

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from ..clock import Machine
 from ..errors import Timeout
+from ..forks import OwnFile
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
 LOCK_WAIT_S_MAX = (
@@ -58,6 +59,31 @@ def time_after(clock_ns: int, now_ms: int) -> int:
     return max(now_ms * 1_000_000, clock_ns + 1) | 1
 
 
+class FileLock(OwnFile):
+    """A lock file, open, and the lock on it once it is taken. The kernel gives that back when this process ends.
+
+    Opened again each time: a kept one would be shared by threads, and a ``flock`` does not exclude those who share
+    one. For the same reason a fork's child keeps none.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, os.O_RDWR | os.O_CREAT)
+
+    def taken(self) -> bool:
+        """Take the lock, if nobody has it."""
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the lock back. Closing is not enough: a child that is being forked has the file open as well."""
+        if self.descriptor >= 0:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        super().close()
+
+
 class LockDeadline:
     """How long one request waits for locks, all in all. Its time runs from the first lock that others hold."""
 
@@ -88,22 +114,17 @@ class Stripes:
 
     @contextlib.contextmanager
     def locked(self, path: str, patience: LockDeadline) -> Iterator[int]:
-        """Hold the lock of the path's stripe; gives its descriptor. Raises Held when patience is at its end.
-
-        Opened anew each time: a kept descriptor would be shared by threads and by forked children,
-        and a ``flock`` does not exclude those who share one.
-        """
-        lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        holder = os.getpid()
+        """Hold the lock of the path's stripe; gives its descriptor. Raises LockTimeout when patience is at its end."""
+        try:
+            lock = FileLock(self._lock_path(path))
+        except FileNotFoundError:  # somebody has removed the folder
+            os.makedirs(self.folder, exist_ok=True)
+            lock = FileLock(self._lock_path(path))
         try:
             self._wait_for(lock, path, patience)
-            yield lock
+            yield lock.descriptor
         finally:
-            # Closing is not enough: a child that was forked meanwhile has the descriptor too, and with it the lock.
-            # Should such a child come here, in a copy of this thread, the lock is still its parent's.
-            if os.getpid() == holder:
-                fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
+            lock.close()
 
     def clock_ns(self, path: str) -> int:
         """The clock of the path's stripe."""
@@ -120,13 +141,10 @@ class Stripes:
             os.utime(lock, ns=(clock_ns, clock_ns))
         return clock_ns
 
-    def _wait_for(self, lock: int, path: str, patience: LockDeadline) -> None:
+    def _wait_for(self, lock: FileLock, path: str, patience: LockDeadline) -> None:
         pause = LOCK_POLL_S_MIN
-        while True:  # polling, because a blocking flock knows no time-out
-            try:
-                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                left = patience.left()
+        while not lock.taken():  # polling, because a blocking flock knows no time-out
+            left = patience.left()
             if left <= 0:
                 raise LockTimeout(
                     f"{self._lock_path(path)!r} stayed locked for {patience.seconds:.1f} s. "

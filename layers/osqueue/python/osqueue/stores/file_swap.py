@@ -33,6 +33,15 @@ def drop(temporary: str) -> None:
         os.unlink(temporary)
 
 
+def drop_older(folder: str, mtime_ns: int) -> None:
+    """Remove the temporary files that are older than this."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # somebody else tidies as well
+                if entry.stat().st_mtime_ns < mtime_ns:
+                    os.unlink(entry.path)
+
+
 @functools.cache
 def _exchange() -> Callable[[str, str], bool] | None:
     """The system's call; None where the C library has none. It answers False where the folder has none."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import itertools
 import os
@@ -30,7 +29,11 @@ from msgspec import Struct
 from .. import forks
 from ..clock import Machine
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
+from .file_locks import FileLock
 
+LINGER_SHARE = 0.25  # of how long the last turn was held: so long at most those are waited for who came to it
+LINGER_SECONDS_MAX = 0.005  # a holder may have been stopped: that says nothing of the next turn
+LINGER_STEP_SECONDS = 0.0002  # between two looks for them
 STUCK_SECONDS = 3.0  # for which nobody waits again for a turn that was waited for in vain
 LOOK_SECONDS = 0.02  # between two tries of the lock by someone who hears nothing
 BOX_BYTES_MAX = 1 << 16  # of notes that are read at once, which is what a pipe holds
@@ -49,13 +52,18 @@ _NOBODY = b"\0" * 16
 class Pipe:
     """An open pipe. Whoever uses it keeps it open: a number that was closed may stand for another file by then."""
 
+    descriptor = -1  # should it not open
+
     def __init__(self, path: str, flags: int) -> None:
-        self.descriptor = -1  # should it not open
         self.descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
+
+    def is_gone(self) -> bool:
+        """Has somebody removed it? Then nobody else reads it, or writes into it."""
+        return os.fstat(self.descriptor).st_nlink == 0
 
     def read(self) -> bytes:
         """What is in it, at once."""
@@ -80,38 +88,38 @@ class WaitingNote(Struct, frozen=True):
         return _framed(_NOTE, self.wait, self.channel, self.content)
 
 
+class Crowd(Struct, frozen=True):
+    """Who came to the last turn that was held here: they are likely to come again."""
+
+    others: int
+    held_seconds: float
+
+
 class HeldTurn:
     """The turn at one object. It ends with this object at the latest."""
 
-    def __init__(self, lock: int, box: Pipe) -> None:
+    def __init__(self, lock: FileLock, box: Pipe, key: str) -> None:
         self.lock = lock
         self.box = box
+        self.key = key
+        self.since: float | None = None  # on the monotonic clock: when its notes were read
         self.notes: list[WaitingNote] = []
-        self.process = os.getpid()
 
-    def unlock(self) -> None:
-        """Let others have it. Closing is not enough: a child forked meanwhile has the descriptor, and the lock."""
-        lock, self.lock = self.lock, -1
-        if lock >= 0:
-            if os.getpid() == self.process:
-                fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
-
-    def forget(self) -> None:
-        """It was not ours."""
-        lock, self.lock = self.lock, -1
-        os.close(lock)
+    def is_over(self) -> bool:
+        """Have others had the chance to take it?"""
+        return self.lock.descriptor < 0
 
     def __del__(self) -> None:
-        self.unlock()
+        self.lock.close()
 
 
 class FolderTurns:
     """The turns of the store whose own files lie in ``folder``."""
 
-    def __init__(self, folder: str, machine: Machine) -> None:
+    def __init__(self, folder: str, machine: Machine, lingers: bool) -> None:
         self.folder = folder
         self._machine = machine
+        self._lingers = lingers  # does a turn take so long that it pays to wait for others with it?
         self._guard = forks.lock()
         self._waits = itertools.count(1)  # never from the beginning: an answer may come late
         self._start_afresh()
@@ -124,14 +132,15 @@ class FolderTurns:
         self._boxes: dict[str, Pipe] = {}
         self._threads: Any = None  # of coroutines that wait
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
+        self._crowds: dict[str, Crowd] = {}  # by key
 
     # ── The two requests ─────────────────────────────────────────────────────
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:
         """Wait for the turn, or for somebody to carry the note out. Refused where the folder offers none, too."""
-        turn = self.take_now(request.key)
-        if turn is not None:
-            return turn
         try:
+            held = self._lock(request.key)
+            if held is not None:
+                return self._turn(held, None)
             if self._machine.monotonic() < self._stuck.get(request.key, 0.0):
                 return Refused()
             channel = self._channel()
@@ -143,21 +152,17 @@ class FolderTurns:
         except OSError:
             return Refused()
 
-    def take_now(self, key: str) -> Turn | None:
-        """The turn, if nobody has it."""
-        try:
-            held = self._lock(key)
-            return None if held is None else _turn(held, _notes_in(held.box), None)
-        except OSError:
-            return None
-
     async def perform_async(self, request: TakeTurn | PassTurn) -> Turn | Answered | Refused | Passed:
         """The same for coroutines. Who waits has threads of its own: the loop's may be what the holder waits for."""
         if isinstance(request, PassTurn):
             return self.pass_on(request)
-        turn = self.take_now(request.key)
-        if turn is not None:
-            return turn
+        if request.key not in self._crowds:
+            try:
+                held = self._lock(request.key)
+                if held is not None:
+                    return self._turn(held, None)
+            except OSError:
+                return Refused()
         import asyncio  # here, because blocking callers never need it
         from concurrent.futures import ThreadPoolExecutor
 
@@ -171,12 +176,50 @@ class FolderTurns:
         held = request.turn.held
         assert isinstance(held, HeldTurn)
         try:
-            self._pass_on(held, dict(request.answers))
+            if not held.is_over():
+                self._pass_on(held, dict(request.answers))
         except OSError:  # nobody hears of it, and all try the lock after a while
             pass
         finally:
-            held.unlock()
+            held.lock.close()
         return Passed()
+
+    def _turn(self, held: HeldTurn, own: WaitingNote | None) -> Turn:
+        """What the holder gets."""
+        try:
+            notes = self._gathered(held, own)
+        except BaseException:
+            held.lock.close()  # its caller is interrupted, and may keep the traceback
+            raise
+        held.since = self._machine.monotonic()
+        held.notes = [note for note in notes if note != own]
+        return Turn(tuple([note.content for note in held.notes]), held, noted=own is not None)
+
+    def _gathered(self, held: HeldTurn, own: WaitingNote | None) -> list[WaitingNote]:
+        """The notes, once those have come again who came to the last turn that was held here.
+
+        Whoever was answered with that turn comes back a moment after it. Where flushes make a turn long it pays to wait
+        that moment: else half of them would fill every second commit, and the other half the ones between.
+        """
+        notes = _notes_in(held.box)
+        crowd = self._crowds.get(held.key)
+        if crowd is not None:
+            now = self._machine.monotonic()
+            end = now + min(crowd.held_seconds * LINGER_SHARE, LINGER_SECONDS_MAX)
+            while now < end and sum(note != own for note in notes) < crowd.others:
+                self._machine.sleep(LINGER_STEP_SECONDS)
+                notes += _notes_in(held.box)
+                now = self._machine.monotonic()
+        return notes
+
+    def _remember(self, held: HeldTurn, others: int) -> None:
+        if held.since is None or not self._lingers:  # it was had for nothing, or costs next to nothing
+            return
+        seconds = self._machine.monotonic() - held.since
+        if others and seconds * LINGER_SHARE > LINGER_STEP_SECONDS:
+            self._crowds[held.key] = Crowd(others, seconds)
+        else:
+            self._crowds.pop(held.key, None)
 
     def _pass_on(self, held: HeldTurn, answered: dict[int, bytes]) -> None:
         left: list[WaitingNote] = []
@@ -189,9 +232,10 @@ class FolderTurns:
         left += _notes_in(held.box)
         while left and not self._is_there(left[0]):
             left.pop(0)  # else the notes of the dead would fill the box
+        self._remember(held, len(answered) + len(left))
         box = held.box
         self._fill(box, left)
-        held.unlock()
+        held.lock.close()
         if not left:
             # Somebody may have put a note in after the box was emptied, and found the lock held just before this.
             left = _notes_in(box)
@@ -216,7 +260,7 @@ class FolderTurns:
                     self._pass_on(held, {})
                 return Answered(answer)
             if held is not None:
-                return _turn(held, _notes_in(held.box), note)
+                return self._turn(held, note)
             left = end - self._machine.monotonic()
             if left <= 0:
                 self._stuck[request.key] = end + STUCK_SECONDS
@@ -225,14 +269,9 @@ class FolderTurns:
 
     def _lock(self, key: str) -> HeldTurn | None:
         box = self._box(key)
-        lock = os.open(f"{self.folder}/{_stem(key)}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        held = HeldTurn(lock, box)  # which gives it back, whatever comes
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held.forget()
-            return None
-        return held
+        lock = FileLock(f"{self.folder}/{_stem(key)}.lock")
+        held = HeldTurn(lock, box, key)  # which gives it back, whatever comes
+        return held if lock.taken() else None
 
     # ── Boxes and channels ───────────────────────────────────────────────────
     def _box(self, key: str) -> Pipe:
@@ -240,7 +279,7 @@ class FolderTurns:
             with self._guard:
                 self._start_afresh()
         box = self._boxes.get(key)
-        if box is None:
+        if box is None or box.is_gone():
             with self._guard:
                 self._prepare()
                 if len(self._boxes) >= PIPES_MAX:
@@ -257,8 +296,10 @@ class FolderTurns:
 
     def _channel(self) -> Channel:
         with self._guard:
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                channel = self._idle.pop()
+                if not channel.pipe.is_gone():
+                    return channel
         name = self._machine.bits(64).to_bytes(8, "big").hex().encode()
         return Channel(name, self._path(name))
 
@@ -288,10 +329,10 @@ class FolderTurns:
         return True
 
     def _prepare(self) -> None:
-        """Make the folder, once, and remove the channels of processes that are gone."""
+        """Make the folder, and remove the channels of processes that are gone, once."""
+        os.makedirs(self.folder, exist_ok=True)  # somebody may have removed it
         if self._ready:
             return
-        os.makedirs(self.folder, exist_ok=True)
         oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) / 1000
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -315,9 +356,9 @@ class Channel:
     def __init__(self, name: bytes, path: str) -> None:
         self.name = name
         self._path = path
-        self._pipe = _open_pipe(path)
+        self.pipe = _open_pipe(path)
         self._poll = select.poll()
-        self._poll.register(self._pipe.descriptor, select.POLLIN)
+        self._poll.register(self.pipe.descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Until something comes, so long at most."""
@@ -325,7 +366,7 @@ class Channel:
 
     def answer(self, wait: int) -> bytes | None:
         """The answer to this wait, if it has come."""
-        for kind, which, _, content in _frames(self._pipe.read()):
+        for kind, which, _, content in _frames(self.pipe.read()):
             if (kind, which) == (_ANSWER, wait):
                 return content
         return None
@@ -338,11 +379,6 @@ class Channel:
         """Nobody waits here any more."""
         with contextlib.suppress(OSError):
             os.unlink(self._path)
-
-
-def _turn(held: HeldTurn, notes: list[WaitingNote], own: WaitingNote | None) -> Turn:
-    held.notes = [note for note in notes if note != own]
-    return Turn(tuple([note.content for note in held.notes]), held, noted=own is not None)
 
 
 def offered() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -26,7 +26,8 @@ from .waiting import waiting_jobs
 RUNS_PER_DRAIN_MAX = 10_000  # a handler that snoozes or enqueues for ever is found out
 
 R = TypeVar("R")
-Steps = Generator[Any, Any, R]  # yields flows of the queue, and coroutines: what blocks or has to be awaited
+# Yields coroutines of handlers, and calls of a queue without arguments: each blocks, or answers what is to be awaited.
+Steps = Generator[Any, Any, R]
 
 
 class Ran(Struct, frozen=True):
@@ -41,26 +42,59 @@ class Ran(Struct, frozen=True):
     error: BaseException | None = None  # what the handler raised
 
 
-class Kit:
-    """What the blocking and the async kit share: everything but how a step is taken."""
+class Runner:
+    """A queue object whose handlers are run, all in one way: blocking, or awaited."""
 
-    def __init__(self, queue: Any, clock: Clock) -> None:
+    def __init__(self, queue: Any) -> None:
         self.queue = queue
+        self.run = queue._run  # as it was before anything was wrapped around it
+
+    def asks(self, flow: QueueFlow[Any]) -> Callable[[], Any]:
+        """A flow of this queue as a step."""
+        return lambda: self.run(flow)
+
+
+class Kit:
+    """What the blocking and the async kit share: everything but how a step is taken.
+
+    ``queues`` are the objects of the test, the first of which is ``queue``; ``runners`` run what is enqueued by any of
+    them.
+    """
+
+    def __init__(self, queues: Sequence[Any], runners: Sequence[Any], clock: Clock) -> None:
+        self.queue = queues[0]
         self.clock = clock
         self.ran: list[Ran] = []  # every run so far, in order
-        self._plain_run = queue._run
-        self._awaits = isinstance(queue, AsyncQueue)
+        self._queues = queues
+        self._runners = [Runner(each) for each in runners]
+        self._awaits = isinstance(self.queue, AsyncQueue)
         self._running = 0  # handlers at work
         self._inline = False
         self._raise_errors = False  # inline
         self._dirty = False  # inline: something became claimable
-        queue.__dict__["_await"] = lambda effect: self._take(self._pass_time(effect.seconds))
+        for each in queues:
+            each.__dict__["_await"] = self._waiting(isinstance(each, AsyncQueue))
+
+    def _with_handlers(self) -> list[Runner]:
+        """Those that can run a job; raises Rejected when no queue has a handler."""
+        found = [each for each in self._runners if each.queue.handlers]
+        if not found:
+            _ = self.queue.handlers.kinds  # which says what to do
+        return found
 
     def _next(self) -> Steps[Ran | None]:
         """Claim one job, run its handler, report what became of it."""
-        handlers = self.queue.handlers
-        reporter = WorkerReporter(self.queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
-        _, claimed = yield reporter.turn([], 1)
+        for runner in self._with_handlers():
+            ran = yield from self._next_of(runner)
+            if ran is not None:
+                return ran
+        return None
+
+    def _next_of(self, runner: Runner) -> Steps[Ran | None]:
+        queue = runner.queue
+        handlers = queue.handlers
+        reporter = WorkerReporter(queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
+        _, claimed = yield runner.asks(reporter.turn([], 1))
         if isinstance(claimed, Exception):
             raise claimed
         if not claimed.leases:
@@ -68,14 +102,14 @@ class Kit:
         granted = claimed.leases[0]
         handler = handlers.of(granted.lease.job.kind)
         job: WorkerJob[Any] = (AsyncWorkerJob if is_coroutine(handler) else WorkerJob)(
-            self.queue.name, granted, self.clock
+            queue.name, granted, self.clock
         )
         self._running += 1
         try:
-            ending = yield from self._perform(reporter, handler, job, granted)
+            ending = yield from self._perform(runner, reporter, handler, job, granted)
         finally:
             self._running -= 1
-        (done,), _ = yield reporter.turn([(job, ending)], 0)
+        (done,), _ = yield runner.asks(reporter.turn([(job, ending)], 0))
         if isinstance(done, Exception):
             raise done
         outcome = resulting_state(ending, done)
@@ -87,9 +121,14 @@ class Kit:
         return ran
 
     def _perform(
-        self, reporter: WorkerReporter, handler: Any, job: WorkerJob[Any], granted: GrantedLease
+        self,
+        runner: Runner,
+        reporter: WorkerReporter,
+        handler: Any,
+        job: WorkerJob[Any],
+        granted: GrantedLease,
     ) -> Steps[RunOutcome]:
-        codec, run = self.queue.codec, self._plain_run
+        codec, run = runner.queue.codec, runner.run
         try:
             job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
         except Rejected as error:
@@ -121,7 +160,7 @@ class Kit:
         while True:
             ran = yield from self._next()
             if ran is None:
-                due_ms = (yield self._due_ms()) if advance else None
+                due_ms = (yield from self._due_ms()) if advance else None
                 if due_ms is None:
                     return found
                 self.clock.advance((due_ms - self.clock.now_ms()) / 1000)
@@ -135,13 +174,13 @@ class Kit:
                     f" was job {ran.job_id} (kind {ran.kind!r}), {ran.outcome}."
                 )
 
-    def _due_ms(self) -> QueueFlow[int | None]:
+    def _due_ms(self) -> Steps[int | None]:
         """When the next job becomes due, if any waits."""
-        found: int | None = None
-        for state, job in (yield from waiting_jobs(self.queue)):
-            if state != stored.QUEUED and job.due_ms > self.clock.now_ms():
-                found = job.due_ms if found is None else min(found, job.due_ms)
-        return found
+        due: list[int] = []
+        for runner in self._with_handlers():
+            waiting = yield runner.asks(waiting_jobs(runner.queue))
+            due += [job.due_ms for state, job in waiting if state != stored.QUEUED]
+        return min((each for each in due if each > self.clock.now_ms()), default=None)
 
     # ── Inline ───────────────────────────────────────────────────────────────
     def run_inline(self, raise_errors: bool) -> None:
@@ -152,19 +191,31 @@ class Kit:
             if any(event.target == stored.QUEUED for event in events):
                 self._dirty = True
 
+        for each in {
+            id(each): each for each in (*self._queues, *(one.queue for one in self._runners))
+        }.values():
+            each._observe(on_events)
+        for each in self._queues:
+            awaited = isinstance(each, AsyncQueue)
+            each.__dict__["_run"] = (
+                self._running_async(each._run) if awaited else self._running_all(each._run)
+            )
+
+    def _running_all(self, plain: Callable[[QueueFlow[Any]], Any]) -> Callable[[QueueFlow[Any]], Any]:
         def run(flow: QueueFlow[Any]) -> Any:
-            value = self._plain_run(flow)
+            value = plain(flow)
             self._take(self._whatever_came())
             return value
 
-        async def run_async(flow: QueueFlow[Any]) -> Any:
-            value = await self._plain_run(flow)
-            await self._take(self._whatever_came())
+        return run
+
+    def _running_async(self, plain: Callable[[QueueFlow[Any]], Any]) -> Callable[[QueueFlow[Any]], Any]:
+        async def run(flow: QueueFlow[Any]) -> Any:
+            value = await plain(flow)
+            await _awaited(self._take(self._whatever_came()))
             return value
 
-        self.queue._observe(on_events)
-        fields = self.queue.__dict__
-        fields["_run"] = run_async if self._awaits else run
+        return run
 
     def _whatever_came(self) -> Steps[None]:
         """Drain, unless this is a call that a handler makes: whoever runs the handler sees its jobs."""
@@ -180,8 +231,21 @@ class Kit:
             if (yield from self._drain(advance=False, raise_errors=self._raise_errors)):
                 return
         self.clock.advance(seconds)
-        if self._awaits:
-            yield asyncio.sleep(0)  # other tasks may run handlers
+
+    def _waiting(self, awaited: bool) -> Callable[[Any], Any]:
+        """What a queue object does in place of waiting for news."""
+
+        async def wait(effect: Any) -> None:
+            await _awaited(self._take(self._pass_time(effect.seconds)))
+            await asyncio.sleep(0)  # other tasks may run handlers
+
+        def block(effect: Any) -> None:
+            if self._awaits:  # of a blocking object among those of an event loop: nothing can be awaited here
+                self.clock.advance(effect.seconds)
+            else:
+                self._take(self._pass_time(effect.seconds))
+
+        return wait if awaited else block
 
     def _take(self, steps: Steps[R]) -> Any:
         raise NotImplementedError
@@ -211,7 +275,7 @@ class Manual(Kit):
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             try:
-                given = _finish(step) if inspect.iscoroutine(step) else self._plain_run(step)
+                given = _finish(step) if inspect.iscoroutine(step) else step()
                 take = steps.send
             except Exception as error:  # noqa: BLE001 - it belongs to the steps
                 given, take = error, steps.throw
@@ -237,10 +301,15 @@ class AsyncManual(Kit):
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             try:
-                given = await (step if inspect.iscoroutine(step) else self._plain_run(step))
+                given = await (step if inspect.iscoroutine(step) else step())
                 take = steps.send
             except Exception as error:  # noqa: BLE001 - it belongs to the steps
                 given, take = error, steps.throw
+
+
+async def _awaited(value: Any) -> Any:
+    """What a kit answers, of whichever kind it is."""
+    return await value if inspect.iscoroutine(value) else value
 
 
 def _finish(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 from ..errors import Rejected
@@ -14,67 +14,108 @@ from .clock import Clock, VirtualDriver
 from .kit import AsyncManual, Kit, Manual
 
 T = TypeVar("T")
+AnyQueue = Queue[Any] | AsyncQueue[Any]
 
 
-@overload
-def manual(queue: Queue[T], clock: Clock | None = None) -> contextlib.AbstractContextManager[Manual]: ...
 @overload
 def manual(
-    queue: AsyncQueue[T], clock: Clock | None = None
+    queue: Queue[T], *others: AnyQueue, clock: Clock | None = None
+) -> contextlib.AbstractContextManager[Manual]: ...
+@overload
+def manual(
+    queue: AsyncQueue[T], *others: AnyQueue, clock: Clock | None = None
 ) -> contextlib.AbstractContextManager[AsyncManual]: ...
-def manual(queue: Any, clock: Clock | None = None) -> Any:
-    """Jobs wait until ``run_next`` or ``drain`` runs them."""
-    return _entered(queue, clock, inline=False, raise_errors=False)
+def manual(queue: Any, *others: Any, clock: Clock | None = None) -> Any:
+    """Jobs wait until ``run_next`` or ``drain`` runs them.
+
+    ``others`` are more queue objects of the program under test, which share the memory and the clock: those of the same
+    name are the same queue. The kit blocks or is awaited as the first does.
+    """
+    return _entered((queue, *others), clock, inline=False, raise_errors=False)
 
 
 @overload
 def inline(
-    queue: Queue[T], clock: Clock | None = None, *, raise_errors: bool = True
+    queue: Queue[T], *others: AnyQueue, clock: Clock | None = None, raise_errors: bool = True
 ) -> contextlib.AbstractContextManager[Manual]: ...
 @overload
 def inline(
-    queue: AsyncQueue[T], clock: Clock | None = None, *, raise_errors: bool = True
+    queue: AsyncQueue[T], *others: AnyQueue, clock: Clock | None = None, raise_errors: bool = True
 ) -> contextlib.AbstractContextManager[AsyncManual]: ...
-def inline(queue: Any, clock: Clock | None = None, *, raise_errors: bool = True) -> Any:
+def inline(queue: Any, *others: Any, clock: Clock | None = None, raise_errors: bool = True) -> Any:
     """Enqueue runs the handler at once. What is due later waits for ``drain``.
 
     With ``raise_errors`` a handler's exception is raised by the enqueue, after the attempt was recorded as failed.
+    ``others`` as in ``manual``; raises Rejected for a blocking queue after an AsyncQueue, whose kit it cannot await.
     """
-    return _entered(queue, clock, inline=True, raise_errors=raise_errors)
+    if isinstance(queue, AsyncQueue) and any(isinstance(each, Queue) for each in others):
+        raise Rejected("queue: pass the blocking Queue first: it cannot await the kit.", field="queue")
+    return _entered((queue, *others), clock, inline=True, raise_errors=raise_errors)
 
 
 @contextlib.contextmanager
-def _entered(queue: Any, clock: Clock | None, *, inline: bool, raise_errors: bool) -> Iterator[Any]:
-    if not isinstance(queue, Queue | AsyncQueue):
-        raise Rejected("queue: pass a Queue or an AsyncQueue.", field="queue")
+def _entered(
+    queues: Sequence[Any], clock: Clock | None, *, inline: bool, raise_errors: bool
+) -> Iterator[Any]:
+    for each in queues:
+        if not isinstance(each, Queue | AsyncQueue):
+            raise Rejected("queue: pass a Queue or an AsyncQueue.", field="queue")
+    queues = list({id(each): each for each in queues}.values())
     clock = Clock() if clock is None else clock
+    store = MemoryStore(clock)
+    awaits = isinstance(queues[0], AsyncQueue)
+    with contextlib.ExitStack() as stack:
+        for each in queues:
+            stack.enter_context(_moved(each, store, clock))
+        runners = [
+            each if isinstance(each, AsyncQueue) == awaits else _twin(each, store, clock) for each in queues
+        ]
+        kit: Kit = (AsyncManual if awaits else Manual)(queues, runners, clock)
+        if inline:
+            kit.run_inline(raise_errors)
+        yield kit
+
+
+@contextlib.contextmanager
+def _moved(queue: Any, store: MemoryStore, clock: Clock) -> Iterator[None]:
+    """A queue object in memory while the block lasts."""
     before = dict(queue.__dict__)
     queue.__dict__.pop("_steering", None)  # of another store
-    awaits = isinstance(queue, AsyncQueue)
-    base: Any = AsyncQueue if awaits else Queue
-    codec = queue.codec
-    base.__init__(
-        queue,
-        MemoryStore(clock),
-        queue.name,
-        serializer=codec.serializer,
-        type=codec.payload_type,
-        timeout=queue.timeout,
-        machine=clock,
-    )
-    fields = queue.__dict__
-    fields["handlers"] = before["handlers"].copy()  # those a test adds go with the test
-    fields["run"] = _no_worker
-    if awaits:
-        fields["_driver"] = VirtualDriver(queue.store, clock)
-    kit: Kit = (AsyncManual if awaits else Manual)(queue, clock)
-    if inline:
-        kit.run_inline(raise_errors)
+    _begin(queue, queue, store, clock)
+    queue.__dict__["handlers"] = before["handlers"].copy()  # those a test adds go with the test
+    queue.__dict__["run"] = _no_worker
     try:
-        yield kit
+        yield
     finally:
         queue.__dict__.clear()
         queue.__dict__.update(before)
+
+
+def _twin(queue: Any, store: MemoryStore, clock: Clock) -> Any:
+    """The same queue for the other way of running: its handlers, also those that are added later."""
+    twin: Any = object.__new__(Queue if isinstance(queue, AsyncQueue) else AsyncQueue)
+    _begin(twin, queue, store, clock)
+    twin.handlers = queue.handlers
+    return twin
+
+
+def _begin(queue: Any, alike: Any, store: MemoryStore, clock: Clock) -> None:
+    """Make a queue object new, in memory, with the options of one that is alike."""
+    awaits = isinstance(queue, AsyncQueue)
+    base: Any = AsyncQueue if awaits else Queue
+    codec = alike.codec
+    base.__init__(
+        queue,
+        store,
+        alike.name,
+        serializer=codec.serializer,
+        result_serializer=codec.results.serializer,
+        type=codec.payload_type,
+        timeout=alike.timeout,
+        machine=clock,
+    )
+    if awaits:
+        queue.__dict__["_driver"] = VirtualDriver(queue.store, clock)
 
 
 def _no_worker(**options: Any) -> Any:

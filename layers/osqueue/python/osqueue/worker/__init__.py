@@ -6,9 +6,9 @@
 
     q.run(concurrency=8)
 
-One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``outcomes``
-(what a handler may ask for), ``reporter`` (what is reported to the queue, as flows), ``heartbeats``, ``signals``,
-``threads``, ``loop`` (the worker itself).
+One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``outcomes`` (what a
+handler may ask for), ``logs`` (what is logged of jobs), ``reporter`` (what is reported to the queue, as flows),
+``heartbeats``, ``signals``, ``threads``, ``loop`` (the worker itself).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from __future__ import annotations
 from typing import Any
 
 from .job import AsyncWorkerJob, Signal, WorkerJob
+from .logs import JobLogFilter
 from .outcomes import Cancel, Fail, Retry, Snooze, Tally
 
 __all__ = [
     "AsyncWorkerJob",
     "Cancel",
     "Fail",
+    "JobLogFilter",
     "Retry",
     "Signal",
     "Snooze",

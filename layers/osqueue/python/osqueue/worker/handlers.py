@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from ..errors import Rejected, shown
 from ..model import validation
-from .job import WorkerJob
-from .outcomes import RunOutcome, RunReleased, outcome_of_error, outcome_of_return, raised_at
+from ..model.job_options import OPTIONS
+from ..model.payload_type import T
+from .job import AsyncWorkerJob, WorkerJob
+from .logs import running
+from .outcomes import RunOutcome, RunReleased, outcome_of_error, outcome_of_return
 
 if TYPE_CHECKING:
     import asyncio
 
 Handler = Callable[[Any], Any]
 F = TypeVar("F", bound=Handler)
-log = logging.getLogger("osqueue.worker")
+P = TypeVar("P")
+R = TypeVar("R")
+
+# As type checkers see one of a queue with payloads of type P that returns R.
+BlockingHandler: TypeAlias = Callable[[WorkerJob[P]], R]
+AsyncHandler: TypeAlias = Callable[[AsyncWorkerJob[P]], Coroutine[Any, Any, R]]
+
+
+class HandlerDecorator(Protocol[T]):
+    """What registers a function of either sort and returns it."""
+
+    @overload
+    def __call__(self, function: AsyncHandler[T, R], /) -> AsyncHandler[T, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: BlockingHandler[T, R], /) -> BlockingHandler[T, R]: ...
 
 
 class Handlers:
@@ -24,17 +40,24 @@ class Handlers:
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, Handler] = {}
+        self._seconds: dict[str | None, float] = {}  # that one run may take, by the same keys
 
-    def add(self, function: F, kind: str | None) -> F:
-        """Register a handler and answer it; raises Rejected when the kind has one already."""
+    def add(self, function: F, kind: str | None, run_within: float | None = None) -> F:
+        """Register a handler and answer it; raises Rejected when the kind has one already.
+
+        A run that takes longer than ``run_within`` seconds is a failed attempt. A job may say less itself.
+        """
         if not callable(function):
             raise Rejected(f"handler: {shown(function)} cannot be called.", field="handler")
+        check_arity(function)
         name = None if kind is None else validation.kind(kind)
         if name in self._by_kind:
             which = "without a kind" if name is None else f"of kind {name!r}"
             raise Rejected(
                 f"kind: there is a handler for jobs {which} already. Give each its own.", field="kind"
             )
+        if run_within is not None:
+            self._seconds[name] = OPTIONS["run_within"].read(run_within) / 1000
         self._by_kind[name] = function
         return function
 
@@ -42,7 +65,12 @@ class Handlers:
         """The same handlers in a registry of its own."""
         twin = Handlers()
         twin._by_kind.update(self._by_kind)
+        twin._seconds.update(self._seconds)
         return twin
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._by_kind)
 
     @property
     def kinds(self) -> tuple[str, ...] | None:
@@ -62,6 +90,32 @@ class Handlers:
         assert handler is not None, "only kinds with a handler are claimed"
         return handler
 
+    def run_within(self, job: WorkerJob[Any]) -> float | None:
+        """How many seconds the attempt may run, by its job and its handler; None: there is no limit."""
+        kind = job.kind if job.kind in self._by_kind else None
+        limits = [seconds for seconds in (job.run_within, self._seconds.get(kind)) if seconds]
+        return min(limits, default=None)
+
+
+def check_arity(function: Handler) -> None:
+    """Raises TypeError for a function that cannot be called with a job alone: it would fail every attempt."""
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of one that is not written in Python
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(function, "__qualname__", None) or type(function).__name__
+        remedy = "Write def handler(job): with job.payload and the rest of job, and give others a default."
+        if inspect.isclass(function):
+            remedy = "Register a function or an object with __call__(self, job)."
+        raise TypeError(
+            f"handler {name}{signature}: it is called with one argument, the job ({error}). {remedy}"
+        ) from None
+
 
 def is_coroutine(handler: Handler) -> bool:
     """Does a call of it return a coroutine?"""
@@ -73,7 +127,8 @@ def is_coroutine(handler: Handler) -> bool:
 def perform(handler: Handler, job: WorkerJob[Any]) -> RunOutcome:
     """Run a blocking handler. Whatever it does, there is an ending."""
     try:
-        return outcome_of_return(handler(job))
+        with running(job):
+            return outcome_of_return(handler(job))
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails the job, not the worker
         return _failed(job, error)
 
@@ -83,7 +138,8 @@ async def perform_async(
 ) -> RunOutcome:
     """Run a coroutine handler. ``program`` is the task it works for; None: this very one."""
     try:
-        return outcome_of_return(await handler(job))
+        with running(job):
+            return outcome_of_return(await handler(job))
     except BaseException as error:  # noqa: BLE001
         return RunReleased() if _was_cancelled(error, job, program) else _failed(job, error)
 
@@ -103,13 +159,4 @@ def _was_cancelled(error: BaseException, job: WorkerJob[Any], program: asyncio.T
 
 def _failed(job: WorkerJob[Any], error: BaseException) -> RunOutcome:
     job.error = error
-    where = raised_at(error)
-    log.info(
-        "job %s: attempt %d/%d raised %s at %s",
-        job.job_id,
-        job.attempt,
-        job.max_attempts,
-        type(error).__name__,
-        where,
-    )
     return outcome_of_error(error)

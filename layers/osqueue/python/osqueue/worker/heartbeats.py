@@ -26,6 +26,7 @@ async def keep_leases(running: Running, reporter: WorkerReporter, call: FlowRunn
     margin = reporter.lease * LEASE_MARGIN
     beating: dict[ShardChoice, asyncio.Task[None]] = {}
     again_at: dict[ShardChoice, float] = {}  # monotonic: no heartbeat before, as the last one may have failed
+    unheard: set[ShardChoice] = set()  # where the last heartbeat failed
     while True:
         held = [job for job in running if not job.lease_lost]
         for job in held:
@@ -40,7 +41,7 @@ async def keep_leases(running: Running, reporter: WorkerReporter, call: FlowRunn
             if free and now >= again_at.get(place, 0.0) and any(job.beat_age >= interval for job in here):
                 # Those halfway to their own turn come along, so that all soon beat together.
                 due = [job for job in here if job.beat_age >= interval / 2]
-                beating[place] = asyncio.create_task(_beat(due, reporter, call))
+                beating[place] = asyncio.create_task(_beat(due, place, unheard, reporter, call))
                 again_at[place] = now + interval / 4
             for job in here:
                 waits.append(job.seconds_left - margin)
@@ -48,11 +49,21 @@ async def keep_leases(running: Running, reporter: WorkerReporter, call: FlowRunn
         await asyncio.sleep(max(min(waits), interval / 20))
 
 
-async def _beat(jobs: list[WorkerJob[Any]], reporter: WorkerReporter, call: FlowRunner) -> None:
+async def _beat(
+    jobs: list[WorkerJob[Any]],
+    place: ShardChoice,
+    unheard: set[ShardChoice],
+    reporter: WorkerReporter,
+    call: FlowRunner,
+) -> None:
     try:
         lost = await call(reporter.beat(jobs))
     except Exception as error:  # noqa: BLE001 - whatever the store does, the worker goes on
         log.warning("a heartbeat of %d jobs failed (%s)", len(jobs), log_text(error))
+        unheard.add(place)
         return
+    if place in unheard:
+        unheard.remove(place)
+        log.warning("heartbeats get through again")
     for job in lost:
         job.lease_lost.set()  # to no effect on one that ended meanwhile, which is why it lost

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ..clock import Machine
+from ..core.ops import LeaseBeat
 from ..core.state import LeaseRecord
 from ..model.fields import moment
 from ..model.job_options import JobAttributes
 from ..model.keys import job_id
+from ..model.payload_type import T_co
+from ..model.progress import beat_of
 from ..operations.claims import GrantedLease
-
-T = TypeVar("T")
 
 
 class Signal:
@@ -70,7 +71,7 @@ class Signal:
                     self._callbacks.remove(tell)
 
 
-class WorkerJob(JobAttributes, Generic[T]):
+class WorkerJob(JobAttributes, Generic[T_co]):
     """One attempt at a job, as its handler sees it."""
 
     def __init__(
@@ -80,7 +81,7 @@ class WorkerJob(JobAttributes, Generic[T]):
         self._job = lease.job
         self.key: bytes = lease.job.key
         self.job_id: str = job_id(self.key)
-        self.payload: T = None  # type: ignore[assignment]  # set once it is decoded
+        self.payload: T_co = None  # type: ignore[assignment]  # set once it is decoded
         self.attempt: int = lease.job.attempt  # from 1
         self.run: int = lease.job.run  # which lease of the job this is; snoozes and stalls count too
         self.enqueued_at: datetime = moment(lease.job.enqueued_ms)
@@ -88,13 +89,15 @@ class WorkerJob(JobAttributes, Generic[T]):
         self.idempotency_key: str = f"{queue}/{self.job_id}"  # the same for every attempt at this job
         self.cancelled = Signal()  # somebody wants the job cancelled: stop, and return Cancel()
         self.lease_lost = Signal()  # the job is no longer ours: stop, the result will be discarded
+        self.timed_out = Signal()  # the attempt ran longer than its limit, and has failed: stop
         self.stopping = (
             Signal() if stopping is None else stopping
         )  # the worker wants to end: finish soon, or return Snooze(0)
         self.error: BaseException | None = None  # what the handler raised
         self._machine = machine
-        self._sent_at = granted.asked
+        self._sent_at = self._claimed_at = granted.sent_at
         self._lease_s = lease.lease_ms / 1000
+        self._news: tuple[float | None, str | None] = (None, None)  # of its progress, for the next heartbeat
         self._beat: Callable[[], Any] = lambda: None
 
     def __repr__(self) -> str:
@@ -103,7 +106,15 @@ class WorkerJob(JobAttributes, Generic[T]):
     @property
     def seconds_left(self) -> float:
         """A cautious estimate, on the monotonic clock, of how long the lease still runs."""
-        return self._sent_at + self._lease_s - self._machine.monotonic()
+        end = self._sent_at + self._lease_s
+        if self.run_within is not None:  # no heartbeat moves that
+            end = min(end, self._claimed_at + self.run_within)
+        return end - self._machine.monotonic()
+
+    @property
+    def ran_seconds(self) -> float:
+        """Seconds since its claim was sent: no less than the attempt has run."""
+        return self._machine.monotonic() - self._claimed_at
 
     @property
     def beat_age(self) -> float:
@@ -114,6 +125,19 @@ class WorkerJob(JobAttributes, Generic[T]):
         """A heartbeat sent at ``sent_at`` (monotonic seconds) was accepted."""
         self._sent_at = max(self._sent_at, sent_at)
 
+    def progress(self, share: float, note: str | None = None) -> None:
+        """Say how far the job is, from 0 to 1, and up to 80 characters beside: the next heartbeat carries it.
+
+        ``status`` and everybody who looks at the job sees it then. It costs no request of its own.
+        """
+        beat_of(self.key, self.token, share, note)  # raises Rejected here, and not in the worker
+        self._news = (share, self._news[1] if note is None else note)
+
+    def beat(self) -> LeaseBeat:
+        """Its next heartbeat."""
+        share, note = self._news
+        return beat_of(self.key, self.token, share, note)
+
     def heartbeat(self) -> None:
         """Extend the lease now; the worker does so by itself at every third of it. Raises LeaseLost.
 
@@ -122,7 +146,7 @@ class WorkerJob(JobAttributes, Generic[T]):
         self._beat()
 
 
-class AsyncWorkerJob(WorkerJob[T]):
+class AsyncWorkerJob(WorkerJob[T_co]):
     """The same for a coroutine handler."""
 
     async def heartbeat(self) -> None:  # type: ignore[override]

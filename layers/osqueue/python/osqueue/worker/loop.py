@@ -21,12 +21,14 @@ from typing import Any
 from .. import limits
 from ..commit.effects import QueueFlow
 from ..commit.retry import TURN
+from ..core.failures import TIMED_OUT, timed_out_error
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import validation
 from ..operations.claims import ClaimResult, GrantedLease
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .heartbeats import keep_leases
 from .job import AsyncWorkerJob, Signal, WorkerJob
+from .logs import log_failure
 from .outcomes import RunFailed, RunOutcome, RunReleased, Tally, log_text
 from .reporter import Answered, Ended, ShardChoice, WorkerReporter, resulting_state
 from .signals import listening
@@ -41,6 +43,7 @@ DRAIN_SECONDS_DEFAULT = 30.0  # how long running handlers may go on after a stop
 DRAIN_SECONDS_MAX = 86_400.0
 GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is tried again
 GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
+HANG_SECONDS = 5.0  # for which all handlers may be past their limits before the worker ends
 STORE_THREADS_MAX = 32  # calls of a blocking queue at once
 
 log = logging.getLogger("osqueue.worker")
@@ -52,7 +55,8 @@ class Worker:
     ``concurrency`` jobs run at once. ``lease`` is how many seconds a job is ours without a heartbeat. ``poll`` is
     the longest pause between two looks into an empty queue. ``drain`` is how long a stop waits for handlers.
     ``until_empty`` ends when nothing can be claimed and nothing runs; jobs that wait for a later time stay.
-    ``signals`` listens to SIGTERM and SIGINT where that is possible: in the main thread.
+    ``signals`` listens to SIGTERM and SIGINT where that is possible: in the main thread. ``traceback`` logs that of
+    each attempt that fails, too.
 
     >>> Worker(q, concurrency=8).run()
     Tally(claimed=3, completed=3, ...)
@@ -69,6 +73,7 @@ class Worker:
         drain: float = DRAIN_SECONDS_DEFAULT,
         until_empty: bool = False,
         signals: bool = True,
+        traceback: bool = False,
     ) -> None:
         self.queue = queue
         self.concurrency = validation.whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
@@ -79,6 +84,7 @@ class Worker:
         self.drain = _seconds(drain, "drain", 0, DRAIN_SECONDS_MAX)
         self.until_empty = until_empty
         self.signals = signals
+        self.traceback = traceback
         self.tally = Tally()
         self._handlers: Handlers = queue.handlers
         self._reporter = WorkerReporter(queue, name, self.lease, self._handlers.kinds)
@@ -93,6 +99,9 @@ class Worker:
         self._stopping = Signal()
         self._stop_at: float | None = None  # monotonic: when handlers have had their time
         self._running: dict[WorkerJob[Any], asyncio.Task[None] | None] = {}  # in the hands of a handler
+        self._time_limits: dict[WorkerJob[Any], asyncio.TimerHandle] = {}  # of those that have one
+        self._stuck: dict[WorkerJob[Any], asyncio.Task[None] | None] = {}  # past it, and not through yet
+        self._hangs = False  # for too long, all of them
         self._ended: list[Ended] = []  # to be said to the queue
         self._waiter = queue._flows.work_waiter(self._handlers.kinds, self.poll)
         self._rest: asyncio.Task[None] | None = None  # after an empty claim, until one may find something
@@ -151,6 +160,8 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._give_back()
+            if hanging := [task for task in self._stuck.values() if task is not None]:
+                await asyncio.wait(hanging, timeout=GIVE_BACK_SECONDS_MAX)
             try:
                 await self._last_words()
             finally:
@@ -161,13 +172,19 @@ class Worker:
                         "worker ends: %d jobs could not be given back; their leases run out", len(self._ended)
                     )
         log.info("worker ends: %s", self.tally)
+        if self._hangs:
+            raise Timeout(
+                f"all {self.concurrency} handlers hang past their time limits, and threads cannot be stopped. The"
+                " worker has ended: start another process."
+            )
         return self.tally
 
     # ── Stopping ─────────────────────────────────────────────────────────────
     def _on_signal(self, number: signal.Signals) -> None:
         """Drain at the first SIGTERM or SIGINT, end now at the second."""
         again = self._stop_at is not None
-        log.info("%s: %s", number.name, "ending now" if again else f"draining for up to {self.drain:g} s")
+        waits = f"waiting for {len(self._running)} running jobs, up to {self.drain:g} s"
+        log.info("%s: %s", number.name, "ending now" if again else waits)
         self.stop(now=again)
 
     def _begin_to_stop(self) -> None:
@@ -210,6 +227,9 @@ class Worker:
             if task is not None:
                 task.cancel()
         self._running.clear()
+        for limit in self._time_limits.values():
+            limit.cancel()
+        self._time_limits.clear()
 
     # ── Reporting ────────────────────────────────────────────────────────────
     async def _report_loop(self) -> None:
@@ -253,13 +273,16 @@ class Worker:
         """How many jobs to claim now. A claim beside endings is free: it rides in their commit."""
         if self._stop_at is not None or (self._rest is not None and not ending):
             return 0
-        return self.concurrency - len(self._running)
+        return self._free_hands()
+
+    def _free_hands(self) -> int:
+        return self.concurrency - len(self._running) - len(self._stuck)
 
     def _idle_seconds(self, now: float) -> float | None:
         """Until something may have to be done, if nobody wakes the reporter before, as the end of a turn does."""
         moments = [self._stop_at] if self._stop_at is not None and now < self._stop_at else []
         claims_at = self._reporter.claims_at()
-        free = len(self._running) < self.concurrency and claims_at not in self._turns
+        free = self._free_hands() > 0 and claims_at not in self._turns
         if self._stop_at is None and free and self._rest is None:
             moments.append(self._turn_at.get(claims_at, 0.0))
         places = {self._reporter.place(job) for job, _ in self._ended} - self._turns.keys()
@@ -281,7 +304,8 @@ class Worker:
         elif claimed is not None:
             self._take(claimed, alone)
         if problem is None:
-            self._failures.pop(place, None)
+            if self._failures.pop(place, None):  # as loud as the loss: who saw that one sees this
+                log.warning("the queue can be reached again")
         else:
             self._back_off(place, problem)
 
@@ -303,9 +327,17 @@ class Worker:
                 self._count_lost(job)
             else:
                 setattr(self.tally, name, getattr(self.tally, name) + 1)
+                if isinstance(ending, RunFailed) and name in ("failing", "failed"):
+                    log_failure(job, ending, name, self.traceback)
         return problem
 
     def _count_lost(self, job: WorkerJob[Any]) -> None:
+        if job.timed_out:  # the queue keeps the job's limit as well, and was faster
+            if job.attempt < job.max_attempts:
+                self.tally.failing += 1
+            else:
+                self.tally.failed += 1
+            return
         self.tally.lost += 1
         log.warning(
             "job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt
@@ -345,7 +377,7 @@ class Worker:
                 rest.result()
             except OsqueueError as error:
                 self._back_off(self._reporter.claims_at(), error)
-        elif self._stop_at is not None or len(self._running) >= self.concurrency or self._may_be_empty():
+        elif self._stop_at is not None or self._free_hands() <= 0 or self._may_be_empty():
             self._waiter.stop()
 
     def _may_be_empty(self) -> bool:
@@ -371,6 +403,10 @@ class Worker:
             self._ended.append((job, RunFailed(validation.error_details(error))))
             return
         loop = asyncio.get_running_loop()
+        seconds = self._handlers.run_within(job)
+        if seconds is not None:
+            left = max(0.0, seconds - job.ran_seconds)
+            self._time_limits[job] = loop.call_later(left, self._time_out, job, seconds)
         if awaits:
             job._beat = lambda: self._call(self._reporter.beat_one(job))
             self._running[job] = asyncio.create_task(self._await(handler, job))
@@ -393,14 +429,47 @@ class Worker:
 
     def _end(self, job: WorkerJob[Any], ending: RunOutcome) -> None:
         """A handler is through."""
+        if job in self._stuck:
+            del self._stuck[job]
+            log.warning("job %s: its handler has ended, %.1f s after it began", job.job_id, job.ran_seconds)
+            self._wake.set()
         if job not in self._running:
             return  # it was given back meanwhile
         del self._running[job]
+        if (limit := self._time_limits.pop(job, None)) is not None:
+            limit.cancel()
         if job.lease_lost:
             self._count_lost(job)
         else:
             self._ended.append((job, ending))
         self._wake.set()
+
+    def _time_out(self, job: WorkerJob[Any], seconds: float) -> None:
+        """An attempt has run for too long: it has failed, and its handler is told to stop."""
+        self._time_limits.pop(job, None)
+        if job not in self._running:
+            return
+        task = self._running.pop(job)
+        error = timed_out_error(seconds)
+        log.warning("job %s: attempt %d/%d %s", job.job_id, job.attempt, job.max_attempts, error)
+        if not job.lease_lost:
+            self._ended.append((job, RunFailed(validation.StoredError(error, TIMED_OUT))))
+        job.timed_out.set()
+        job.lease_lost.set()
+        self._stuck[job] = task  # it keeps its slot until it has ended
+        if task is not None:
+            task.cancel()
+        else:
+            self.tally.stuck += 1
+        if len(self._stuck) == self.concurrency:  # those that do as they are told need a moment
+            asyncio.get_running_loop().call_later(HANG_SECONDS, self._end_if_all_hang, set(self._stuck))
+        self._wake.set()
+
+    def _end_if_all_hang(self, jobs: set[WorkerJob[Any]]) -> None:
+        """Threads cannot be stopped: where none of them came back there is nobody left to work."""
+        if self._stuck.keys() == jobs:
+            self._hangs = True
+            self.stop(now=True)
 
     # ── Calls to the queue ───────────────────────────────────────────────────
     async def _call(self, flow: QueueFlow[Any]) -> Any:

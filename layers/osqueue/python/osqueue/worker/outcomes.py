@@ -98,6 +98,7 @@ class Tally(Struct):
     cancelled: int = 0
     released: int = 0  # snoozed, or given back at the end
     lost: int = 0  # the lease ended first: the result was discarded
+    stuck: int = 0  # handlers that went on past the time limit of their attempt
 
 
 def outcome_of_return(value: Any) -> RunOutcome:

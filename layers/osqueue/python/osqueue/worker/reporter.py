@@ -98,7 +98,7 @@ class WorkerReporter:
     def beat(self, jobs: Sequence[WorkerJob[Any]]) -> QueueFlow[list[WorkerJob[Any]]]:
         """Extend leases, all in one commit; answers the jobs whose lease is lost."""
         sent_at = self.machine.monotonic()
-        answers = yield from self._flows.heartbeat_many([(job.key, job.token) for job in jobs])
+        answers = yield from self._flows.heartbeat_many([job.beat() for job in jobs])
         lost = []
         for job, done in zip(jobs, answers, strict=True):
             if not done.ok:

@@ -1,0 +1,43 @@
+"""How full a head is: each part of it has a budget, so that the head stays small however many jobs there are.
+
+Most parts move to objects beside the head before they are full: theirs may well be used up. A few cannot: when these
+are full, calls are turned away until there is room.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .. import limits
+from .state import State
+
+
+class Budget(Struct, frozen=True):
+    """One part of a head."""
+
+    name: str
+    used: int  # bytes, or rows where it counts rows
+    most: int
+    refuses: bool = False  # when it is full calls are turned away
+
+    @property
+    def share(self) -> float:
+        """How much of it is used: 1 is all."""
+        return self.used / self.most
+
+
+def budgets(state: State) -> tuple[Budget, ...]:
+    """All parts of a head."""
+    backlogs = [lane.backlog for lane in state.lanes]
+    return (
+        Budget("ready", sum(each.ready_bytes for each in backlogs), limits.READY_BYTES_MAX),
+        Budget("tail", sum(each.tail_bytes for each in backlogs), limits.TAIL_BYTES_MAX),
+        Budget("delayed", state.delayed.jobs_bytes, limits.DELAYED_BYTES_MAX),
+        Budget("dead", state.dead.ready_bytes + state.dead.tail_bytes, limits.DEAD_BYTES_MAX),
+        Budget("finished", state.finished_bytes, limits.FINISHED_BYTES_MAX),
+        Budget("tombstones", len(state.tombstones), limits.TOMBSTONES_MAX),
+        Budget("leases", state.leases_bytes, limits.LEASES_BYTES_MAX, True),
+        Budget("sessions", state.sessions_bytes, limits.SESSIONS_BYTES_MAX, True),
+        Budget("lanes", len(state.lanes), limits.LANES_MAX, True),
+        Budget("result_ttls", len(state.result_ttls), limits.RESULT_TTLS_MAX, True),
+    )

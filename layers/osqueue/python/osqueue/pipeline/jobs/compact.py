@@ -1,0 +1,167 @@
+"""Compaction: the archive's parts of a range of hours as the tables ``jobs`` and ``attempts``.
+
+    spark-submit pipeline/jobs/compact.py s3://bucket/prefix s3://bucket/tables --at 2026-01-05T10:05:00Z
+
+Spark spreads stretches of hours over its tasks (``pipeline.stretch``), batch by batch. A run over the same hours
+changes nothing, so a scheduled run goes over the latest hours again and so finds parts that came late or were written
+anew; where earlier runs did not get that far, or were killed, it begins with the hour at which they stopped. A part
+that came late may repeat what later hours have: to mend an hour, leave out ``--until``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from ...commit.driver import BlockingDriver
+from ...errors import NotFound, OsqueueError, Rejected
+from ...model.validation import queue_name
+from ...objects.archive import ROOT
+from ...objects.inventory import keys
+from .. import files, plan, stretch, unfinished
+from ..archive import HOUR_MS
+from ..engines.base import Engine
+from ..places import store_at
+from ..plan import Planner, QueueRange
+from ..stretch import Compacted, HourRange, SkippedPart
+from ..unfinished import Mark, Unread
+from . import command
+from .command import Progress, milliseconds, moment, silent
+
+LOOK_BACK_HOURS = 3
+BATCH_PARTS = 128  # parts for each core before progress is told and marks move
+
+
+class Compaction(Struct, frozen=True):
+    """What to compact."""
+
+    store: str  # address of the store, with archive/ in it
+    tables: str  # address of the folder of the tables
+    since: datetime | None = None  # from the hour of this moment on; None: from the first archived hour on
+    until: datetime | None = None  # up to the end of the hour before this moment; None: up to the last one
+    queues: tuple[str, ...] = ()  # none: all
+    catch_up: bool = (
+        False  # begin earlier than since where the tables do not reach so far, as after an outage
+    )
+
+
+def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[datetime, datetime]:
+    """The hours that a run scheduled for a moment goes over: the last so many that had ended by then."""
+    until = datetime.fromtimestamp(_hour(at, "at") / 1000, UTC)
+    return until - timedelta(hours=look_back), until
+
+
+def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Compacted:
+    """Make the partitions of a range of hours in both tables what the archive says."""
+    engine.place(config.tables, "tables")  # the engine is to read them
+    address, root = store_at(config.store, "store"), store_at(config.tables, "tables")
+    queues = tuple(map(queue_name, config.queues))
+    since = None if config.since is None else _hour(config.since, "since")
+    until = None if config.until is None else _hour(config.until, "until")
+    if since is not None and until is not None and since >= until:
+        raise Rejected("until: it is not an hour after since. Give a later moment.", field="until")
+    with files.at(address) as store, files.at(root) as tables:
+        left, unread = tables.run(unfinished.marks()), tables.run(unfinished.set_aside())
+        retried = {each for each in unread if config.catch_up and (not queues or each.hour.queue in queues)}
+        still = stretch.unreadable(store, sorted(each.part for each in retried))
+        mended = {each.hour for each in retried if each.part not in still}
+        planner = Planner(store, tables, [*left, *mended])
+        todo = [planner.range(each, since, until, config.catch_up) for each in queues or planner.queues()]
+        archived = bool(store.run(keys(ROOT, most=1)))
+        if any(each.hours for each in todo) and not archived:
+            raise NotFound(
+                f"store: there is no archive in {address}, and the tables have hours of this range. They stay as "
+                "they are; check the address."
+            )
+        for each in todo:
+            tables.run(unfinished.move(set(), planner.skipped(each)))
+        done = _run(engine, tables, address, root, todo, unread, progress)
+        covered: set[Mark | Unread] = {mark for mark in left if any(each.covers(mark) for each in todo)}
+        told = {each.key(address) for each in done.aside}
+        for mine in unread - unfinished.unread(told):
+            deleted = archived and still.get(mine.part) == stretch.DELETED
+            if deleted or any(each.covers(mine.hour) for each in todo):
+                covered.add(mine)
+                still.pop(mine.part, None)
+        tables.run(unfinished.move(covered, set()))
+    others = (SkippedPart.of(address, part, why) for part, why in still.items() if part not in told)
+    return done + Compacted(aside=tuple(others))
+
+
+def _hour(at: datetime, field: str) -> int:
+    return milliseconds(at, field) // HOUR_MS * HOUR_MS
+
+
+def _run(
+    engine: Engine,
+    tables: BlockingDriver,
+    store: str,
+    root: str,
+    todo: Sequence[QueueRange],
+    unread: Set[Unread],
+    progress: Progress,
+) -> Compacted:
+    rest = sorted(hour for each in todo for hour in each.hours)
+    total, done, parts = Compacted(), 0, sum(len(each.parts) for each in rest)
+    emptying = {mark for each in todo for mark in each.emptying()}
+    marks: set[Mark] = set()
+    while rest:
+        now = plan.ahead(rest) | emptying
+        tables.run(unfinished.move(marks, now))
+        marks = now
+        cores = engine.cores
+        batch, rest = plan.batch(rest, BATCH_PARTS * cores)
+        total = sum(in_tasks(engine, plan.stretches(store, root, batch, cores)), start=total)
+        aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in total.aside))
+        tables.run(unfinished.move(unread, aside))  # before the marks of these hours move on
+        unread = aside
+        done += sum(len(each.parts) for each in batch)
+        progress(done, parts)
+    tables.run(unfinished.move(marks, set()))
+    return total
+
+
+def in_tasks(engine: Engine, stretches: Iterable[HourRange]) -> list[Compacted]:
+    """Each stretch in a task of its own. Raises what went wrong in one."""
+    done = []
+    for answer in engine.spread(_answer, list(stretches)):
+        if isinstance(answer, OsqueueError):
+            raise answer
+        done.append(answer)
+    return done
+
+
+def _answer(mine: HourRange) -> Compacted | OsqueueError:
+    """The error as an answer: it has tried for long enough, and Spark would wrap it in pages of frames."""
+    try:
+        return stretch.compact(mine)
+    except OsqueueError as error:
+        return error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point for ``spark-submit``: prints what was done as one line of JSON."""
+    parser = command.parser(__doc__)
+    parser.add_argument("store", help="address of the store, with archive/ in it")
+    parser.add_argument("tables", help="address of the folder of the tables")
+    parser.add_argument("--since", type=moment, help="the first hour (the first archived one)")
+    parser.add_argument("--until", type=moment, help="the end (of the last archived hour)")
+    parser.add_argument("--at", type=moment, help="when the run was scheduled, for --look-back")
+    parser.add_argument(
+        "--look-back", type=int, default=LOOK_BACK_HOURS, help="hours that had ended by --at (3)"
+    )
+    given = parser.parse_args(arguments)
+    if given.look_back < 1:
+        parser.error("--look-back is less than 1: give hours, such as 3")
+    if given.at is not None and (given.since is not None or given.until is not None):
+        parser.error("--at sets the hours by itself: leave out --since and --until")
+    since, until = hours_before(given.at, given.look_back) if given.at else (given.since, given.until)
+    config = Compaction(given.store, given.tables, since, until, tuple(given.queue), bool(given.at))
+
+    def act(engine: Engine) -> Compacted:
+        return run(engine, config, command.told("archive parts"))
+
+    command.finish(given.engine, command.archive_of(config.store), act)
+    return 0

@@ -1,0 +1,226 @@
+"""A stretch: some hours of one queue, one after the other, from archive parts to the files of both tables.
+
+It runs in one task, with the library's own decoder and stores, and needs nothing of other tasks. The library says what
+is damaged; such a part is set aside and the rest goes on.
+
+Each record stands in the hour in which it was archived first. A record that was archived twice is looked for as far
+back as its job's end, before which no record of it can be: in the parts of those hours, or in the table where the
+archive has purged them. More than a month back nobody looks: a reaper that was away for longer repeats nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from msgspec import Struct
+
+from ..commit.driver import BlockingDriver
+from ..core.archive_record import ArchiveRecord, decode_part
+from ..errors import Damaged, NewerFormat
+from ..limits import CLOCK_AHEAD_MS_MAX
+from ..objects.archive import PARTS_AT_ONCE, bodies
+from . import archive, files, transforms
+from .archive import HOUR_MS, Hour
+from .files import TableFileWriter
+from .tables import ATTEMPTS, JOBS
+
+LOOK_BACK_MS_MAX = 31 * 24 * HOUR_MS
+OUT_OF_RANGE = (pa.ArrowException, OverflowError)
+DELETED = "it was deleted while it was read"
+
+
+class HourRange(Struct, frozen=True):
+    """What one task does."""
+
+    store: str  # address of the archive's store
+    tables: str  # address of the tables
+    queue: str
+    hours: tuple[Hour, ...]  # in order
+
+
+class SkippedPart(Struct, frozen=True):
+    """A part that was left out."""
+
+    part: str  # its address
+    why: str
+
+    @staticmethod
+    def of(store: str, part: str, why: str) -> SkippedPart:
+        """That of a part in the store at an address."""
+        return SkippedPart(f"{store.partition('?')[0]}/{part}", why)
+
+    def key(self, store: str) -> str:
+        """The part's in this store."""
+        return self.part.removeprefix(f"{store.partition('?')[0]}/")
+
+
+class Compacted(Struct, frozen=True):
+    """What was done."""
+
+    hours: int = 0  # partitions that are as they should be now
+    emptied: int = 0  # of these, those that have no jobs
+    parts: int = 0  # that were read
+    jobs: int = 0  # rows
+    attempts: int = 0  # rows
+    repeats: int = 0  # records that an earlier hour or part had
+    aside: tuple[SkippedPart, ...] = ()  # parts that were left out, and why
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+def compact(stretch: HourRange) -> Compacted:
+    """Make the partitions of some hours what their parts say. Raises Unavailable."""
+    with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
+        task = _Task(stretch, store, tables)
+        return sum(map(task.hour, stretch.hours), start=Compacted())
+
+
+def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
+    """Why some parts still cannot be read; those that can be are left out. Raises Unavailable."""
+    found = {}
+    with _without_cycles():
+        for part, records, why in _decoded(store, parts):
+            try:
+                transforms.rows(records, _name(part))
+            except OUT_OF_RANGE as error:
+                found[part] = _beyond(error)
+            if why:
+                found[part] = why
+    return found
+
+
+@contextmanager
+def _without_cycles() -> Iterator[None]:
+    """Records hold no cycles, and to look for some among millions of them takes as long as all the rest."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class _Task:
+    def __init__(self, stretch: HourRange, store: BlockingDriver, tables: BlockingDriver) -> None:
+        self._hour_range = stretch
+        self._store = store
+        self._tables = tables
+        self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
+
+    def hour(self, hour: Hour) -> Compacted:
+        """Do one hour, and do it anew where its files were not written or another run was faster."""
+        for pause in files.PAUSES_SECONDS:
+            try:
+                return self._hour(hour)
+            except files.Unsettled:
+                self._tables.machine.sleep(pause)
+        return self._hour(hour)
+
+    def _hour(self, hour: Hour) -> Compacted:
+        keys = [files.key_of(table.name, hour.partition) for table in (ATTEMPTS, JOBS)]
+        before = [self._tables.run(files.look(key)) for key in keys]  # the parts are not older than this
+        jobs, attempts = (TableFileWriter(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
+        mine: set[str] = set()
+        oldest_ms = hour.at_ms
+        repeats = 0
+        aside: list[SkippedPart] = []
+        for part, records in self._read(hour.parts, aside):
+            ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
+            oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
+            known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
+            fresh, told = _fresh(records, known)
+            try:
+                rows = transforms.rows(fresh, _name(part))
+            except OUT_OF_RANGE as error:
+                aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
+                continue
+            mine |= told
+            repeats += len(records) - len(fresh)
+            jobs.add(rows.jobs)
+            attempts.add(rows.attempts)
+        # Leases first: where a new hour has jobs, it is whole.
+        for key, seen, draft in zip(keys, before, (attempts, jobs), strict=True):
+            self._tables.run(files.exchange(key, seen, draft.finish()))
+        self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
+        self._keys[hour.at_ms] = mine
+        return Compacted(
+            hours=1,
+            emptied=int(not jobs.rows),
+            parts=len(hour.parts) - len(aside),
+            jobs=jobs.rows,
+            attempts=attempts.rows,
+            repeats=repeats,
+            aside=tuple(aside),
+        )
+
+    def _read(
+        self, parts: Sequence[str], aside: list[SkippedPart]
+    ) -> Iterator[tuple[str, list[ArchiveRecord]]]:
+        """The records of those parts that have some and can be read."""
+        for part, records, why in _decoded(self._store, parts):
+            if why:
+                aside.append(SkippedPart.of(self._hour_range.store, part, why))
+            elif records:
+                yield part, records
+
+    def _earlier(self, since_ms: int, until_ms: int) -> list[set[str]]:
+        """The keys of the records of a range of hours."""
+        wanted = range(since_ms, until_ms, HOUR_MS)
+        missing = [at for at in wanted if at not in self._keys]
+        if missing:
+            self._remember(missing[0], missing[-1] + HOUR_MS)
+        return [held for at in wanted if (held := self._keys.setdefault(at, set()))]
+
+    def _remember(self, since_ms: int, until_ms: int) -> None:
+        """Learn the keys of a range of hours from the archive; of those that it has purged, from the table."""
+        queue = self._hour_range.queue
+        for hour in self._store.run(archive.hours(queue, since_ms, until_ms)):
+            if hour.at_ms not in self._keys:
+                parts = self._read(hour.parts, [])
+                self._keys[hour.at_ms] = {transforms.key(each) for _, records in parts for each in records}
+        for at in self._tables.run(files.hours(JOBS.name, queue, since_ms, until_ms)) - self._keys.keys():
+            partition = archive.partition_of(queue, at)
+            held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
+            self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+
+
+def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[ArchiveRecord], str]]:
+    """Each part's records, and why it has none to be trusted."""
+    for start in range(0, len(parts), PARTS_AT_ONCE):
+        group = parts[start : start + PARTS_AT_ONCE]
+        for part, body in zip(group, store.run(bodies(group)), strict=True):
+            why = DELETED if body is None else "" if body else "it is empty"
+            records: list[ArchiveRecord] = []
+            if body:
+                try:
+                    records = decode_part(body, part)
+                except (Damaged, NewerFormat) as error:
+                    why = error.message
+            yield part, records, why
+
+
+def _name(part: str) -> str:
+    return part.rpartition("/")[2]
+
+
+def _beyond(error: Exception) -> str:
+    return f"a value is out of range: {error}"
+
+
+def _fresh(records: list[ArchiveRecord], known: Sequence[set[str]]) -> tuple[list[ArchiveRecord], set[str]]:
+    """Those of a part whose keys are not known, each once; and the keys of all."""
+    keys = list(map(transforms.key, records))
+    told = set(keys)
+    if len(told) == len(keys) and all(held.isdisjoint(told) for held in known):
+        return records, told
+    fresh, once = [], set[str]()
+    for key, record in zip(keys, records, strict=True):
+        if key not in once and not any(key in held for held in known):
+            fresh.append(record)
+        once.add(key)
+    return fresh, told

@@ -1,0 +1,59 @@
+"""What ``connect``, ``run`` and ``configure`` take, by name: for type checkers, which run no code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:  # loaded where they are used
+    from ..events import Sink
+    from ..model.codecs import Serializer
+    from ..model.settings import Kind
+    from ..worker.loop import Worker
+
+
+class QueueOptions(TypedDict, total=False):
+    """The options of ``connect``, but for the type of payloads."""
+
+    serializer: str | Serializer
+    result_serializer: str | Serializer | None
+    timeout: float
+    sinks: Iterable[Sink]
+    window: float
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of ``run``: those of ``osqueue.worker.loop.Worker``, which says what each means."""
+
+    concurrency: int
+    name: str | None
+    lease: float
+    poll: float
+    drain: float
+    until_empty: bool
+    signals: bool
+    traceback: bool
+
+
+class SettingArguments(TypedDict, total=False):
+    """The options of ``configure``: the settings of ``osqueue.model.settings``."""
+
+    priority: int | None
+    max_attempts: int | None
+    result_ttl: float | timedelta | None
+    run_within: float | timedelta | None
+    start_within: float | timedelta | None
+    backoff_base: float | timedelta | None
+    backoff_cap: float | timedelta | None
+    paused: bool | None
+    dead_ttl: float | timedelta | None
+    shards: int | None
+    kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
+
+
+def worker_class() -> type[Worker]:
+    """What ``run`` passes its options on to."""
+    from ..worker.loop import Worker
+
+    return Worker

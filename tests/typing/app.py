@@ -1,0 +1,123 @@
+"""A typed application, as its author writes it. Both type checkers accept it: ``make types``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, assert_type
+
+from msgspec import Struct
+
+from osqueue import (
+    AsyncLease,
+    AsyncQueue,
+    AsyncWorkerJob,
+    Done,
+    Enqueued,
+    Job,
+    Kind,
+    Lease,
+    Queue,
+    Snooze,
+    WorkerJob,
+)
+from osqueue.queue.lease import ClaimedLeases
+from osqueue.stores.memory import MemoryStore
+from osqueue.worker import Tally
+
+
+class Mail(Struct, frozen=True):
+    to: str
+    subject: str = ""
+
+
+class Newsletter(Mail, frozen=True):
+    issue: int = 1
+
+
+q = Queue.connect("memory://", "mails", type=Mail, timeout=20)
+assert_type(q, Queue[Mail])
+
+
+@q.handler
+def send(job: WorkerJob[Mail]) -> int | Snooze:
+    if job.stopping:
+        return Snooze(60)
+    return len(job.payload.to)
+
+
+@q.handler(kind="audit", run_within=10)
+def audit(job: WorkerJob[Any]) -> None:
+    job.heartbeat()
+
+
+@q.handler(kind="count")
+def count(job: WorkerJob[object]) -> str:  # it takes payloads of any type, so it takes mails
+    return repr(job.payload)
+
+
+@q.handler(kind="slow")
+async def send_slowly(job: AsyncWorkerJob[Mail]) -> str:
+    await job.heartbeat()
+    return job.payload.subject
+
+
+def enqueue() -> None:
+    added = q.enqueue(Mail("ada@example.com"), id="order-7", delay=timedelta(seconds=1), priority=3)
+    assert_type(added, Enqueued)
+    q.enqueue(Newsletter("ada@example.com", issue=7), headers={"traceparent": "00"})
+    assert_type(q.enqueue_many([{"payload": Mail("bob@example.com"), "delay": 3}]), list[Enqueued])
+    assert_type(q.cancel("order-7"), str)
+
+
+def work_by_hand() -> None:
+    leases = q.claim(limit=10, wait=0, lease=60)
+    assert_type(leases, ClaimedLeases[Lease[Mail]])
+    assert_type(leases.reason, str | None)
+    for lease in leases:
+        assert_type(lease, Lease[Mail])
+        assert_type(lease.payload, Mail)
+        lease.heartbeat(lease=30)
+        lease.complete({"sent": True})
+    assert_type(q.release_many(leases, delay=1), list[Done])
+
+
+def steer() -> None:
+    q.configure(max_attempts=5, result_ttl=timedelta(hours=1), kinds={"slow": Kind(run_within=60)})
+    page, cursor = q.jobs(state="queued", limit=10)
+    assert_type(page, list[Job])
+    assert_type(cursor, str | None)
+
+
+def work() -> Tally:
+    with q as opened:
+        assert_type(opened, Queue[Mail])
+        return opened.run(concurrency=3, until_empty=True, signals=False)
+
+
+async def the_same_with_coroutines() -> None:
+    aq = AsyncQueue.connect("memory://", "mails", type=Mail)
+    assert_type(aq, AsyncQueue[Mail])
+
+    @aq.handler
+    async def send(job: AsyncWorkerJob[Mail]) -> None:
+        await job.heartbeat()
+
+    async with aq as opened:
+        assert_type(opened, AsyncQueue[Mail])
+        assert_type(await opened.enqueue(Mail("ada@example.com"), priority=1), Enqueued)
+        for lease in await opened.claim(limit=2):
+            assert_type(lease, AsyncLease[Mail])
+            assert_type(lease.payload, Mail)
+            await lease.complete()
+        assert_type(await opened.run(until_empty=True, signals=False), Tally)
+
+
+# A queue whose payloads have no type, one whose type only an annotation can say, and one that is given its store.
+assert_type(Queue.connect("memory://", "anything"), Queue[Any])
+either: Queue[Mail | str] = Queue.connect("memory://", "either", type=Mail | str)
+assert_type(Queue(MemoryStore(), "lists", type=list[Mail]), Queue[list[Mail]])
+assert_type(AsyncQueue(MemoryStore(), "anything"), AsyncQueue[Any])
+
+
+def any_queue(queue: Queue) -> None:  # no type: Any
+    assert_type(queue, Queue[Any])

@@ -1,0 +1,31 @@
+"""The commands of several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from osqueue.cli.crew import command_of, sources
+
+
+@pytest.mark.parametrize("given", [["--processes", "4"], ["--processes=4"]])
+def test_each_process_runs_the_same_command_for_itself(given: list[str]) -> None:
+    command = command_of(["a:q", *given, "--lease", "5m", "b:q"], 2, None)
+    assert command[1:] == ["-m", "osqueue", "worker", "a:q", "--lease", "5m", "b:q", "--json"]
+
+
+def test_each_has_a_name_of_its_own() -> None:
+    command = command_of(["a:q", "--processes", "4", "--name", "host-3"], 2, "host-3")
+    assert command[-3:] == ["--name", "host-3-2", "--json"]
+
+
+def test_what_counts_is_python_of_ones_own(tmp_path: Path) -> None:
+    for name in ("tasks.py", "shop/mail.py", "notes.txt", ".hidden/a.py", "__pycache__/b.py", "env/c.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    found = sources(str(tmp_path))
+    assert sorted(found) == [str(tmp_path / "shop/mail.py"), str(tmp_path / "tasks.py")]
+    (tmp_path / "tasks.py").unlink()
+    assert len(sources(str(tmp_path))) == 1
