@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-SHARDS = "????/*"  # heads, clocks, segments, bodies, tables
+SHARDS = "????/*"  # heads, clocks, segments, bodies, tables, events
 HEADS = "????/*/*/head"
 INTENTS = "intents/*"  # announcements, of every shard
 SEGMENTS = "????/*/*/segments/*"
 BODIES = "????/*/*/bodies/*"
 TABLES = "????/*/*/finished/*"
+EVENTS = "????/*/*/events/*"
 IDS = "ids/*"
 REGISTER = "queues/*"
 ARCHIVE = "archive/*"
@@ -51,7 +52,7 @@ ACCESS: dict[str, Access] = {
     "reaper": Access(
         read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS, BATCHES),
         write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
-        delete=(INTENTS, SEGMENTS, BODIES, TABLES, IDS, BACKUPS, BATCHES),
+        delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, IDS, BACKUPS, BATCHES),
     ),
 }
 
@@ -60,7 +61,8 @@ WHY: dict[str, str] = {
     SHARDS: "Queues are made by their first job, and a commit writes everything below its shard's hash.",
     INTENTS: "Whoever commits reads and deletes the announcements of others, and each has a key of its own.",
     **dict.fromkeys(
-        (SEGMENTS, BODIES, TABLES), "What nobody refers to any more is deleted; its keys are drawn at random."
+        (SEGMENTS, BODIES, TABLES, EVENTS),
+        "What nobody refers to any more is deleted; its keys are drawn at random.",
     ),
     IDS: "A client's id has one key, made of its hash.",
     REGISTER: "A queue has one key, its name; queues are made by their first job.",

@@ -96,6 +96,7 @@ def tell(total: RunReport, runs: int, first: int) -> None:
     )
     print(f"  {total.terms:,} leaders were elected, never two at once")
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
+    print(f"  {total.told:,} events told to those who listened")
     print(f"  injected: {counted(total.faults, FAULTS)}")
     print(f"  commits: {counted(total.protocol)}")
     print(f"  transitions by: {counted(total.events)}")

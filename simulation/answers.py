@@ -35,6 +35,7 @@ from osqueue.core.state import (
     SCHEDULED,
     UPDATED,
     BodyRef,
+    QueueSettings,
     State,
     StoredContent,
     Transition,
@@ -183,7 +184,8 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
         case RunJobNow():
             return _run_now_explained(places(state, library.past()).get(op.key), op, told.code)
         case ChangeSettings():
-            wished = {name: getattr(op, name) for name in op.__struct_fields__ if "kinds" not in name}
+            known = [name for name in QueueSettings.__struct_fields__ if name != "kinds"]
+            wished = {name: getattr(op, name) for name in known}
             has = {name: getattr(state.settings, name) for name in wished}
             has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
             return all(value is None or has[name] == value for name, value in wished.items())

@@ -49,6 +49,7 @@ from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 from . import lives, order, releases, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
+from .listening import EventWatch
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
 from .shelves import Record, Shelves, TableLeaf, record_of
@@ -90,6 +91,7 @@ class Invariants:
         self.shelves = Shelves(lambda name: truth.read(root + name))
         self.leaves: list[TableLeaf] = []  # the tables of the newest head
         self.stories = Stories(root, queue, truth)
+        self.events = EventWatch(queue)
         self.names: set[str] = set()  # all that the newest head refers to
         self.found: dict[bytes, JobPlace] = {}
         self.missing = False  # was the head deleted?
@@ -132,6 +134,8 @@ class Invariants:
             self._part(key, body)
         elif key.startswith(self.root + "segments/"):
             self._segment(key.removeprefix(self.root), body)
+        elif key.startswith(self.root + "events/"):
+            self.events.written(key.removeprefix(self.root), body)
         elif key.startswith(self.progress.place):
             self.progress.landed(key, body, self.state)
 
@@ -217,6 +221,7 @@ class Invariants:
         self.lanes = lanes
         self.found = found
         self.stories.commit(state, batch, self.leaves)
+        self.events.commit(before, state, batch)
         for row in state.finished:
             self.finished.setdefault(record_of(row), row)
 

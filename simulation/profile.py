@@ -82,6 +82,7 @@ class Clients(Struct, frozen=True):
     operators: int = 1
     bulk: int = 1
     reapers: int = 1
+    listeners: int = 0
     callers: int = 0
     names: int = 4  # the ids that all callers share
     loaders: int = 0
@@ -366,6 +367,12 @@ PROFILES = {
             limits=TIGHT,
             faults=ROUGH,
             clients=Clients(producers=5, workers=5, operators=3, time_limits=0.6, pause_seconds=1.0),
+        ),
+        Profile(
+            "events",  # some listen, leave and come back; what is recorded leaves the head, is collected, and lapses
+            limits=TIGHT | {"EVENTS_BYTES_MAX": 600, "EVENTS_KEPT_MS": 24_000},
+            faults=ROUGH,
+            clients=Clients(listeners=3, rounds=20, pause_seconds=1.0),
         ),
         Profile(  # a folder whose processes take turns
             "turns",

@@ -25,6 +25,7 @@ from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
 from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reductions
+from .listening import listen
 from .lives import watched_repairs
 from .loaders import Loader, grow
 from .loads import BulkLoads
@@ -65,6 +66,7 @@ class RunReport(Struct):
     passes: int = 0  # of reapers, ended well
     ids: int = 0  # jobs accepted under clients' ids
     freed: int = 0  # ids freed
+    told: int = 0  # events that listeners were told
     waits: int = 0  # calls that waited for a result
     bulks: int = 0  # loads that came in as a whole
     loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
@@ -223,6 +225,7 @@ class Run:
             ("canceller", clients.cancellers, lambda each: each.cancel(pause)),
             ("operator", clients.operators, lambda each: each.operate(pause)),
             ("reaper", clients.reapers, lambda each: each.reap(clients.reap_seconds)),
+            ("listener", clients.listeners, lambda each: listen(each, pause)),
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
             ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
@@ -411,6 +414,7 @@ class Run:
         report.asked = self.book.asked
         report.ids = sum(map(len, self.invariants.stories.named.values()))
         report.freed = self.invariants.stories.freed
+        report.told = sum(each.events.heard for each in self.shards)
         report.waits = sum(n for name, n in report.asked.items() if name.startswith("enqueue_and_wait"))
         report.faults = self.world.injected
         report.errors = Counter(type(call.error).__name__ for call in self._calls() if call.error)

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -75,6 +75,8 @@ class Blocking:
             answer = found(*plain, **options)
             if inspect.isawaitable(answer):
                 answer = self._loop.run_until_complete(answer)
+            if inspect.isasyncgen(answer):
+                return self._steps(answer)
             if isinstance(answer, list) and type(answer).__name__ == "ClaimedLeases":
                 reason = answer.reason  # type: ignore[attr-defined]
                 answer = type(answer)(Blocking(self._loop, each) for each in answer)
@@ -82,6 +84,11 @@ class Blocking:
             return answer
 
         return call
+
+    def _steps(self, answer: Any) -> Iterator[Any]:
+        with suppress(StopAsyncIteration):
+            while True:
+                yield self._loop.run_until_complete(anext(answer))
 
     def _plain(self, item: Any) -> Any:
         return item._inner if isinstance(item, Blocking) else item

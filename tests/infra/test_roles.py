@@ -207,6 +207,12 @@ def live(at: Deployment) -> None:
     at.ask("jobs", "POST", f"/emails/jobs/{later['job_id']}/run")
     newest = at.ask("enqueue", "POST", "/emails/jobs", {"payload": 4})["job_id"]
     at.ask("jobs", "DELETE", f"/emails/jobs/{newest}")
+    at.ask("queues", "GET", "/emails/events")
+    for _ in range(2):  # more transitions than the head has room for
+        at.ask(
+            "enqueue", "POST", "/emails/jobs", {"jobs": [{"payload": n, "delay": DAY} for n in range(BULK)]}
+        )
+    at.ask("queues", "GET", "/emails/events", since="0")
     at.ask("queues", "GET", "")
     at.ask("queues", "GET", "/emails")
     at.ask("queues", "PATCH", "/emails", {"dead_ttl": 20 * DAY})

@@ -81,6 +81,11 @@ def test_workers_with_large_results_are_overtaken_by_the_collector_and_lose_none
     assert {"CompleteJobs OK", "CompleteJobs STALE", "RaiseGcFloor OK"} <= report.codes.keys()
 
 
+def test_listeners_hear_of_thousands_of_transitions() -> None:
+    report = simulate(2, PROFILES["events"])
+    assert (report.violation, report.told > 1_000) == ("", True)
+
+
 def test_a_run_of_small_pages_lists_and_deletes_in_several_goes() -> None:
     report = simulate(0, PROFILES["pages"])
     assert report.violation == ""

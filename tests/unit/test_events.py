@@ -1,11 +1,11 @@
-"""Events: what becomes public of a transition, how they reach EventBridge, and sinks that misbehave."""
+"""Events of a queue object: how they reach EventBridge, and sinks that misbehave."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import boto3
@@ -15,11 +15,9 @@ from botocore.stub import Stubber
 
 from osqueue import NotInstalled, Queue, Rejected
 from osqueue import events as events_module
-from osqueue.core import arrows
 from osqueue.core import state as stored
 from osqueue.events import (
     ENTRIES_PER_REQUEST_MAX,
-    NAMES,
     REQUEST_BYTES_MAX,
     CallbackSink,
     Delivery,
@@ -29,9 +27,8 @@ from osqueue.events import (
     Undelivered,
     batches,
     entry_bytes,
-    public_event,
-    public_events,
 )
+from osqueue.model.event import public_event
 
 KEY = bytes.fromhex("0190a1b2c3d47e5f8a9b0c1d2e3f4a5b")
 JOB = "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
@@ -49,81 +46,6 @@ def event(number: int = 0, **more: Any) -> Event:
     made = public_event("emails", transition("processing", "completed", "complete", run=number))
     assert made is not None
     return msgspec.structs.replace(made, **more)
-
-
-# ── What becomes public ──────────────────────────────────────────────────────
-ARROWS = [
-    ("", "queued", "enqueue", "queued"),
-    ("", "scheduled", "enqueue", "scheduled"),
-    ("scheduled", "queued", "due", "queued"),
-    ("failing", "queued", "due", "queued"),
-    ("queued", "processing", "claim", "processing"),
-    ("processing", "completed", "complete", "completed"),
-    ("processing", "failing", "fail", "failing"),
-    ("processing", "failed", "fail", "failed"),
-    ("processing", "failing", "timed_out", "failing"),
-    ("processing", "failed", "timed_out", "failed"),
-    ("processing", "queued", "stalled", "stalled"),
-    ("processing", "failed", "stalled", "failed"),
-    ("processing", "cancelled", "stalled", "cancelled"),
-    ("processing", "queued", "release", "queued"),
-    ("processing", "scheduled", "release", "scheduled"),
-    ("processing", "cancelled", "cancel", "cancelled"),
-    ("queued", "cancelled", "cancel", "cancelled"),
-    ("scheduled", "cancelled", "cancel", "cancelled"),
-    ("failing", "cancelled", "cancel", "cancelled"),
-    ("queued", "cancelled", "expired", "cancelled"),
-    ("scheduled", "cancelled", "expired", "cancelled"),
-    ("failing", "cancelled", "expired", "cancelled"),
-    ("failed", "queued", "redrive", "queued"),
-]
-
-
-@pytest.mark.parametrize(("origin", "target", "cause", "name"), ARROWS)
-def test_every_arrow_has_its_name(origin: str, target: str, cause: str, name: str) -> None:
-    made = public_event("emails", transition(origin, target, cause))
-    assert made is not None
-    assert (made.name, made.from_state, made.to_state, made.cause) == (name, origin or None, target, cause)
-
-
-def test_the_arrows_are_those_of_the_core_and_cover_every_name() -> None:
-    assert [row[:3] for row in sorted(ARROWS)] == sorted(
-        (each.origin, each.target, each.cause) for each in arrows.ARROWS
-    )
-    assert {name for *_, name in ARROWS} == set(NAMES)
-
-
-def test_an_event_says_who_when_and_why() -> None:
-    told = transition(
-        "queued", "processing", "claim", client_id="order-7", count=3, kind="resize", worker="ada"
-    )
-    assert public_event("emails", told) == Event(
-        queue="emails",
-        job_id=JOB,
-        id="order-7",
-        name="processing",
-        from_state="queued",
-        to_state="processing",
-        at=datetime.fromtimestamp(NOON_MS / 1000, UTC),
-        cause="claim",
-        attempt=1,
-        run=2,
-        worker="ada",
-        count=3,
-        kind="resize",
-    )
-
-
-def test_what_the_core_does_not_tell_is_none() -> None:
-    made = public_event("emails", transition("", "queued", "enqueue", worker="", key=b""))
-    assert made is not None
-    assert (made.id, made.count, made.kind, made.worker, made.job_id) == (None, 1, None, None, None)
-
-
-def test_a_dead_letter_that_is_dropped_is_no_transition() -> None:
-    expired = transition("failed", "failed", "expired")
-    assert public_event("emails", expired) is None
-    assert public_events("emails", [expired, transition("", "queued", "enqueue")])[0].name == "queued"
 
 
 def test_the_events_of_a_real_queue_become_public_in_order() -> None:
@@ -147,6 +69,7 @@ def test_an_event_has_no_field_that_a_payload_could_hide_in() -> None:
     assert set(Event.__struct_fields__) == {
         *("queue", "job_id", "id", "name", "from_state", "to_state", "at", "cause", "attempt", "run"),
         *("worker", "count", "kind", "headers"),  # of headers the names alone
+        "cursor",  # numbers of the log
     }
 
 

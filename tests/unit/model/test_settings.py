@@ -62,7 +62,7 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
     assert set(QueueSettings.__struct_fields__) == set(COLUMNS)
     defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
-    assert defaults == {**dict.fromkeys(COLUMNS), "kinds": (), "kinds_dropped": ()}
+    assert defaults == {**dict.fromkeys(COLUMNS), "kinds": (), "kinds_dropped": (), "recorded": False}
     kept = {field.name: field.default for field in struct_fields(KindSettings) if field.name != "kind"}
     assert kept == dict.fromkeys(each.column for each in KIND_SETTINGS.values())
 
@@ -71,6 +71,7 @@ def test_a_change_carries_every_setting() -> None:
     changed = asdict(change_of(OTHER))
     assert None not in changed.values()
     assert changed.pop("kinds_dropped") == ()
+    assert changed.pop("recorded") is False
     assert settings_view(QueueSettings(**changed)) == OTHER
 
 

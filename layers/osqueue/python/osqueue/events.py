@@ -1,14 +1,14 @@
 """Events: every transition of a job as public data, and the places it may be sent to.
 
 An event tells that a job went from one state to another, in a commit that is durable. It says who, when and why,
-and never what: no payload, no result, no error text. Events are sent after the commit and in its order. Nothing is
-undone when a sink fails, and nothing is sent again later: whoever needs all of them reads the archive.
+and never what: no payload, no result, no error text. Sinks are sent events after the commit and in its order. Nothing
+is undone when one fails, and nothing is sent again later: whoever needs all of them reads them from the queue
+(``events`` of a Queue), or the archive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from logging import getLogger
@@ -22,19 +22,18 @@ from .clock import MACHINE, Machine
 from .core import state as stored
 from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
 from .limits import ERROR_CHARS_MAX, KB
-from .model.fields import moment
-from .model.keys import job_id
+from .model.event import NAMES, Event, public_events
 from .model.validation import text
 
-NAMES = (
-    stored.QUEUED,
-    stored.SCHEDULED,
-    stored.PROCESSING,
-    stored.FAILING,
-    stored.COMPLETED,
-    stored.FAILED,
-    stored.CANCELLED,
-    stored.STALLED,
+__all__ = (
+    "NAMES",
+    "CallbackSink",
+    "Delivery",
+    "Event",
+    "EventBridgeSink",
+    "EventOutlet",
+    "Sink",
+    "Undelivered",
 )
 
 ENTRIES_PER_REQUEST_MAX = 10  # of PutEvents
@@ -47,57 +46,6 @@ READ_TIMEOUT_S = 5
 TRIES = 2  # of each entry: the first one, and one more
 
 log = getLogger("osqueue.events")
-
-
-class Event(Struct, frozen=True):
-    """One committed transition of a job (or of ``count`` jobs that were enqueued together)."""
-
-    queue: str
-    job_id: str | None  # None when the event is about several jobs without a common id
-    id: str | None  # the id that the client gave the job, if any
-    name: str  # what happened: one of NAMES
-    from_state: str | None  # None: the job is new
-    to_state: str
-    at: datetime  # aware, UTC: the time of the commit
-    cause: str  # enqueue, claim, complete, fail, stalled, release, cancel, due or redrive
-    attempt: int  # attempts used so far
-    run: int  # leases granted so far
-    worker: str | None  # who held the lease, where there was one
-    count: int = 1  # jobs
-    kind: str | None = None
-    headers: tuple[str, ...] = ()  # the names of the job's headers; their values stay in the queue
-
-
-def public_event(queue: str, event: stored.Transition) -> Event | None:
-    """The public form of a committed transition; None for one that leaves the job in its state.
-
-    A job whose lease ran out is ``stalled`` when it goes back to the queue; with no attempts left it ``failed``.
-    """
-    if event.origin == event.target:
-        return None  # a dead letter that has been kept for its time: it was told as failed long ago
-    again = event.cause == stored.STALLED and event.target == stored.QUEUED
-    return Event(
-        queue=queue,
-        job_id=job_id(event.key) if event.key else None,
-        id=event.client_id,
-        name=stored.STALLED if again else event.target,
-        from_state=event.origin or None,
-        to_state=event.target,
-        at=moment(event.at_ms),
-        cause=event.cause,
-        attempt=event.attempt,
-        run=event.run,
-        worker=event.worker or None,
-        count=event.count,
-        kind=event.kind or None,
-        headers=event.headers,
-    )
-
-
-def public_events(queue: str, events: Iterable[stored.Transition]) -> tuple[Event, ...]:
-    """The public form of a commit's transitions, in order."""
-    found = (public_event(queue, each) for each in events)
-    return tuple(event for event in found if event is not None)
 
 
 class Undelivered(Unavailable):
@@ -230,7 +178,7 @@ class EventBridgeSink:
         return {
             "Source": self.source,
             "DetailType": f"job.{event.name}",
-            "Detail": msgspec.json.encode(event).decode(),
+            "Detail": msgspec.json.encode(_detail(event)).decode(),
             "EventBusName": self.bus,
             "Time": event.at,
         }
@@ -250,6 +198,12 @@ class EventBridgeSink:
             )
             self._made = (process, boto3.session.Session().client("events", config=config))
         return self._made[1]
+
+
+def _detail(event: Event) -> dict[str, Any]:
+    detail = msgspec.structs.asdict(event)
+    del detail["cursor"]  # of those who read them from a queue
+    return detail
 
 
 def entry_bytes(entry: dict[str, Any]) -> int:

@@ -54,6 +54,7 @@ TURNED_AWAY_MAX = 1_000  # requests of a crowd that are told so, of 9 bytes each
 DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
 DEAD_BYTES_MAX = 8 * KB
+EVENTS_BYTES_MAX = 16 * KB  # the newest transitions, while somebody listens
 TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
 RESULT_TTLS_MAX = 256  # unfinished jobs whose result's life was changed
 
@@ -63,6 +64,7 @@ SEGMENT_BYTES_MAX = 8 * 1024 * KB  # one staged segment of a bulk enqueue
 BODY_BYTES_MAX = 8 * 1024 * KB  # several payloads share one body object up to this size
 FANOUT = 16  # pointers folded into one index object
 TABLE_BYTES_MAX = 8 * 1024 * KB  # one table of finished jobs; smaller ones are merged up to this size
+EVENTS_KEPT_MS = DAY_MS  # for which transitions are recorded after somebody has listened, and kept
 BACKUPS_KEPT_MS = 7 * DAY_MS  # hourly copies of heads
 
 # ── Protocol ─────────────────────────────────────────────────────────────────

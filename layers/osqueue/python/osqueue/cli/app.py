@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "why": "What happened to a job, and why.",
     },
     "Queues": {
+        "events": "What happens in a queue, as it happens.",
         "queue": "Look at queues, pause and resume them, change settings.",
         "dlq": "Look at dead letters, redrive or purge them.",
         "archive": "Read and sum up what finished.",

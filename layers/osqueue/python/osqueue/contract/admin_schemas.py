@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType
 
 from ..model.dead_letters import DeadGroup, DeadLetter
+from ..model.event import Event
 from ..model.job import Job
 from ..model.settings import WishedSettings
 from .schemas import EncodedContent, RequestBody, ResponseBody
@@ -69,6 +70,13 @@ class Purge(RequestBody, frozen=True, kw_only=True):
 
     jobs: list[str]
     dead_only: bool = False
+
+
+class EventPage(ResponseBody, frozen=True, kw_only=True):
+    """Events in order, none where none came, and the cursor to go on with."""
+
+    events: list[Event]
+    cursor: str
 
 
 class Page(ResponseBody, frozen=True, kw_only=True):

@@ -224,6 +224,23 @@ ROUTES: tuple[Route, ...] = (
         answer=dict[str, Any],
     ),
     Route(
+        name="events",
+        method="GET",
+        path=QUEUE + "/events",
+        what="Transitions of jobs, whoever committed them. They are recorded while somebody asks for them.",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.EventPage,
+        query=(
+            Query(
+                "since", str, "the cursor of an event or a page, or a Unix time in seconds; else from now on"
+            ),
+            _LIMIT,
+            Query("wait", float, "seconds to wait for the first"),
+        ),
+        faults=(410,),
+    ),
+    Route(
         name="configure",
         method="PATCH",
         path=QUEUE,

@@ -19,6 +19,7 @@ from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
+from .event_log import is_recorded
 from .ops import (
     CancelJob,
     ChangeSettings,
@@ -253,9 +254,15 @@ def merge_tables(draft: Draft, op: MergeTables) -> Outcome:
 
 # ── Settings and upkeep ──────────────────────────────────────────────────────
 def configure(draft: Draft, op: ChangeSettings) -> Outcome:
-    """Change settings. CROWDED, and nothing is changed, where too many kinds would have some of their own."""
+    """Change settings. CROWDED, and nothing is changed, where too many kinds would have some of their own.
+
+    RETRY where shards come new that record nothing, although somebody listens: he would miss what happens there.
+    """
+    if (op.shards or 0) > draft.settings.shards and not op.recorded and is_recorded(draft.log, draft.now):
+        return outcome([Code.RETRY])
     wished = _said(op)
     dropped = wished.pop("kinds_dropped")
+    del wished["recorded"]
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
         kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **_said(row))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .event_log import event_weight
 from .state import (
     ENDED,
     EXPIRED_DEAD,
@@ -66,6 +67,7 @@ def _sums(state: State) -> Iterator[tuple[str, int, int]]:
     yield "leases_bytes", state.leases_bytes, sum(map(lease_weight, state.leases.values()))
     yield "delayed.jobs_bytes", state.delayed.jobs_bytes, sum(map(job_weight, state.delayed.jobs))
     yield "finished_bytes", state.finished_bytes, sum(map(finished_weight, state.finished))
+    yield "log.rows_bytes", state.log.rows_bytes, sum(map(event_weight, state.log.rows))
     rows = sum(session_weight(env, row) for env, row in state.sessions.items())
     yield "sessions_bytes", state.sessions_bytes, rows
 

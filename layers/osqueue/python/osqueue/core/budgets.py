@@ -35,6 +35,7 @@ def budgets(state: State) -> tuple[Budget, ...]:
         Budget("delayed", state.delayed.jobs_bytes, limits.DELAYED_BYTES_MAX),
         Budget("dead", state.dead.ready_bytes + state.dead.tail_bytes, limits.DEAD_BYTES_MAX),
         Budget("finished", state.finished_bytes, limits.FINISHED_BYTES_MAX),
+        Budget("events", state.log.rows_bytes, limits.EVENTS_BYTES_MAX),
         Budget("tombstones", len(state.tombstones), limits.TOMBSTONES_MAX),
         Budget("leases", state.leases_bytes, limits.LEASES_BYTES_MAX, True),
         Budget("sessions", state.sessions_bytes, limits.SESSIONS_BYTES_MAX, True),

@@ -124,10 +124,12 @@ class Draft:
         "latest",
         "leases",
         "leases_bytes",
+        "log",
         "needs",
         "now",
         "observed",
         "promoted",
+        "recorded",
         "refusals",
         "result_ttls",
         "sessions",
@@ -173,7 +175,9 @@ class Draft:
         self.delayed_tombstones = dict(state.delayed_tombstones)
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
-        self.observed = context.observed
+        self.log = state.log
+        self.recorded = self.now < state.log.until_ms
+        self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
         self.spills: list[StagedObject] = []
         self.blocks = context.blocks
@@ -496,4 +500,5 @@ class Draft:
             result_ttls=self.result_ttls,
             seals=seals,
             gc_after=self.gc_after,
+            log=self.log,
         )

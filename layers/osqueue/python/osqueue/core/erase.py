@@ -37,6 +37,7 @@ from .state import (
     Backlog,
     BodyRef,
     Delayed,
+    EventLog,
     FinishedJob,
     JobRecord,
     LeaseRecord,
@@ -44,6 +45,7 @@ from .state import (
     State,
     StoredContent,
     StoredRow,
+    Transition,
     finished_weight,
     keysum,
 )
@@ -95,6 +97,9 @@ def erase(draft: Draft, op: EraseJobs) -> Outcome:
             draft.fresh_bytes -= size
         gone += keysum(row.key) if row.mark in (ENDED, EXPIRED_DEAD) else 0
         erased += 1
+    log = blank_log(draft.log, keys)
+    draft.changed |= log is not draft.log
+    draft.log = log
     if op.again:
         draft.forgotten = draft.state.seq + 1
         draft.changed = True
@@ -180,6 +185,17 @@ def blank_row(row: FinishedJob) -> FinishedJob:
     return replace(row, job=_without_words(row.job), result=_content(row.result), why=_text(row.why))
 
 
+def blank_event(event: Transition) -> Transition:
+    """A transition without the client's words."""
+    return replace(event, client_id=_words(event.client_id), headers=_words(event.headers))
+
+
+def blank_log(log: EventLog, keys: Collection[bytes]) -> EventLog:
+    """A log in which the transitions of some jobs are blank; the same object when they are, or it holds none."""
+    rows = tuple(blank_event(row) if row.key in keys else row for row in log.rows)
+    return log if rows == log.rows else replace(log, rows=rows)
+
+
 def blank_state(state: State, keys: Collection[bytes]) -> State:
     """A head in which some jobs are blank; the same object when it holds none of them, or they are blank already."""
 
@@ -199,6 +215,7 @@ def blank_state(state: State, keys: Collection[bytes]) -> State:
         delayed=Delayed(jobs(state.delayed.jobs), state.delayed.spans, state.delayed.jobs_bytes),
         dead=backlog(state.dead),
         finished=tuple(blank_row(row) if row.key in keys else row for row in state.finished),
+        log=blank_log(state.log, keys),
     )
     return state if blank == state else blank
 

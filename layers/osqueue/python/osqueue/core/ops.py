@@ -311,6 +311,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     start_within_ms: int | None = None
     kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
     kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
+    recorded: bool = False  # with ``shards``: do those that come new record their transitions?
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):
@@ -328,6 +329,10 @@ class RunTimers(Operation, frozen=True, tag="sweep"):
     """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
 
     flush: bool = False  # also move finished jobs to the archive
+
+
+class RecordEvents(Operation, frozen=True, tag="events"):
+    """Somebody listens: record transitions for another while."""
 
 
 class RaiseGcFloor(Operation, frozen=True, tag="gc"):
@@ -379,6 +384,7 @@ Op = (
     | ChangeSettings
     | RedriveJobs
     | RunTimers
+    | RecordEvents
     | RaiseGcFloor
     | ReplaceSpan
     | EraseJobs

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, spill, timers
+from . import admin, event_log, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .dedup import seen_before
@@ -50,6 +50,7 @@ from .ops import (
     MergeTables,
     Outcome,
     RaiseGcFloor,
+    RecordEvents,
     RedriveJobs,
     ReleaseJobs,
     ReplaceSpan,
@@ -123,7 +124,7 @@ def reduce(
         outcomes=outcomes,
         objects=tuple(draft.spills),
         missing=tuple(draft.needs.values()),
-        events=tuple(draft.events),
+        events=tuple(draft.events) if context.observed else (),
         crowded=crowded,
     )
 
@@ -437,6 +438,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     ChangeSettings: admin.configure,
     RedriveJobs: admin.redrive,
     RunTimers: admin.run_timers,
+    RecordEvents: event_log.record,
     RaiseGcFloor: admin.raise_gc_floor,
     ReplaceSpan: admin.replace_span,
     EraseJobs: erasing.erase,

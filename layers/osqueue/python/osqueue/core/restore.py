@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import spill, tables, timers
+from . import event_log, spill, tables, timers
 from .audit import live_keysum, spans_of
 from .draft import Draft, ReductionContext, StagedObject
 from .erase import is_blank
@@ -310,6 +310,7 @@ def _sifted(
         tables=evidence.tables,
         forgotten=life.seq,
         result_ttls=sieve.alive,
+        log=event_log.of_a_new_life(backup.log, life.seq),
     )
 
 
@@ -384,4 +385,5 @@ def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
         sessions_bytes=0,
         refusals=(),
         leases=leases,
+        log=event_log.at_another_time(state.log, now_ms),
     )

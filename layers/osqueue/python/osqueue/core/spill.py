@@ -16,7 +16,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from .. import limits
-from . import tables
+from . import event_log, tables
 from .backlog import NeededRange, deleted_from, need_of
 from .draft import Draft, StagedObject, due_order
 from .encoding import Block, encode_segment, staged_name
@@ -65,6 +65,7 @@ def enforce_budgets(draft: Draft) -> None:
     rest = LEASE_WEIGHT_MIN * len(draft.leases) + FINISHED_WEIGHT_MIN * len(draft.finished)
     if draft.leases_bytes + draft.finished_bytes - rest > INLINE_LEASED_BYTES_MAX:
         _spill_contents(draft)
+    event_log.settle(draft)
 
 
 def _settle_lanes(draft: Draft) -> None:

@@ -291,6 +291,35 @@ class Counters(StoredRow, frozen=True):
     keysum_out: int = 0  # and of every job that left the head for a table
 
 
+class Transition(StoredRow, frozen=True):
+    """One committed transition."""
+
+    key: bytes  # empty for a bulk
+    at_ms: int
+    origin: str  # the state before; "" for a new job
+    target: str
+    cause: str  # as ``arrows`` lists them
+    attempt: int = 0
+    run: int = 0
+    worker: str = ""
+    client_id: str | None = None
+    kind: str = ""
+    count: int = 1  # more for a bulk, which is told as a whole and without a key
+    headers: tuple[str, ...] = ()  # their names
+
+
+class EventLog(StoredRow, frozen=True):
+    """The transitions of a shard, while somebody listens: the newest ones. See ``event_log``."""
+
+    until_ms: int = 0  # until when they are recorded; 0: nobody listens
+    first: int = 0  # the position of the first row
+    rows: tuple[Transition, ...] = ()
+    rows_bytes: int = 0  # of them, encoded
+
+
+NOT_RECORDED = EventLog()  # this very one stays away from an encoded head
+
+
 class State(Struct, frozen=True, omit_defaults=True):
     """The whole head of one shard."""
 
@@ -326,23 +355,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     ] = {}  # ms, asked for while a job is unfinished; its own stands in an immutable place
     seals: tuple[bytes, ...] = ()  # secrets of announced requests, the newest last: see ``intents``
     gc_after: str = ""  # the name behind which collection goes on; "": it is done until ``gc_floor`` rises
-
-
-class Transition(Struct, frozen=True):
-    """One committed transition."""
-
-    key: bytes  # empty for a bulk
-    at_ms: int
-    origin: str  # the state before; "" for a new job
-    target: str
-    cause: str  # as ``arrows`` lists them
-    attempt: int = 0
-    run: int = 0
-    worker: str = ""
-    client_id: str | None = None
-    kind: str = ""
-    count: int = 1  # more for a bulk, which is told as a whole and without a key
-    headers: tuple[str, ...] = ()  # their names
+    log: EventLog = NOT_RECORDED
 
 
 def transition_of(

@@ -190,7 +190,7 @@ class ShardCheck:
     def _names(self, state: State, met: ReachableObjects) -> Flow[None]:
         """The listing against the pointers, where both are complete."""
         most = None if self.deep else LISTED_MAX
-        there = yield from inventory.names(self.root, inventory.STAGED, most)
+        there = yield from inventory.names(self.root, inventory.REFERENCED, most)
         indexed = any(span.level for span in spans_of(state)) or any(t.level for t in state.tables)
         if not self.deep and (indexed or len(there) >= LISTED_MAX):
             self.say(OK, "orphans", "not counted: too many objects. --deep counts them.")

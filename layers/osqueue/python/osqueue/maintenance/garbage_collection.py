@@ -1,5 +1,7 @@
 """Collecting unreferenced objects: segments, bodies and tables of commits that were lost, or that later ones replaced.
 
+Nothing ever refers to event objects, so all of them go once they are old: that is how long transitions are kept.
+
     list      names of objects older than the horizon, ``NAMES_MAX`` of them at most
     raise     ``gc_floor`` is committed: from now on the reducer refuses every new reference to an object so old
     spare     whatever the head as it is now, or a recent backup of it, refers to, directly or not
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.encoding import born_of
+from ..core.event_log import FOLDER as EVENTS
 from ..core.ops import RaiseGcFloor
 from ..core.state import BodyRef, Span, State, TableRef, jobs_in_memory, referenced_objects
 from ..core.tables import FOLDER as TABLES
@@ -35,8 +38,8 @@ NAMES_MAX = 50_000  # that one pass looks at, some 10 MB
 DELETES_PER_REQUEST = 1_000
 READS_AT_ONCE = 8  # pointers followed together: a footer may name 100,000 bodies
 LOOKS_MAX = 5  # at a head that moves on while what it names is looked up
-SEGMENTS, BODIES, FINISHED = "segments/", "bodies/", f"{TABLES}/"
-FOLDERS = (BODIES, FINISHED, SEGMENTS)  # in the order in which they are listed
+SEGMENTS, BODIES, FINISHED, RECORDED = "segments/", "bodies/", f"{TABLES}/", f"{EVENTS}/"
+FOLDERS = (BODIES, RECORDED, FINISHED, SEGMENTS)  # in the order in which they are listed
 
 
 def collect(queue: str, shard: int, before: State) -> QueueFlow[int]:

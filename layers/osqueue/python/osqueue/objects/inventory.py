@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..commit.effects import Flow
 from ..core.audit import spans_of
 from ..core.encoding import Footer, decode_footer
+from ..core.event_log import FOLDER as EVENTS
 from ..core.intents import intents_prefix
 from ..core.restore import names_in_head
 from ..core.state import FinishedJob, Span, State, TableRef, referenced_objects
@@ -24,9 +25,10 @@ from ..stores.base import List, Listed
 from . import finished_tables, segments
 from .layout import unavailable
 
-STAGED = ("segments/", "bodies/", f"{TABLES}/")
+REFERENCED = ("segments/", "bodies/", f"{TABLES}/")  # whatever is in use there, something refers to
+STAGED = (*REFERENCED, f"{EVENTS}/")
 UNREADABLE = (Damaged, NewerFormat, NotFound)
-_BORN = re.compile(r"(?:(?:segments|bodies|finished)/)?([0-9a-f]{12})[-.]")
+_BORN = re.compile(r"(?:(?:segments|bodies|finished|events)/)?([0-9a-f]{12})[-.]")
 _PART = re.compile(r"/(\d{2,})-([0-9a-f]{12})-[0-9a-f]+\.jsonl\.gz$")
 
 

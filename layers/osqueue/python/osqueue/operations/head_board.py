@@ -10,11 +10,12 @@ whom it has news. For the commits of other processes the least patient of those 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
 
+from ..core.event_log import end_of
 from ..core.reduce import has_claimable
 from ..core.state import State
 from ..core.timers import next_due_ms
@@ -78,17 +79,13 @@ class HeadWaiter:
                 self._wake = None
 
 
-class WorkWaiter(HeadWaiter):
-    """One who waits for jobs to claim. A head that promised some and gave none promises them no more."""
+class HeadListener(HeadWaiter):
+    """One who waits for what the newest heads may promise."""
 
-    def __init__(self, pace: Pace, kinds: Sequence[str] | None = None) -> None:
+    def __init__(self, pace: Pace) -> None:
         super().__init__(pace)
-        self.kinds = kinds
-        self.empty = 0  # claims in a row that found nothing
-        self.work = False  # may a claim find something?
+        self.ready = False  # has it been promised something?
         self.stopped = False
-        self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
-        self._timers: dict[str, Timer] = {}  # by shard
 
     def stop(self) -> None:
         """Wait no more, from any thread."""
@@ -96,11 +93,41 @@ class WorkWaiter(HeadWaiter):
         self.tell()
 
     def hears(self, root: str, state: State) -> bool:
+        """Does this newest head of a shard promise it something that it has not heard of?"""
+        raise NotImplementedError
+
+
+class EventWaiter(HeadListener):
+    """One who waits for transitions behind those that it has read."""
+
+    def __init__(self, pace: Pace, positions: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(pace)
+        self._positions = positions  # by shard: the epoch, and the position of the next transition
+
+    def hears(self, root: str, state: State) -> bool:
+        epoch, position = self._positions.get(root, (state.epoch, 0))
+        if state.epoch == epoch and end_of(state.log) <= position:  # it may be older than what was read
+            return False
+        self.ready = True
+        return True
+
+
+class WorkWaiter(HeadListener):
+    """One who waits for jobs to claim. A head that promised some and gave none promises them no more."""
+
+    def __init__(self, pace: Pace, kinds: Sequence[str] | None = None) -> None:
+        super().__init__(pace)
+        self.kinds = kinds
+        self.empty = 0  # claims in a row that found nothing
+        self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
+        self._timers: dict[str, Timer] = {}  # by shard
+
+    def hears(self, root: str, state: State) -> bool:
         """Does this newest head of a shard promise a job?"""
         if self._heads.get(root) == state.commit or not has_claimable(state, self.kinds):
             return False
         self._heads[root] = state.commit
-        self.work = True
+        self.ready = True
         return True
 
     def timer(self, root: str, state: State, now: float) -> Timer | None:
@@ -128,7 +155,7 @@ class WorkWaiter(HeadWaiter):
         """It is due now: a claim may find something."""
         timer.tried = now
         timer.until = now  # after that claim it is found out anew
-        self.work = True
+        self.ready = True
 
 
 class Timer(Struct):
@@ -152,7 +179,7 @@ class HeadBoard:
         """At first, and in a fork's child, where those who wait are the parent's."""
         self._lock = threading.Lock()
         self._present: dict[HeadWaiter, None] = {}
-        self._workers: dict[WorkWaiter, None] = {}  # those of them who wait for jobs
+        self._listeners: dict[HeadListener, None] = {}  # those of them whom any newer head may interest
         self._looker: HeadWaiter | None = None
         self.active = float("-inf")  # monotonic seconds when somebody here last got what they waited for
         self.pause = 0.0  # the latest one, seconds
@@ -191,14 +218,14 @@ class HeadBoard:
             since = now if quick else self.looked
             self.next_look = min(self.next_look, since + self._pause(waiter.pace, now))
         self._present[waiter] = None
-        if isinstance(waiter, WorkWaiter):
-            self._workers[waiter] = None
+        if isinstance(waiter, HeadListener):
+            self._listeners[waiter] = None
 
     def _leave(self, waiter: HeadWaiter) -> HeadWaiter | None:
         """Answers who looks from now on, if this one did."""
         self._present.pop(waiter, None)
-        if isinstance(waiter, WorkWaiter):
-            self._workers.pop(waiter, None)
+        if isinstance(waiter, HeadListener):
+            self._listeners.pop(waiter, None)
         if not self._present:
             self._looker = None
             self._forget()
@@ -240,7 +267,7 @@ class HeadBoard:
         for waiter in told:
             waiter.tell()
 
-    def offer(self, waiter: WorkWaiter, state: State, version: str) -> None:
+    def offer(self, waiter: HeadListener, state: State, version: str) -> None:
         """The head that one who came has seen before, perhaps some time ago."""
         with self._lock:
             looks = self.looks
@@ -253,7 +280,7 @@ class HeadBoard:
 
     def _seen(self, state: State, newest: bool) -> Iterable[HeadWaiter]:
         """Those to tell of a head."""
-        return [each for each in self._workers if each.hears(self.root, state)] if newest else []
+        return [each for each in self._listeners if each.hears(self.root, state)] if newest else []
 
     def _take(self, state: State, version: str) -> bool:
         """Keep the newest head; answers whether this is it."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit
 from ..commit.retry import ENTRY, ask
-from ..core import erase
+from ..core import erase, event_log
 from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.ops import Code, EraseJobs, MergeTables, Op, SpanSwap
 from ..core.state import (
@@ -24,13 +24,14 @@ from ..core.state import (
     Span,
     State,
     TableRef,
+    Transition,
 )
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, encode_table_index
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.keys import drawn_ms, job_id
 from ..model.reports import Purged
-from ..objects import archive, backups, finished_tables, id_index, segments
+from ..objects import archive, backups, event_objects, finished_tables, id_index, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.segment_rewrite import Leaf, span_without
 from ..objects.staging import StagingArea
@@ -100,6 +101,7 @@ class ShardPurge:
                     yield from self._spare(note)
                 raise
             yield from self._backups()  # a reaper may have made another one meanwhile, of the head before
+        yield from self._events()
         yield from self._archive()
         asked = [
             id_index.FinishedId(each.client_id, each.key)
@@ -218,7 +220,7 @@ class ShardPurge:
             return blank(row)
 
         data = erase.blank_object(magic, found.body, name, decode, change)
-        yield from self._rows(mine)
+        yield from self._rows([row for row in mine if not isinstance(row, Transition)])
         if data is None:
             self.count(left=(self.root + name,))
         elif data != found.body:
@@ -277,7 +279,8 @@ class ShardPurge:
             except NotFound:
                 continue  # the head has moved on
             ops: list[Op] = [*merges]
-            if swaps or any(True for _ in erase.rows_in(state, self.keys)):
+            recorded = erase.blank_log(state.log, self.keys) is not state.log
+            if swaps or recorded or any(True for _ in erase.rows_in(state, self.keys)):
                 ops.append(EraseJobs(tuple(sorted(self.keys)), tuple(swaps), wiped=tuple(self.wiped)))
             if not ops:
                 return
@@ -363,6 +366,13 @@ class ShardPurge:
             data, fresh = encode_table(rest, table.archived, name)
         yield from stage.write([(name, data)])
         return fresh
+
+    def _events(self) -> QueueFlow[None]:
+        """Blank the transitions of the jobs in the objects that listeners read. Those in the head are blank by now."""
+        for found in (yield from event_objects.objects_since(self.root, max(0, self.since))):
+            yield from self._blank(
+                event_log.MAGIC, found.name, event_log.decode_events, erase.blank_event, lambda row: row.key
+            )
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _archive(self) -> QueueFlow[None]:

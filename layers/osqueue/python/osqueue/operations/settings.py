@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.ops import CancelJob, ChangeSettings, Code, Op, RunJobNow, SpanSwap
+from ..core.ops import CancelJob, ChangeSettings, Code, Op, RecordEvents, RunJobNow, SpanSwap
 from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED, QueueSettings
 from ..errors import Damaged, Rejected, Throttled
 from ..model.job import Job
@@ -124,7 +124,7 @@ class SettingsFlows(ResultFlows):
         """Change settings on every shard; answers when all have them."""
         op = change_of(wished)
         yield from self.known_queue()
-        settings = yield from self._settings()
+        settings, recorded = yield from self._settings_and_record()
         if op.shards is not None and op.shards < settings.shards:
             raise Rejected(
                 f"shards: the queue has {settings.shards}; their number can only grow, or jobs would be out of reach.",
@@ -135,19 +135,29 @@ class SettingsFlows(ResultFlows):
             settings.shards, op.shards or 1
         ):  # again, if somebody else has made it grow meanwhile
             count = done = max(settings.shards, op.shards or 1)
+            op = replace(op, recorded=recorded)
             # The first shard last: it tells everybody how many there are. New ones get all settings there are.
             for shard in reversed(range(count)):
-                new = shard >= settings.shards
-                answer = yield Submit(shard, (ChangeSettings(**asdict(settings)), op) if new else (op,))
+                ops: tuple[Op, ...] = (op,)
+                if shard >= settings.shards:
+                    record = (RecordEvents(),) if recorded else ()
+                    ops = (*record, ChangeSettings(**asdict(settings), recorded=recorded), op)
+                answer = yield Submit(shard, ops)
+                if answer.outcomes[-1].code == Code.RETRY:  # somebody has begun to listen meanwhile
+                    done = 0
                 if answer.outcomes[-1].code == Code.CROWDED:
                     raise Rejected(
                         f"kinds: {limits.KINDS_MAX} kinds at most have settings of their own. Drop one: kinds={{'old':"
                         " None}.",
                         field="kinds",
                     )
-            settings = yield from self._settings()
+            settings, recorded = yield from self._settings_and_record()
 
     def _settings(self) -> QueueFlow[QueueSettings]:
         """The queue's settings as they are now."""
+        return (yield from self._settings_and_record())[0]
+
+    def _settings_and_record(self) -> QueueFlow[tuple[QueueSettings, bool]]:
+        """The same, and whether the queue records its transitions."""
         state = yield from read_state(self.queue, 0)
-        return state.settings if state is not None else QueueSettings()
+        return (QueueSettings(), False) if state is None else (state.settings, state.log.until_ms > 0)

@@ -12,7 +12,7 @@ from ..core.encoding import decode_head
 from ..objects.layout import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
 from .context import FlowContext
-from .head_board import NEVER, Pace, WorkWaiter, pace_of
+from .head_board import NEVER, HeadListener, Pace, WorkWaiter, pace_of
 from .waiters import CompletionBoard, board_of
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
@@ -57,17 +57,18 @@ class WaitFlows(FlowContext):
         """One who claims jobs of these kinds, again and again."""
         return WorkWaiter(self.pace(poll), kinds)
 
-    def rest(self, waiter: WorkWaiter, seconds: float = NEVER) -> QueueFlow[None]:
+    def rest(self, waiter: HeadListener, seconds: float = NEVER, shards: int = 0) -> QueueFlow[None]:
         """After an empty claim: wait until the next one may find something, so many seconds at most.
 
         That is when a head holds a job that can be claimed, when a lease ends or a job becomes due, and when the store
-        refuses looks for good: the claim tells why.
+        refuses looks for good: the claim tells why. So for those who wait for anything else that heads tell.
+        ``shards``: how many the one who waits has looked at.
         """
         until = self.machine.monotonic() + seconds
-        waiter.work = False
+        waiter.ready = False
         with ExitStack() as stack:
             boards: dict[int, CompletionBoard] = {}
-            for shard in range(self.shards_seen() or 1):
+            for shard in range(shards or self.shards_seen() or 1):
                 board = boards[shard] = self.board(shard)
                 stack.enter_context(board.present(waiter, self.machine.monotonic()))
                 head = self.writers[shard].head
@@ -77,7 +78,7 @@ class WaitFlows(FlowContext):
                 waiter.news = False
                 now = self.machine.monotonic()
                 late = [board for board in boards.values() if board.look_at(waiter, now) <= now]
-                if late and not waiter.work:
+                if late and not waiter.ready:
                     yield from self.look(late, waiter.pace)
                     now = self.machine.monotonic()
                 at = until
@@ -87,14 +88,14 @@ class WaitFlows(FlowContext):
                     at = min(at, self._due_at(waiter, shard, board, now), board.look_at(waiter, now))
                 first = boards[0].state
                 grown = first is not None and first.settings.shards != len(boards)
-                if waiter.work or waiter.stopped or now >= until or grown:
+                if waiter.ready or waiter.stopped or now >= until or grown:
                     return
                 yield AwaitNews(waiter, max(0.0, at - now))
 
-    def _due_at(self, waiter: WorkWaiter, shard: int, board: CompletionBoard, now: float) -> float:
+    def _due_at(self, waiter: HeadListener, shard: int, board: CompletionBoard, now: float) -> float:
         """When a claim at a shard may find what time has brought, and not sooner."""
         state = board.state
-        if state is None:
+        if state is None or not isinstance(waiter, WorkWaiter):
             return NEVER
         timer = waiter.timer(board.root, state, now)
         if timer is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
@@ -23,12 +24,18 @@ from ..core.state import Transition
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..model.payload_type import T
+from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
+from .events import SECONDS_AT_ONCE, wait_seconds
 from .flow_methods import Awaiting, with_options_of
 from .lease import AsyncLease
 from .options import QueueOptions, WorkerOptions, worker_class
 from .watch import POLL_SECONDS_DEFAULT, JobWatch
+
+if TYPE_CHECKING:  # loaded where somebody listens
+    from ..model.event import Event
+    from .events import AnyReader
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -38,6 +45,7 @@ class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
     """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
 
     _lease_class = AsyncLease
+    _blocks = False
 
     if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
 
@@ -155,6 +163,44 @@ class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
                 yield job
             if not watch.over:
                 await asyncio.sleep(watch.poll_seconds)
+
+    async def events(
+        self,
+        since: str | datetime | float | None = None,
+        wait: float | None = None,
+        poll: float = POLL_SECONDS,
+    ) -> AsyncIterator[Event]:
+        """The same as ``Queue.events``; what comes from now on comes from the first step on."""
+        async for event in self._events(self._flows.event_reader(since, poll), wait_seconds(wait)):
+            yield event
+
+    async def _events(self, reader: AnyReader, wait: float | None) -> AsyncIterator[Event]:
+        while True:
+            page = await self._run(reader.page(wait=SECONDS_AT_ONCE if wait is None else wait))
+            for event in page:
+                yield event
+            if not page and wait is not None:
+                return
+
+    async def listen(
+        self,
+        since: str | datetime | float | None = None,
+        wait: float | None = None,
+        poll: float = POLL_SECONDS,
+    ) -> str:
+        """The same as ``Queue.listen``; functions and coroutine functions are called one after the other."""
+        callbacks = self._listeners()
+        reader = self._flows.event_reader(since, poll)
+        async for event in self._events(reader, wait_seconds(wait)):
+            for each in callbacks:
+                if each.wants(event):
+                    try:
+                        answer = each.function(event)
+                        if isawaitable(answer):
+                            await answer
+                    except Exception as error:  # noqa: BLE001 - it is the caller's code
+                        each.failed(self.name, event, error)
+        return reader.cursor
 
     async def close(self) -> None:
         """Send slow sinks what is still unsent, for ``timeout`` seconds at most, and release connections.

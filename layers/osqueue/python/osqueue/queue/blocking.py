@@ -24,12 +24,18 @@ from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..model.payload_type import T
+from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
+from .events import SECONDS_AT_ONCE, wait_seconds
 from .flow_methods import Blocking, with_options_of
 from .lease import Lease
 from .options import QueueOptions, WorkerOptions, worker_class
 from .watch import POLL_SECONDS_DEFAULT, JobWatch
+
+if TYPE_CHECKING:  # loaded where somebody listens
+    from ..model.event import Event
+    from .events import AnyReader
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -114,6 +120,55 @@ class Queue(Blocking, QueueBase[Lease[T], T]):
                 yield job
             if not watch.over:
                 self.machine.sleep(watch.poll_seconds)
+
+    def events(
+        self,
+        since: str | datetime | float | None = None,
+        wait: float | None = None,
+        poll: float = POLL_SECONDS,
+    ) -> Iterator[Event]:
+        """Every committed transition of the queue, whoever commits it, from this call on.
+
+        ``since`` is the ``cursor`` of an event, to go on behind it, or a time (an aware datetime or Unix seconds).
+        Ends when no more came for ``wait`` seconds: 0 reads what there is, None goes on for ever. An event comes at
+        most ``poll`` seconds and one read after its commit, at once where this process commits it; those of one shard
+        in the order of their commits. Transitions are recorded while somebody listens and a day longer, and kept for
+        a day: a cursor that is older raises Expired. Raises Rejected, Unavailable.
+        """
+        reader = self._flows.event_reader(since, poll)
+        seconds = wait_seconds(wait)
+        self._run(reader.begin())
+        return self._events(reader, seconds)
+
+    def _events(self, reader: AnyReader, wait: float | None) -> Iterator[Event]:
+        while True:
+            page = self._run(reader.page(wait=SECONDS_AT_ONCE if wait is None else wait))
+            yield from page
+            if not page and wait is not None:
+                return
+
+    def listen(
+        self,
+        since: str | datetime | float | None = None,
+        wait: float | None = None,
+        poll: float = POLL_SECONDS,
+    ) -> str:
+        """Call what ``on`` has registered with every event, one after the other; see ``events``.
+
+        Returns the cursor to go on with, once no more came for ``wait`` seconds. A callback that raises is logged, and
+        keeps no other from its event. Raises Rejected where nothing is registered.
+        """
+        callbacks, seconds = self._listeners(), wait_seconds(wait)
+        reader = self._flows.event_reader(since, poll)
+        self._run(reader.begin())
+        for event in self._events(reader, seconds):
+            for each in callbacks:
+                if each.wants(event):
+                    try:
+                        each.function(event)
+                    except Exception as error:  # noqa: BLE001 - it is the caller's code
+                        each.failed(self.name, event, error)
+        return reader.cursor
 
     @with_options_of(worker_class)
     def run(self, **options: Unpack[WorkerOptions]) -> Tally:

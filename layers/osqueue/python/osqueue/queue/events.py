@@ -1,36 +1,105 @@
-"""Who hears of what a queue object commits: callbacks and sinks."""
+"""Who hears of what happens: sinks of a queue object's own commits, and callbacks for those of everybody."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from .. import limits
 from ..commit.event_queue import OnEvents
 from ..core.state import Transition
-from ..errors import NotSupported
+from ..errors import NotSupported, Rejected, shown
+from ..model.validation import milliseconds
 from ..operations.context import Writers
 from ..stores.counting import CountingStore
 
 if TYPE_CHECKING:  # loaded where they are used
+    from ..client.events import RemoteEventReader
     from ..events import Delivery, EventOutlet, Sink
+    from ..model.event import Event
+    from ..operations.events import EventReader
+
+    AnyReader: TypeAlias = EventReader | RemoteEventReader
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+WAIT_MS_MAX = limits.DAY_MS
+SECONDS_AT_ONCE = 3600.0  # for which one look waits where a listener waits for ever
+
+
+def wait_seconds(wait: Any) -> float | None:
+    """For how long a listener waits for the next event; None: for ever. Raises Rejected."""
+    return None if wait is None else milliseconds(wait, "wait", 0, WAIT_MS_MAX) / 1000
+
+
+class EventCallback(NamedTuple):
+    """A function that wants to hear of some events."""
+
+    function: Callable[[Event], Any]
+    names: frozenset[str]
+
+    def wants(self, event: Event) -> bool:
+        """Is it one of those?"""
+        return not self.names or event.name in self.names
+
+    def failed(self, queue: str, event: Event, error: Exception) -> None:
+        """It raised: whoever listens goes on."""
+        import logging
+
+        words = "a callback of queue %s failed at %s of job %s"
+        logging.getLogger("osqueue.events").error(words, queue, event.name, event.job_id, exc_info=error)
+
+
 class QueueEvents:
-    """The part of a queue object that tells of its own commits."""
+    """The part of a queue object that tells of commits."""
 
     name: str
+    _blocks = True  # do its methods block?
     _place: Any
     _writers: Writers
 
     def __init__(self) -> None:
+        self._callbacks: list[EventCallback] = []
         self._observers: list[OnEvents] = []
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
 
+    def on(self, *names: str) -> Callable[[F], F]:
+        """Register a function that ``listen`` calls with every event of these names, whoever commits it.
+
+        The names are those of ``osqueue.events.NAMES``, such as "completed"; none of them means all. Raises Rejected
+        for another one, and for a coroutine function where ``listen`` blocks.
+        """
+        from ..model.event import NAMES
+
+        for name in names:
+            if name not in NAMES:
+                hint = " Write @q.on() for all of them." if callable(name) else ""
+                raise Rejected(
+                    f"names: {shown(name)} is no event. They are {', '.join(NAMES)}.{hint}", field="names"
+                )
+
+        def register(function: F) -> F:
+            if not callable(function):
+                raise Rejected(f"function: {shown(function)} cannot be called.", field="function")
+            if self._blocks and _is_coroutine_function(function):
+                raise Rejected(
+                    "function: a coroutine function needs an AsyncQueue. Register a plain one here.",
+                    field="function",
+                )
+            self._callbacks.append(EventCallback(function, frozenset(names)))
+            return function
+
+        return register
+
+    def _listeners(self) -> list[EventCallback]:
+        if not self._callbacks:
+            raise Rejected("listen: nobody wants to hear of events. Register a function with @q.on(…) first.")
+        return self._callbacks
+
     def on_event(self, function: F) -> F:
-        """Call a function with every ``Event`` that this object commits from now on, after the commit.
+        """Call a function with every ``Event`` that this object itself commits from now on, after the commit.
 
         The function runs on a thread that has just committed, so keep it short. It may use this object; it gets the
         events of its own calls after it has returned. Its exceptions are counted and logged, and stop nothing.
@@ -82,3 +151,9 @@ class QueueEvents:
     def _tell_sinks(self, events: Sequence[Transition]) -> None:
         if self._outlet is not None:
             self._outlet.tell(self.name, events)
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    from inspect import iscoroutinefunction
+
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -14,6 +14,7 @@ from ..contract.admin_schemas import (
     DeadGroups,
     DeadLetterAnswer,
     DeadLetters,
+    EventPage,
     Page,
     Purge,
     Queues,
@@ -35,6 +36,7 @@ from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
 from ..operations.dead_letters import RedriveProgress, redrive_limit
+from ..operations.events import EVENTS_PER_PAGE_MAX, EventReader, since_of
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, answer_with, fitting
 from .jobs import PAGE_DEFAULT
@@ -98,6 +100,21 @@ def _no_writer(shard: int) -> Any:
 def stats(request: RequestContext) -> dict[str, Any]:
     """Jobs by state, counters and settings."""
     return request.run(request.warm.steering.stats())
+
+
+def events(request: RequestContext) -> bytes:
+    """Transitions of the queue's jobs, from a cursor on."""
+    query = request.query
+    limit = validation.whole_number(query.get("limit", EVENTS_PER_PAGE_MAX), "limit", 1, EVENTS_PER_PAGE_MAX)
+    wait_s = request.wait_s(query.get("wait"))
+    reader = EventReader(request.warm.flows, since_of(query.get("since")))
+    found = request.run(reader.page(limit, wait_s))
+
+    def page(most: int) -> EventPage:
+        cursor = reader.cursor if most >= len(found) else found[most - 1].cursor
+        return EventPage(events=found[:most], cursor=cursor)
+
+    return fitting(limit, page)
 
 
 def configure(request: RequestContext) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""Events for everybody: the recorded transitions of a queue from a cursor on, whoever committed them.
+
+A reader asks each shard to record its transitions (``core.event_log``), once an hour again, and reads heads: at once
+after a commit of its own process, else when it looks. So an event is told at most a poll and one read after its commit,
+and in the order of commits within its shard. Every event has a cursor, with which another reader, in another process
+and later, goes on behind it: at least once, for whoever keeps the cursor after the work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import limits
+from ..commit.effects import Flow, QueueFlow, Sleep, Submit
+from ..commit.retry import HEAD_READ, NEEDED, ask_all
+from ..commit.writer import HEAD
+from ..core.encoding import decode_head
+from ..core.event_log import end_of
+from ..core.ops import RecordEvents
+from ..core.state import State, Transition
+from ..errors import Damaged, Expired
+from ..model.event import PREFIX, Event, ShardPosition, cursor_of, positions_of, public_event
+from ..model.validation import milliseconds, moment_ms
+from ..objects import event_objects
+from ..objects.layout import is_registered, read_state, root_of, unavailable
+from ..stores.base import Found, Get, Missing, Unchanged
+from .head_board import EventWaiter
+from .results import ResultFlows
+from .waiting import POLL_SECONDS
+
+EVENTS_PER_PAGE_MAX = 1_000
+POLL_MS_MIN, POLL_MS_MAX = 10, limits.HOUR_MS
+ASKS_PER_LOG = 24  # so often a listener asks again while a wish to record lasts
+
+
+class SeenHead(Struct, frozen=True):
+    """The head of a shard, as a reader last saw it."""
+
+    version: str
+    state: State
+
+
+class ReadTransition(Struct, frozen=True):
+    """A transition, and how far its reader is behind it."""
+
+    at_ms: int
+    shard: int
+    position: ShardPosition
+    transition: Transition
+
+
+class EventReader:
+    """One listener of a queue."""
+
+    def __init__(
+        self, flows: ResultFlows, since: str | datetime | float | None, poll: float = POLL_SECONDS
+    ) -> None:
+        """Read from a cursor, from a time, or from now on. Raises Rejected."""
+        self._flows = flows
+        self._queue = flows.queue
+        self._pace = flows.pace(milliseconds(poll, "poll", POLL_MS_MIN, POLL_MS_MAX) / 1000)
+        self._heads: dict[int, SeenHead] = {}
+        self.positions: dict[int, ShardPosition] = {}  # by shard
+        self._since_ms: int | None = None  # None: shards that come later are read from their beginning
+        self._from_now = since is None
+        if isinstance(since, str):
+            self.positions = positions_of(since)
+        elif since is not None:
+            self._since_ms = moment_ms(since, "since", limits.AT_MS_MAX)
+
+    @property
+    def cursor(self) -> str:
+        """To go on behind all that was read; empty before it has begun."""
+        return cursor_of(self.positions) if self.positions else ""
+
+    def begin(self) -> QueueFlow[None]:
+        """From now on nothing is missed. ``page`` does it where nobody else has."""
+        yield from self._look()
+
+    def page(self, limit: int = EVENTS_PER_PAGE_MAX, wait: float = 0.0) -> QueueFlow[list[Event]]:
+        """The next events, or none when there were none for ``wait`` seconds.
+
+        Raises Expired when some that follow are not kept any more, Damaged, Unavailable.
+        """
+        machine = self._flows.machine
+        until = machine.monotonic() + wait
+        while True:
+            yield from self._look()
+            before = dict(self.positions)
+            events = yield from self._read(limit)
+            left = until - machine.monotonic()
+            if events or (left <= 0 and before == self.positions):
+                return events
+            if before == self.positions:
+                waiter = EventWaiter(self._pace, self._roots())
+                yield from self._flows.rest(waiter, left, len(self._heads))
+
+    def _roots(self) -> dict[str, tuple[int, int]]:
+        return {root_of(self._queue, shard): (at.epoch, at.position) for shard, at in self.positions.items()}
+
+    # ── Heads ────────────────────────────────────────────────────────────────
+    def _look(self) -> QueueFlow[None]:
+        """Read the heads, and see to it that transitions are recorded."""
+        yield from self._read_heads(range(max(1, len(self._heads))))
+        yield from self._read_heads(range(len(self._heads), self._heads[0].state.settings.shards))
+        for shard, head in self._heads.items():
+            now = yield from self._flows.moment(shard, head.state)
+            if head.state.log.until_ms - now < limits.EVENTS_KEPT_MS * (ASKS_PER_LOG - 1) // ASKS_PER_LOG:
+                yield Submit(shard, (RecordEvents(),))
+                yield from self._read_heads([shard])
+            if shard not in self.positions:
+                self.positions[shard] = yield from self._beginning(shard)
+        self._from_now = False
+
+    def _read_heads(self, shards: Sequence[int]) -> QueueFlow[None]:
+        known = [self._heads.get(shard) for shard in shards]
+        gets = [
+            # What is told has to outlast a power cut, although its writer may be flushing yet.
+            Get(root_of(self._queue, shard) + HEAD, unless=head.version if head else None, flushed=True)
+            for shard, head in zip(shards, known, strict=True)
+        ]
+        for shard, reply in zip(shards, (yield from ask_all(gets, HEAD_READ)), strict=True):
+            if isinstance(reply, Missing):
+                yield from self._create(shard)
+            elif isinstance(reply, Found):
+                self._heads[shard] = SeenHead(reply.version, decode_head(reply.body))
+            elif not isinstance(reply, Unchanged):
+                raise unavailable(reply, "the queue's head")
+
+    def _create(self, shard: int) -> QueueFlow[None]:
+        """Somebody may listen before the first job comes."""
+        if not shard and not self._heads and not (yield from is_registered(self._queue)):
+            yield from self._flows.known_queue()
+            yield Submit(shard, (RecordEvents(),))
+        for tried in range(1, NEEDED.tries):  # another one may be making it
+            state = yield from read_state(self._queue, shard)
+            if state is not None:
+                yield from self._read_heads([shard])
+                return
+            yield Sleep(NEEDED.pause_after(tried))
+        raise Damaged(
+            f"queue {self._queue}: shard {shard} has no head: it is lost, or the first enqueue never came through."
+            " 'osqueue doctor' tells which, and what to do before anybody enqueues."
+        )
+
+    def _beginning(self, shard: int) -> Flow[ShardPosition]:
+        state = self._heads[shard].state
+        if self._from_now:
+            return ShardPosition(state.epoch, state.seq, end_of(state.log))
+        root = root_of(self._queue, shard)
+        seq, first = yield from event_objects.oldest(root, state.log.first, self._since_ms or 0)
+        return ShardPosition(state.epoch, seq or state.seq, first)
+
+    # ── Rows ─────────────────────────────────────────────────────────────────
+    def _read(self, limit: int) -> QueueFlow[list[Event]]:
+        rows = []
+        for shard, head in self._heads.items():
+            rows.append((yield from self._rows(shard, head.state, limit)))
+        events: list[Event] = []
+        for row in heapq.merge(*rows, key=lambda each: each.at_ms):
+            self.positions[row.shard] = row.position
+            event = public_event(self._queue, row.transition)
+            if event is not None and row.at_ms >= (self._since_ms or 0):
+                events.append(replace(event, cursor=cursor_of(self.positions)))
+                if len(events) == limit:
+                    break
+        return events
+
+    def _rows(self, shard: int, state: State, most: int) -> Flow[list[ReadTransition]]:
+        """What follows in a shard."""
+        at, log = self.positions[shard], state.log
+        if at.epoch != state.epoch:
+            raise _gone("the queue was restored or made anew since, or it is another one's cursor")
+        found: list[ReadTransition] = []
+        if at.position < log.first:
+            root = root_of(self._queue, shard)
+            rows, seq = yield from event_objects.rows_behind(root, at.seq, at.position, log.first, most)
+            if not rows:
+                raise _gone("they are kept for a day, and recorded while somebody listens")
+            found += _told(rows, shard, replace(at, seq=seq))
+            at = found[-1].position
+        if at.position >= log.first and len(found) < most:
+            left = log.rows[at.position - log.first :]
+            found += _told(left, shard, replace(at, seq=state.seq))
+        return found
+
+
+def _told(rows: Sequence[Transition], shard: int, at: ShardPosition) -> Iterator[ReadTransition]:
+    for count, row in enumerate(rows, 1):
+        yield ReadTransition(row.at_ms, shard, replace(at, position=at.position + count), row)
+
+
+def _gone(why: str) -> Expired:
+    return Expired(
+        f"since: some of the events that follow are not there any more: {why}. Begin at a time, or with what comes from"
+        " now on."
+    )
+
+
+def since_of(text: str | None) -> str | float | None:
+    """The beginning that a query parameter or an argument names: a cursor, or a Unix time in seconds."""
+    if text is not None and not text.startswith(PREFIX):
+        try:
+            return float(text)
+        except ValueError:
+            pass  # it is told what a cursor is
+    return text

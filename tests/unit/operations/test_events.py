@@ -1,0 +1,123 @@
+"""Reading recorded events: what it costs, what listeners do to heads, and shards that come while somebody listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from osqueue import Damaged, Queue, limits
+from osqueue.core.encoding import decode_head
+from osqueue.core.ops import ChangeSettings, Code, RecordEvents
+from osqueue.core.state import State
+from osqueue.objects.layout import root_of
+from osqueue.stores.base import Delete, Found, Get, List
+from osqueue.stores.memory import MemoryStore
+from tests.support.shard import Shard
+
+
+@pytest.fixture
+def store(machine: Any) -> MemoryStore:
+    return MemoryStore(machine)
+
+
+@pytest.fixture
+def q(store: MemoryStore, machine: Any) -> Queue[Any]:
+    return Queue(store, "mail", machine=machine)
+
+
+def head(store: MemoryStore, shard: int = 0) -> State:
+    found = store.perform(Get(root_of("mail", shard) + "head"))
+    assert isinstance(found, Found)
+    return decode_head(found.body)
+
+
+def test_a_look_is_one_conditional_read_and_no_commit(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    q.enqueue(1)
+    reader = q._flows.event_reader(0)
+    q._run(reader.page())
+    seq, before = head(store).seq, dict(q.requests)
+    for _ in range(5):
+        assert q._run(reader.page()) == []
+    assert q.requests["get"] - before["get"] == 5
+    assert {name: q.requests[name] - before[name] for name in ("put", "list")} == {"put": 0, "list": 0}
+    assert head(store).seq == seq
+
+
+def test_a_listener_asks_again_once_an_hour(q: Queue[Any], store: MemoryStore, machine: Any) -> None:
+    reader = q._flows.event_reader()
+    q._run(reader.page())
+    until = head(store).log.until_ms
+    machine.advance(59 * 60)
+    q._run(reader.page())
+    assert head(store).log.until_ms == until
+    machine.advance(120)
+    q._run(reader.page())
+    assert head(store).log.until_ms == until + 61 * limits.MINUTE_MS
+
+
+def test_no_listener_no_requests(q: Queue[Any], store: MemoryStore) -> None:
+    """What a commit asks of its store is the same whether the log was ever thought of: nothing is written beside it."""
+    for _ in range(20):
+        q.enqueue("x" * 500, kind="k")
+    assert not [key for key in store.perform(List("")).keys if "/events/" in key]  # type: ignore[union-attr]
+    assert head(store).log.until_ms == 0
+
+
+def test_a_shard_that_comes_while_somebody_listens_records_from_its_first_commit(
+    q: Queue[Any], store: MemoryStore
+) -> None:
+    reader = q._flows.event_reader()
+    q._run(reader.begin())
+    Queue[Any](store, "mail").configure(shards=3)
+    assert [head(store, shard).log.until_ms > 0 for shard in range(3)] == [True] * 3
+    other: Queue[Any] = Queue(store, "mail")
+    for at in range(9):
+        other.enqueue(at)
+    assert len(q._run(reader.page())) == 9
+
+
+def test_shards_that_record_nothing_are_refused_where_somebody_has_begun_to_listen() -> None:
+    shard = Shard()
+    shard.enqueue()
+    shard.apply(RecordEvents())
+    assert shard.apply(ChangeSettings(shards=2))[0].code == Code.RETRY
+    assert shard.state.settings.shards == 1
+    assert shard.apply(ChangeSettings(shards=2, recorded=True))[0].code == Code.OK
+    assert shard.state.settings.shards == 2
+    assert shard.apply(ChangeSettings(shards=2, paused=True))[0].code == Code.OK  # none comes new
+
+
+def test_a_listener_that_begins_while_shards_are_made_misses_nothing(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    """It asks between the two commits of another one's configure: that one begins again."""
+    q.enqueue(1)
+    other: Queue[Any] = Queue(store, "mail", machine=machine)
+    submit = other._group(1).submit
+    reader = q._flows.event_reader()
+
+    def interrupted(*arguments: Any) -> Any:
+        done = submit(*arguments)
+        other._group(1).submit = submit  # type: ignore[method-assign]
+        q._run(reader.begin())
+        return done
+
+    other._group(1).submit = interrupted  # type: ignore[method-assign]
+    other.configure(shards=2)
+    assert [head(store, shard).log.until_ms > 0 for shard in range(2)] == [True, True]
+    for at in range(4):
+        other.enqueue(at)
+    assert len(q._run(reader.page())) == 4
+
+
+def test_a_head_that_is_gone_is_an_error_and_no_new_queue(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    q.enqueue(1)
+    store.perform(Delete((root_of("mail", 0) + "head",)))
+    with pytest.raises(Damaged, match="shard 0 has no head"):
+        q.events(wait=0)
+    assert isinstance(store.perform(Get("queues/mail")), Found)
