@@ -311,6 +311,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     start_within_ms: int | None = None
     kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
     kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
+    archive_payloads: bool | None = None
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):
