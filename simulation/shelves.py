@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from osqueue.core.archive_record import wants_record
 from osqueue.core.encoding import Footer, decode_footer
-from osqueue.core.state import ARCHIVE_ONLY, BodyRef, FinishedJob, TableRef
+from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, TableRef
 from osqueue.core.tables import decode_rows, decode_table_index, known_until_ms
 
 from .ledger import Violation

@@ -120,7 +120,10 @@ def archived_contents(row: FinishedJob, read: Iterator[bytes | OsqueueError]) ->
     result_codec = row.codec or (row.job.codec if content_bytes(row.result) else "")
     texts: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for name, content, codec in (("payload", row.payload, row.job.codec), ("result", row.result, result_codec)):
+    for name, content, codec in (
+        ("payload", row.payload, row.job.codec),
+        ("result", row.result, result_codec),
+    ):
         if content_bytes(content) > limits.ARCHIVED_CONTENT_BYTES_MAX:
             left_out[name] = (
                 f"its {content_bytes(content):,} bytes are more than the {limits.ARCHIVED_CONTENT_BYTES_MAX:,} that the"

@@ -100,7 +100,9 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
     archive_payloads: (
         Annotated[
             bool,
-            Meta(description="Whether the archive gets the payloads and results of jobs that end from now on, too."),
+            Meta(
+                description="Whether the archive gets the payloads and results of jobs that end from now on, too."
+            ),
         ]
         | None
     ) = None

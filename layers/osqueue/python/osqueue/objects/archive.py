@@ -56,10 +56,10 @@ def hour_of(queue: str, ms: int) -> str:
 def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef], number: int = 0) -> str:
     """The part with the records of these tables: two passes that see the same ones write the same part.
 
-    ``number`` tells the parts apart where payloads and results make several of them.
+    ``number`` tells the parts apart, in order, where payloads and results make several of them.
     """
-    text = "".join(table.name for table in taken) + (f" {number}" if number else "")
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
+    digest += f"{number:04x}" if number else ""
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
 
 
