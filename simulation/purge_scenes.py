@@ -126,7 +126,10 @@ def purged_once_archived(stage: Play) -> Any:
     """A dead letter is purged, when the archive has its payload, and its neighbours of the same commit live on."""
     worker, purger = map(stage.actor, ("worker", "purger"))
     worker.run(worker.commit(ChangeSettings(archive_payloads=True)))
-    jobs = [JobSpec(each.key, secrecy.secret_of(each.key) * 20, max_attempts=1) for each in worker.client.jobs(10, delayed=False)]
+    jobs = [
+        JobSpec(each.key, secrecy.secret_of(each.key) * 20, max_attempts=1)
+        for each in worker.client.jobs(10, delayed=False)
+    ]
     with limited({"INLINE_LEASED_BYTES_MAX": 4_000, "LEASES_BYTES_MAX": 10_000, "FINISHED_BYTES_MAX": 9_000}):
         worker.run(worker.commit(EnqueueJobs(tuple(jobs))))
         leases = worker.run(worker.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases

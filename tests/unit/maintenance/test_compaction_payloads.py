@@ -1,4 +1,4 @@
-"""Payloads and results in the archive: all of them, for as long as it needs, and nothing where nobody asked for them."""
+"""Payloads and results in the archive: all of them, for as long as it needs, and nothing where nobody asked."""
 
 from __future__ import annotations
 
@@ -130,17 +130,21 @@ def test_a_job_that_ended_while_it_was_off_has_no_payload_in_the_archive(
     assert (records(store)[early].payload, records(store)[late].payload) == ("0", None)
 
 
-def test_where_it_is_off_records_and_requests_are_as_ever(opened: Any, store: MemoryStore) -> None:
-    q = opened()
-    q.enqueue(LARGE)
-    q.claim()[0].complete(LARGE)
-    before = dict(q.store.requests)
-    q.reap()
-    asked = {name: count - before.get(name, 0) for name, count in q.store.requests.items()}
-    (record,) = records(store).values()
-    assert (record.payload, record.result, record.result_codec, record.left_out) == (None, None, "", {})
-    assert not bodies(store)
-    assert store.get(Get(next(iter(parts(store))))).body.count(b"payload") == 0  # type: ignore[union-attr]
+def test_where_it_is_off_records_are_as_ever_and_a_pass_reads_no_content(machine: Any) -> None:
+    asked = {}
+    for wished in (False, True):
+        store = MemoryStore(machine)
+        q: Queue[Any] = Queue(store, "mail", machine=machine)
+        q.configure(archive_payloads=wished)
+        q.enqueue(LARGE)
+        q.claim()[0].complete(LARGE)
+        before = dict(q.store.requests)
+        q.reap()
+        asked[wished] = {name: count - before.get(name, 0) for name, count in q.store.requests.items()}
+        (record,) = records(store).values()
+        told = (record.payload, record.result, record.result_codec)
+        assert told == ((f'"{LARGE}"', f'"{LARGE}"', "json") if wished else (None, None, ""))
+    assert asked[True] == {**asked[False], "get": asked[False]["get"] + 2}
 
 
 # ── Limits ───────────────────────────────────────────────────────────────────
