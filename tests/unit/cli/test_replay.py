@@ -134,6 +134,7 @@ def test_other_options_and_other_batch_ids_are_other_replays(
 ) -> None:
     assert answer(run(*REPLAY, "--kind", "a"))["enqueued"] == 3
     assert answer(run(*REPLAY))["enqueued"] == 6
+    assert answer(run(*REPLAY, "--keep-ids"))["enqueued"] == 6
     told = answer(run(*REPLAY, "--batch-id", "monday"))
     assert (told["enqueued"], told["batch_id"]) == (6, "monday")
     assert run(*REPLAY, "--batch-id", "").exit_code == 2
@@ -192,7 +193,9 @@ def test_an_archive_without_payloads_names_the_setting(run: Run, q: Queue[Any], 
     assert ended.exit_code == 2
     assert "1 of 1 jobs have no payload in the archive (none of them has one)" in ended.stderr
     assert "queue configure ADDRESS emails --archive-payloads" in ended.stderr
-    assert run(*REPLAY, "--dry-run").exit_code == 2
+    counted = run(*REPLAY, "--dry-run")
+    assert (answer(counted)["without_payload"], answer(counted)["would_enqueue"]) == (1, 0)
+    assert "archive_payloads is off" in counted.stderr
     assert waiting(again) == {}
 
 

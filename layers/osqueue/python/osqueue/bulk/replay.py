@@ -30,9 +30,9 @@ class ReplaySelection(Struct, frozen=True):
     kind: str | None = None
     state: str | None = None
 
-    def batch_id(self) -> str:
-        """An id of the bulk that they make: the same for the same selection."""
-        return f"replay-{hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]}"
+    def batch_id(self, keep_ids: bool) -> str:
+        """An id of the bulk that they make, or those without a client's id: the same for the same selection."""
+        return f"replay-{hashlib.sha256(msgspec.json.encode((self, keep_ids))).hexdigest()[:32]}"
 
 
 class ReplayCount(Struct, frozen=True):

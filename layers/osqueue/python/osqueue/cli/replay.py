@@ -86,7 +86,7 @@ def replay(
     """
     since_ms, until_ms = window(since, until)
     asked = ReplaySelection(queue, since_ms, until_ms, kind, state)
-    batch = batch_id_of(asked.batch_id() if batch_id is None else batch_id)
+    batch = batch_id_of(asked.batch_id(keep_ids) if batch_id is None else batch_id)
     with (
         open_queue(address, queue, timeout) as q,
         open_queue(address, as_text(into, "into"), timeout) as target,
@@ -100,11 +100,14 @@ def replay(
             return
         found = count(select(store, asked))
         told.update(jobs=found.jobs, without_payload=found.without_payload)
-        if found.without_payload and not skip_missing:
-            raise _missing(q, found)
+        missing = _missing(q, found) if found.without_payload and not skip_missing else None
         if dry_run:
             output.record({**told, "would_enqueue": found.jobs - found.without_payload})
+            if missing is not None:
+                output.note(missing.message)
             return
+        if missing is not None:
+            raise missing
         ids = _Ids()
         if keep_ids:
             named = (each for each in select(store, asked) if each.client_id is not None)
