@@ -12,8 +12,10 @@ import pytest
 from osqueue import Queue, limits
 from osqueue.commit.effects import Submit
 from osqueue.core.archive_record import ArchiveRecord, content_from
+from osqueue.core.encoding import decode_head
 from osqueue.core.ops import RunTimers
 from osqueue.core.state import BodyRef
+from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Get
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
@@ -145,6 +147,12 @@ def test_where_it_is_off_records_are_as_ever_and_a_pass_reads_no_content(machine
         told = (record.payload, record.result, record.result_codec)
         assert told == ((f'"{LARGE}"', f'"{LARGE}"', "json") if wished else (None, None, ""))
     assert asked[True] == {**asked[False], "get": asked[False]["get"] + 2}
+
+
+def test_every_shard_has_the_setting_and_new_ones_get_it(q: Queue[Any], store: MemoryStore) -> None:
+    q.configure(shards=3)
+    heads = [decode_head(store.get(Get(f"{root_of('mail', at)}head")).body) for at in range(3)]  # type: ignore[union-attr]
+    assert [each.settings.archive_payloads for each in heads] == [True] * 3
 
 
 # ── Limits ───────────────────────────────────────────────────────────────────
