@@ -166,9 +166,8 @@ def _spill_contents(draft: Draft) -> None:
     Not those of dead letters that the archive is to get: their jobs have them as well, and nobody would find a second
     copy any more once the archive has it. A commit makes no more of them than were leased, and the next moves the rows.
     """
-    places: list[
-        tuple[bytes, LeaseRecord | int, bool]
-    ] = [  # content, a lease or where a row stands, a payload
+    # Each content, the lease it belongs to or where its finished row stands, and whether it is a payload.
+    places: list[tuple[bytes, LeaseRecord | int, bool]] = [
         *[(_inline(lease.job.payload), lease, True) for lease in draft.leases.values()],
         *[(_inline(row.result), at, False) for at, row in enumerate(draft.finished)],
         *[
