@@ -178,8 +178,7 @@ class ShardCheck:
     def _contents(self, state: State) -> Flow[None]:
         """Payloads and results of the head itself that lie in bodies."""
         contents = [job.payload for _, job in jobs_in_memory(state)]
-        contents += [row.result for row in state.finished]
-        contents += [row.payload for row in state.finished if row.payload is not None]
+        contents += [each for row in state.finished for each in (row.result, row.payload) if each is not None]
         read = yield from segments.read_bodies(self.root, contents)
         bad = [each for each in read if isinstance(each, Damaged | NotFound)]
         for error in bad[:SHOWN_MAX]:
