@@ -46,7 +46,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, releases, shelves, time_limits
+from . import lives, order, payloads, releases, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -159,7 +159,8 @@ class Invariants:
         """Invariant 10, first half: no part ever tells of what was not committed, or takes another's place."""
         on_time = key.startswith(hour_of(self.queue, self.truth.clock_ms()))
         self.late += not on_time
-        records = {(UUID(each.job_id).bytes, each.run, each.state) for each in decode_part(body, key)}
+        told = {(UUID(each.job_id).bytes, each.run, each.state): each for each in decode_part(body, key)}
+        records = set(told)
         before, self.parts[key] = self.parts.get(key, set()), records
         if lost := {each for each in before - records if each[0] not in self.purged}:
             raise Violation(f"invariant 10: {key} was written again, without {len(lost)} records")
@@ -168,6 +169,7 @@ class Invariants:
                 raise Violation(f"invariant 10: {key} archives {record[0].hex()}, which never {record[2]}")
             if on_time:
                 self.written.add(record)
+        payloads.check_records(self, told.items())
 
     # ── The head ─────────────────────────────────────────────────────────────
     def _head(self, request: StoreRequest, body: bytes) -> None:
@@ -222,6 +224,7 @@ class Invariants:
         self.found = found
         self.stories.commit(state, batch, self.leaves)
         self.events.commit(before, state, batch)
+        payloads.check_rows(self, before, state, self.leaves)
         for row in state.finished:
             self.finished.setdefault(record_of(row), row)
 

@@ -157,6 +157,4 @@ def bodies_of(
     """The body objects that a head needs: a purge removes contents before their rows."""
     jobs = [place.job for place in found.values() if place.job.key not in purged]
     names = {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
-    return names | {
-        row.result.name for row in rows if isinstance(row.result, BodyRef) and row.key not in purged
-    }
+    return names | {body.name for row in rows if row.key not in purged for body in row.bodies}

@@ -100,6 +100,7 @@ class Clients(Struct, frozen=True):
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
+    archive_payloads: bool = False  # the archive gets payloads and results, most of the time
     store_ahead_ms: int = 0  # the store's clock
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
@@ -419,5 +420,17 @@ PROFILES = {
             ),
             clients=Clients(producers=3, workers=4, bulk=1, surgeons=1, rounds=25),
         ),
+        Profile(
+            "payloads",  # the archive gets payloads and results, in small parts
+            limits=TIGHT | {"ARCHIVE_PART_BYTES": 300},
+            faults=ROUGH,
+            clients=Clients(reapers=2, large_results=0.3, reap_seconds=4.0, archive_payloads=True),
+        ),
     )
 }
+PROFILES["payloads purged"] = replace(  # heads lost and jobs purged, while the archive gets payloads
+    PROFILES["repairs"],
+    name="payloads purged",
+    limits=TIGHT | {"ARCHIVE_PART_BYTES": 300},
+    clients=replace(PROFILES["repairs"].clients, archive_payloads=True),
+)

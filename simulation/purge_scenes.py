@@ -121,6 +121,28 @@ def enqueued_once_purged(stage: Play, *, shelved: bool) -> Any:
     return slow.go_on()
 
 
+# ── Archived with their payloads ─────────────────────────────────────────────
+def purged_once_archived(stage: Play) -> Any:
+    """A dead letter is purged, when the archive has its payload, and its neighbours of the same commit live on."""
+    worker, purger = map(stage.actor, ("worker", "purger"))
+    worker.run(worker.commit(ChangeSettings(archive_payloads=True)))
+    jobs = [
+        JobSpec(each.key, secrecy.secret_of(each.key) * 20, max_attempts=1)
+        for each in worker.client.jobs(10, delayed=False)
+    ]
+    with limited({"INLINE_LEASED_BYTES_MAX": 4_000, "LEASES_BYTES_MAX": 10_000, "FINISHED_BYTES_MAX": 9_000}):
+        worker.run(worker.commit(EnqueueJobs(tuple(jobs))))
+        leases = worker.run(worker.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases
+        first, *rest = leases
+        done = tuple(Completion(each.job.key, each.token, b"r" * 400) for each in rest)
+        failure = FailedAttempt(first.job.key, first.token, "no luck", final=True)
+        worker.run(worker.commit(FailJobs((failure,)), CompleteJobs(done)))
+    flush(worker)
+    archived = worker.run(worker.reap()).archived
+    purger.run(_surgeon(stage, purger).erase(first.job.key))
+    return archived
+
+
 # ── Redriven meanwhile ───────────────────────────────────────────────────────
 def redriven_while_it_is_purged(stage: Play, *, limit: int) -> Any:
     """A dead letter in a segment is about to be forgotten, when somebody redrives, and works on, the first ones."""
@@ -293,6 +315,7 @@ def restored_once_purged(stage: Play, *, shelved: bool) -> Any:
 
 
 PURGE_SCENES: dict[str, Callable[[Play], Any]] = {
+    "purged once archived": purged_once_archived,
     "prolonged once purged": prolonged_once_purged,
     "shortened beside a purged one": shortened_beside_a_purged_one,
     "enqueued once purged": partial(enqueued_once_purged, shelved=False),

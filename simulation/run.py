@@ -31,6 +31,7 @@ from .loaders import Loader, grow
 from .loads import BulkLoads
 from .machine import VirtualMachine, source
 from .network import Network
+from .payloads import archive_them
 from .profile import Faults, Profile
 from .promises import Promises
 from .releases import ReleaseInUse, both_read
@@ -229,6 +230,7 @@ class Run:
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
             ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
+            ("archivist", clients.archive_payloads, lambda each: archive_them(each, pause)),
             ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
         producing = ("producer", "bulk", "caller", "loader")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from osqueue.core.archive_record import wants_record
 from osqueue.core.encoding import Footer, decode_footer
-from osqueue.core.state import ARCHIVE_ONLY, BodyRef, FinishedJob, TableRef
+from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, TableRef
 from osqueue.core.tables import decode_rows, decode_table_index, known_until_ms
 
 from .ledger import Violation
@@ -71,7 +71,7 @@ def _rows(table: TableRef, data: bytes) -> tuple[FinishedJob, ...]:
         raise Violation(f"{table.name} has no footer")
     rows = tuple(decode_rows(data, footer.blocks[0].length, table.name))
     keys = [row.key for row in rows]
-    bodies = {row.result.name for row in rows if isinstance(row.result, BodyRef)}
+    bodies = {body.name for row in rows for body in row.bodies}
     if keys != sorted(keys) or (table.count, table.first, table.last) != (len(keys), keys[0], keys[-1]):
         raise Violation(f"the pointer to {table.name} says other than what is there")
     if (table.size, table.bodies, set(footer.bodies)) != (len(data), bool(bodies), bodies):
@@ -123,9 +123,9 @@ def check(
 
 
 def alike(row: FinishedJob, other: FinishedJob) -> bool:
-    """The same end of the same job, with the same time to live, wherever its result lies."""
+    """The same end of the same job, with the same time to live, wherever its result lies and its payload lay."""
     return _bare(row) == _bare(other)
 
 
 def _bare(row: FinishedJob) -> FinishedJob:
-    return replace(row, result=b"")
+    return replace(row, result=b"", payload=None, spent=None)

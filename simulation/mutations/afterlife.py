@@ -123,9 +123,9 @@ def parts_after_the_commit() -> AbstractContextManager[None]:
 def parts_of_a_past_hour() -> AbstractContextManager[None]:
     """A part stays where it was meant to be, whenever it is written."""
 
-    def write(self: Any, shard: int, state: State, taken: Any, data: bytes) -> QueueFlow[None]:
+    def write(self: Any, shard: int, state: State, taken: Any, data: bytes, number: int) -> QueueFlow[None]:
         now = yield from self.clock(shard, state)
-        name = archive.part_name(self.queue, shard, now, taken)
+        name = archive.part_name(self.queue, shard, now, taken, number)
         while not isinstance((yield Put(name, data)), Written):
             pass
 

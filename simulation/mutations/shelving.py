@@ -27,9 +27,11 @@ from .control import Control, in_scene, patched
 def parts_perhaps_written() -> AbstractContextManager[None]:
     """Tables count as archived, whatever the store said of their part."""
 
-    def write(self: Any, shard: int, state: State, taken: Sequence[TableRef], data: bytes) -> QueueFlow[None]:
+    def write(
+        self: Any, shard: int, state: State, taken: Sequence[TableRef], data: bytes, number: int
+    ) -> QueueFlow[None]:
         now = yield from self.clock(shard, state)
-        yield Put(archive.part_name(self.queue, shard, now, taken), data)
+        yield Put(archive.part_name(self.queue, shard, now, taken, number), data)
 
     return patched((Reaper, "_write", write))
 
@@ -37,7 +39,7 @@ def parts_perhaps_written() -> AbstractContextManager[None]:
 def parts_named_by_the_last_table() -> AbstractContextManager[None]:
     """Two parts have one name if the youngest table in them is the same."""
 
-    def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
+    def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef], number: int = 0) -> str:
         born = born_of(taken[-1].name)
         return f"{archive.hour_of(queue, now_ms)}{shard:02d}-{born:012x}.jsonl.gz"
 

@@ -260,8 +260,9 @@ def test_a_reap_pass_archives_what_is_over(q: Any, clock: Any) -> None:
 
 def test_settings_are_kept(opened: Any) -> None:
     kinds = {"send": {"max_attempts": 7, "run_within": 60.0}}
-    opened().configure(backoff_base=5, backoff_cap=50, dead_ttl=3_600, kinds=kinds)
+    opened().configure(backoff_base=5, backoff_cap=50, dead_ttl=3_600, archive_payloads=True, kinds=kinds)
     told = opened().stats()["settings"]
+    assert told["archive_payloads"] is True
     assert (told["backoff_base"], told["backoff_cap"], told["dead_ttl"]) == (5.0, 50.0, 3_600.0)
     assert told["kinds"] == kinds
     opened().enqueue(1, kind="send", start_within=600)

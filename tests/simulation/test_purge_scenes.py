@@ -9,6 +9,10 @@ from simulation.purge_scenes import PURGE_SCENES
 from simulation.repair_scenes import mended
 
 
+def test_a_dead_letter_whose_payload_was_archived_is_purged_for_good() -> None:
+    assert mended(PURGE_SCENES["purged once archived"]) == 10
+
+
 def test_a_result_is_not_prolonged_once_its_job_is_purged() -> None:
     assert isinstance(mended(PURGE_SCENES["prolonged once purged"]), NotFound)
 

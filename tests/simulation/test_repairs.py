@@ -17,6 +17,13 @@ def test_no_accident_makes_a_queue_tell_what_never_was(seed: int) -> None:
     assert report.asked["heads restored"] + report.asked["jobs purged"] > 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_accident_makes_an_archive_tell_other_payloads_or_those_of_purged_jobs(seed: int) -> None:
+    report = simulate(seed, PROFILES["payloads purged"])
+    assert report.violation == ""
+    assert report.records > 0
+
+
 def test_what_was_collected_in_a_former_life_joins_no_queue() -> None:
     assert mended(REPAIR_SCENES["collected in a former life"]) == Code.STALE
 

@@ -36,6 +36,7 @@ SEEDS = [
     ("clocks", 1),
     ("clocks", 2),
     ("cancels", 1),
+    ("payloads", 0),
 ]
 
 

@@ -61,6 +61,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
         *(
             *THINGS,
             "events",
+            "bulk",
             "maintenance",
             "operations",
             "contract",

@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from osqueue import Damaged, NewerFormat, Queue, Rejected
-from osqueue.core.archive_record import ArchiveRecord, decode_part, encode_part, to_record, wants_record
+from osqueue import Damaged, NewerFormat, Queue, Rejected, limits
+from osqueue.core.archive_record import (
+    ArchivedContents,
+    ArchiveRecord,
+    archived_contents,
+    content_from,
+    contents_of,
+    cut_by_contents,
+    decode_part,
+    encode_part,
+    to_record,
+    wants_record,
+)
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -171,6 +182,70 @@ def test_a_turned_bit_anywhere_is_noticed_or_harmless() -> None:
         except Damaged:
             noticed += 1
     assert noticed > 7 * len(data)
+
+
+# ── Payloads and results ─────────────────────────────────────────────────────
+def kept(payload: Any, result: Any = b"", codec: str = "json", result_codec: str = "") -> FinishedJob:
+    """A row that keeps its contents for the archive."""
+    job = JobRecord(KEY, b"", NOON, codec=codec)
+    return FinishedJob(job, COMPLETED, NOON + 5, result=result, codec=result_codec, payload=payload)
+
+
+def contents(row: FinishedJob, *read: Any) -> ArchivedContents:
+    found = read or contents_of(row)
+    return archived_contents(row, iter(found))
+
+
+@pytest.mark.parametrize("payload", [b'{"n": 1.50}', '"é"'.encode(), b"", b"[\n 1 ]"])
+def test_json_is_text_as_it_was_written(payload: bytes) -> None:
+    record = to_record(kept(payload, b"7"), contents(kept(payload, b"7")))
+    (back,) = decode_part(encode_part([record]), "p")
+    assert (content_from(back.payload or "", "json"), back.result, back.result_codec) == (
+        payload,
+        "7",
+        "json",
+    )
+    assert len(gzip.decompress(encode_part([record])).splitlines()) == 1
+
+
+def test_bytes_of_other_serialisers_are_base64() -> None:
+    told = contents(kept(b"\x00\xff", b"\x01", "msgpack"))
+    assert told == ArchivedContents("AP8=", "AQ==", "msgpack", {})
+    assert content_from("AP8=", "msgpack") == b"\x00\xff"
+    with pytest.raises(Damaged, match="base64"):
+        content_from("%", "msgpack")
+    assert contents(kept(b"1", b'"r"', "own", "json")) == ArchivedContents("MQ==", '"r"', "json", {})
+
+
+def test_a_row_that_keeps_nothing_tells_nothing_of_its_contents() -> None:
+    assert contents_of(PLAIN) == contents_of(FULL) == ()
+    assert archived_contents(FULL, iter(())) == ArchivedContents()
+
+
+def test_a_content_that_cannot_be_told_is_named_with_the_reason() -> None:
+    told = contents(kept(b"\xff", BodyRef("bodies/x", 0, 9, 9)), b"\xff", Damaged("it is gone."))
+    assert (told.payload, told.result) == (None, None)
+    assert told.left_out == {
+        "payload": "it is no JSON, though its serialiser says so.",
+        "result": "it is gone.",
+    }
+
+
+def test_a_content_at_the_limit_is_told_and_one_past_it_is_not() -> None:
+    most = limits.ARCHIVED_CONTENT_BYTES_MAX
+    at, past = (BodyRef("bodies/x", 0, size, 9) for size in (most, most + 1))
+    assert contents_of(kept(at, past)) == (at,)
+    told = contents(kept(past, b"7"), b"7")
+    assert (told.payload, told.result) == (None, "7")
+    assert f"{most + 1:,} bytes are more than the {most:,}" in told.left_out["payload"]
+
+
+def test_groups_hold_what_a_part_may_and_one_row_at_least() -> None:
+    half = BodyRef("bodies/x", 0, limits.ARCHIVE_PART_BYTES // 2, 9)
+    rows = [kept(half), kept(b"", half), kept(b"1"), PLAIN, kept(half, half), kept(half, half), PLAIN]
+    assert list(cut_by_contents(rows)) == [rows[:2], rows[2:4], rows[4:5], rows[5:]]
+    assert list(cut_by_contents([PLAIN] * 9)) == [[PLAIN] * 9]
+    assert list(cut_by_contents([])) == []
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,10 @@ def test_a_segment_with_a_blank_job_keeps_its_layout() -> None:
 
 
 def test_a_table_with_a_blank_row_keeps_its_layout() -> None:
-    rows = [FinishedJob(a_job(at, b""), "completed", 9, result=b'"ada"', why="ada") for at in range(3)]
+    rows = [
+        FinishedJob(a_job(at, b""), "completed", 9, result=b'"ada"', why="ada", payload=b'"ada"')
+        for at in range(3)
+    ]
     data, _ = encode_table(rows, False, "finished/1")
     blank = blank_object(b"OSQT", data, "finished/1", decode_rows, blank_row)
     assert blank is not None

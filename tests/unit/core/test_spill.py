@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from osqueue import limits
+from osqueue.core.encoding import encode
 from osqueue.core.ops import (
+    ChangeSettings,
     ClaimJobs,
     Code,
     CompleteJobs,
@@ -21,7 +23,7 @@ from osqueue.core.ops import (
     RedriveJobs,
     RunTimers,
 )
-from osqueue.core.state import BodyRef, session_weight_of
+from osqueue.core.state import BodyRef, finished_weight, session_weight_of
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
 
@@ -154,6 +156,30 @@ def test_results_do_not_grow_the_head_and_stay_readable(shard: Any) -> None:
     assert shard.head_bytes_most < HEAD_BYTES_MAX
     shard.check()
     assert shard.left
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_payloads_for_the_archive_do_not_grow_the_head_and_stay_readable(shard: Any, fails: bool) -> None:
+    shard.apply(ChangeSettings(archive_payloads=True))
+    wanted = {}
+    for at in range(400):
+        payload = bytes([at % 256]) * 1_000
+        wanted[shard.enqueue(payload=payload, max_attempts=1)[0]] = payload
+    met = set()
+    while leases := shard.claim(60):
+        ends = tuple(FailedAttempt(each.job.key, each.token, "no") for each in leases)
+        shard.apply(FailJobs(ends) if fails else done(leases, bytes(900)))
+        for row in shard.state.finished:
+            kept = row.payload
+            if isinstance(kept, BodyRef):
+                assert not fails or row.spent is None  # no second copy beside the head: the dead letter's own
+                kept = shard.objects[kept.name][kept.start : kept.start + kept.length]
+            assert kept == wanted[row.job.key]
+            assert len(encode(row)) <= finished_weight(row)
+            met.add(row.key)
+    assert met == wanted.keys()
+    assert shard.head_bytes_most < HEAD_BYTES_MAX
+    shard.check()
 
 
 def test_jobs_with_long_histories_do_not_grow_the_head(shard: Any) -> None:

@@ -155,6 +155,17 @@ def test_a_table_survives_the_round_trip() -> None:
     )
 
 
+def test_a_table_tells_of_payloads_that_the_archive_is_to_get() -> None:
+    kept = row(1, payload=BodyRef("bodies/0-aa-0", 0, 70, 9), result=b"1234")
+    data, table = encode_table([kept, row(2, payload=b"12"), row(3, result=b"123")], False, "t")
+    footer = decode_footer(data, "t")
+    assert isinstance(footer, Footer)
+    assert footer.bodies == ("bodies/0-aa-0",)
+    assert next(decode_rows(data, footer.blocks[0].length, "t")) == kept
+    assert (table.bodies, table.archive_bytes) == (True, 70 + 4 + 2)
+    assert encode_table_index([table, table], "i")[1].archive_bytes == 2 * 76
+
+
 def test_an_index_survives_the_round_trip() -> None:
     one = encode_table([row(1), row(9, client_id="a")], True, "a")[1]
     two = encode_table([FULL], False, "b")[1]
@@ -317,6 +328,7 @@ def test_the_archive_gets_the_oldest_neighbours_it_lacks_as_many_as_fit() -> Non
     assert to_archive([small, done, small]) == (small,)
     many = replace(large, level=1, size=10, count=limits.TABLE_BYTES_MAX)
     assert to_archive([small, many]) == (small,)
+    assert to_archive([small, replace(small, archive_bytes=limits.TABLE_BYTES_MAX)]) == (small,)
 
 
 def test_tables_of_like_size_are_merged_from_the_youngest_on() -> None:

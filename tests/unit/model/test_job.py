@@ -80,7 +80,7 @@ def test_a_record_tells_as_its_row_does() -> None:
     record = to_record(ROW)
     for name in ArchiveRecord.__struct_fields__:
         of = JOB if name in JobRecord.__struct_fields__ else ROW
-        if hasattr(of, name) and name != "headers":
+        if hasattr(of, name) and name not in ("headers", "payload", "result"):
             assert getattr(record, name) == getattr(of, name), name
     assert (record.result_bytes, record.result_body, record.headers) == (3, None, {})
 

@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "backoff_base": 5.0,
     "backoff_cap": 50.0,
     "dead_ttl": 3600.0,
+    "archive_payloads": True,
     "shards": 2,
     "priority": 2,
     "max_attempts": 7,

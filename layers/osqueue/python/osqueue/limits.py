@@ -65,6 +65,8 @@ BODY_BYTES_MAX = 8 * 1024 * KB  # several payloads share one body object up to t
 FANOUT = 16  # pointers folded into one index object
 TABLE_BYTES_MAX = 8 * 1024 * KB  # one table of finished jobs; smaller ones are merged up to this size
 EVENTS_KEPT_MS = DAY_MS  # for which transitions are recorded after somebody has listened, and kept
+ARCHIVE_PART_BYTES = 8 * 1024 * KB  # payloads and results in one part of the archive, unless one job has more
+ARCHIVED_CONTENT_BYTES_MAX = 16 * 1024 * KB  # a larger payload or result is left out of the archive
 BACKUPS_KEPT_MS = 7 * DAY_MS  # hourly copies of heads
 
 # ── Protocol ─────────────────────────────────────────────────────────────────

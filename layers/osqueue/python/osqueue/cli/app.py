@@ -27,7 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "events": "What happens in a queue, as it happens.",
         "queue": "Look at queues, pause and resume them, change settings.",
         "dlq": "Look at dead letters, redrive or purge them.",
-        "archive": "Read and sum up what finished.",
+        "archive": "Read, sum up and replay what finished.",
         "reap": "Upkeep of one queue or all.",
         "doctor": "Find what is wrong, and put it right.",
     },

@@ -22,6 +22,8 @@ from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Missing
 from .options import StoreCommand, existing_queue, moment, open_queue, store_arguments
 from .output import Output
+from .record_files import FORMATS, RecordFile
+from .replay import replay
 
 HOUR_COLUMNS = ("hour", "parts", "records", "bytes")
 CAT_COLUMNS = ("finished_at", "job_id", "state", "kind", "run", "error")
@@ -38,13 +40,18 @@ EPILOG = """\b
 Examples:
   osqueue archive ls s3://bucket/prefix emails --since 2030-01-31T00:00:00Z
   osqueue archive cat s3://bucket/prefix emails --state failed --limit 100
+  osqueue archive cat s3://bucket/prefix emails --format parquet --output emails.parquet
   osqueue archive query s3://bucket/prefix emails --since 2030-01-31T00:00:00Z
+  osqueue archive replay s3://bucket/prefix emails --since 2030-01-31T00:00:00Z --into emails-again
 """
 
 
-@click.group("archive", short_help="Read and sum up what finished.", epilog=EPILOG)
+@click.group("archive", short_help="Read, sum up and replay what finished.", epilog=EPILOG)
 def archive() -> None:
-    """Read the records of finished jobs, hour by hour, and sum them up."""
+    """Read the records of finished jobs, hour by hour, sum them up, and enqueue their jobs again."""
+
+
+archive.add_command(replay)
 
 
 def _window(function: F) -> F:
@@ -140,6 +147,12 @@ def _hours(q: Queue[Any], names: Iterator[str]) -> Iterator[dict[str, Any]]:
 @click.option("--kind", help="Only this kind.")
 @click.option("--job", "job_id", help="Only this job, by job id or by the client's own id.")
 @click.option("--limit", type=click.IntRange(1), help="Most records to print.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Print the records so, also on a terminal."
+)
+@click.option(
+    "--output", "-o", "path", type=click.Path(dir_okay=False), help="Write them to this file.  [default: -]"
+)
 @click.pass_obj
 def cat(
     output: Output,
@@ -151,12 +164,18 @@ def cat(
     kind: str | None,
     job_id: str | None,
     limit: int | None,
+    form: str | None,
+    path: str | None,
     timeout: float,
 ) -> None:
     """Print records of finished jobs, in the order of the archive, each once.
 
-    As JSON: one record a line, as the archive has it.
+    As JSON: one record a line, as the archive has it. CSV and Parquet have a column for each field of a record,
+    also for those that a record leaves out.
     """
+    if form is None and path is not None:
+        raise click.UsageError("--output: say which --format the file is to have.")
+    file = None if form is None else RecordFile(form, path)
     with open_queue(address, queue, timeout) as q:
         found = (
             record
@@ -165,6 +184,10 @@ def cat(
             and (kind is None or record.kind == kind)
             and (job_id is None or job_id in (record.job_id, record.client_id))
         )
+        if file is not None:
+            if not file.write(islice(found, limit)):
+                output.note(_nothing(q))
+            return
         rows = (_row(output, record) for record in islice(found, limit))
         output.rows(rows, CAT_COLUMNS, none=lambda: _nothing(q))
 

@@ -12,7 +12,7 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..core.encoding import encode_head
-from ..core.state import BodyRef, State
+from ..core.state import State
 from ..errors import NotFound
 from ..model.keys import job_id
 from ..objects.layout import read_state, root_of
@@ -65,7 +65,7 @@ def plain(value: Any, contents: bool, name: str = "") -> Any:
     """A stored value by names: rows as objects, keys as ids; contents as their sizes unless they are wished."""
     if name in SECRET:
         return MASK
-    if name in CONTENTS and not isinstance(value, BodyRef):
+    if name in CONTENTS and isinstance(value, bytes):
         return value.decode(errors="backslashreplace") if contents else {"bytes": len(value)}
     if isinstance(value, Struct):
         return {each: plain(getattr(value, each), contents, each) for each in value.__struct_fields__}

@@ -220,7 +220,7 @@ def _amend_table(draft: Draft, op: SetResultTtl, row: FinishedJob, expires: int)
     if row.expires_ms <= draft.now:
         return Code.EXPIRED
     kept = max(row.kept_ms, row.expires_ms)
-    row = replace(row, expires_ms=expires, kept_ms=kept, mark=UPDATED)
+    row = replace(row, expires_ms=expires, kept_ms=kept, mark=UPDATED, payload=None)
     draft.add_finished(row)
     draft.changed = True
     return Code.OK

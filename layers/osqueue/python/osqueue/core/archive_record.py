@@ -3,13 +3,18 @@
 JSON lines because every tool reads them and Spark does so natively; gzip because it is in every reader. What has its
 default value is left out. The bytes depend on the rows alone (no file name, no time stamp inside), so writing a part
 again is harmless.
+
+Where a queue archives payloads, a record has the payload and the result as text: JSON as it was written, the bytes of
+any other serialiser in base64. It is text and no value of its own, because a column has one type whatever is in it, and
+because the bytes have to come back as they were.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from .. import limits
-from ..errors import Damaged, NewerFormat
+from ..errors import Damaged, NewerFormat, OsqueueError
 from .state import (
     ARCHIVE_ONLY,
     ENDED,
@@ -26,11 +31,13 @@ from .state import (
     FinishedJob,
     JobRecord,
     PastAttempt,
+    StoredContent,
     content_bytes,
     key_text,
 )
 
 RECORD_FORMAT = 1
+JSON = "json"  # the serialiser whose bytes are text
 _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
 
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -70,20 +77,94 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     result_body: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     headers: dict[str, str] = {}
+    # Only where the queue archives payloads: JSON, or base64 where the serialiser is another one.
+    payload: str | None = None  # by ``codec``
+    result: str | None = None  # by ``result_codec``; nothing: there is none
+    result_codec: str = ""
+    left_out: dict[str, str] = {}  # payload or result: why it is not here
 
 
-# What a record tells as the rows do, under the same names: all but the first two fields and the last four.
+# What a record tells as the rows do, under the same names.
 _same = attrgetter(
     *(
         f"job.{name}" if name in JobRecord.__struct_fields__ else name
-        for name in ArchiveRecord.__struct_fields__[2:-4]
+        for name in ArchiveRecord.__struct_fields__[2 : ArchiveRecord.__struct_fields__.index("result_bytes")]
     )
 )
 
 _decode_lines = msgspec.json.Decoder(ArchiveRecord).decode_lines
 
 
-def to_record(row: FinishedJob) -> ArchiveRecord:
+class ArchivedContents(Struct, frozen=True):
+    """What a record tells of a job's payload and result."""
+
+    payload: str | None = None
+    result: str | None = None
+    result_codec: str = ""
+    left_out: dict[str, str] = {}
+
+
+NO_CONTENTS = ArchivedContents()
+
+
+def contents_of(row: FinishedJob) -> tuple[StoredContent, ...]:
+    """The payload and the result, where the archive is to get them; the ones that it takes."""
+    told = () if row.payload is None else (row.payload, row.result)
+    return tuple([each for each in told if content_bytes(each) <= limits.ARCHIVED_CONTENT_BYTES_MAX])
+
+
+def archived_contents(row: FinishedJob, read: Iterator[bytes | OsqueueError]) -> ArchivedContents:
+    """The contents of a record. ``read`` yields the bytes of each of ``contents_of``, or why there are none."""
+    if row.payload is None:
+        return NO_CONTENTS
+    result_codec = row.codec or (row.job.codec if content_bytes(row.result) else "")
+    texts: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name, content, codec in (
+        ("payload", row.payload, row.job.codec),
+        ("result", row.result, result_codec),
+    ):
+        if content_bytes(content) > limits.ARCHIVED_CONTENT_BYTES_MAX:
+            left_out[name] = (
+                f"its {content_bytes(content):,} bytes are more than the {limits.ARCHIVED_CONTENT_BYTES_MAX:,} that the"
+                " archive takes."
+            )
+            continue
+        data = next(read)
+        if isinstance(data, OsqueueError):
+            left_out[name] = data.message
+        elif codec:
+            try:
+                texts[name] = data.decode() if codec == JSON else b64encode(data).decode()
+            except UnicodeDecodeError:
+                left_out[name] = "it is no JSON, though its serialiser says so."
+    return ArchivedContents(texts.get("payload"), texts.get("result"), result_codec, left_out)
+
+
+def content_from(text: str, codec: str) -> bytes:
+    """The bytes of a payload or a result that a record has as text. Raises Damaged."""
+    try:
+        return text.encode() if codec == JSON else b64decode(text, validate=True)
+    except ValueError as error:
+        raise Damaged(f"a record of the archive has contents that are no base64: {error}") from error
+
+
+def cut_by_contents(rows: Sequence[FinishedJob]) -> Iterator[list[FinishedJob]]:
+    """Rows, in order, as groups for parts that hold no more contents than ``ARCHIVE_PART_BYTES`` (or one job's)."""
+    group: list[FinishedJob] = []
+    size = 0
+    for row in rows:
+        more = sum(map(content_bytes, contents_of(row)))
+        if group and size + more > limits.ARCHIVE_PART_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += more
+    if group:
+        yield group
+
+
+def to_record(row: FinishedJob, contents: ArchivedContents = NO_CONTENTS) -> ArchiveRecord:
     """The record of one finished job."""
     job = row.job
     told: list[Any] = [
@@ -94,6 +175,7 @@ def to_record(row: FinishedJob) -> ArchiveRecord:
         row.result.name if isinstance(row.result, BodyRef) else None,
         tuple([AttemptRecord(*astuple(each)) for each in job.history]),
         dict(job.headers or ()),
+        *astuple(contents),
     ]
     return ArchiveRecord(*told)
 

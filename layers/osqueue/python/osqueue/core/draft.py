@@ -370,7 +370,10 @@ class Draft:
         self.dead.push(job, 0)
         size = content_bytes(job.payload)
         told = replace(job, payload=b"", trace="")
-        self.add_finished(FinishedJob(told, FAILED, self.now, payload_bytes=size, mark=ARCHIVE_ONLY))
+        kept = job.payload if self.settings.archive_payloads else None
+        self.add_finished(
+            FinishedJob(told, FAILED, self.now, payload_bytes=size, mark=ARCHIVE_ONLY, payload=kept)
+        )
 
     def finish(
         self,
@@ -386,6 +389,8 @@ class Draft:
         cause: str,
     ) -> None:
         """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty.
+
+        Where the archive gets payloads the row keeps it until then; of a dead letter it got it when the job failed.
 
         ``history`` is its own with the attempt that has just ended, if there is one.
         """
@@ -406,6 +411,7 @@ class Draft:
             codec,
             EXPIRED_DEAD if origin == FAILED else ENDED,
             job.payload if isinstance(job.payload, BodyRef) else None,
+            job.payload if self.settings.archive_payloads and origin != FAILED else None,
         )
         self.add_finished(row)
         if state in (COMPLETED, CANCELLED):

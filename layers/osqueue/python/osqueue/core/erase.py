@@ -122,7 +122,7 @@ def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[BodyRef]:
     """The contents beside the head to which its own rows of some jobs refer."""
     for row in draft.finished:
         if row.key in keys:
-            yield from (each for each in (row.result, row.spent) if isinstance(each, BodyRef))
+            yield from (*row.bodies, *([] if row.spent is None else [row.spent]))
     for jobs in (draft.dead.ready, draft.dead.tail):
         yield from (job.payload for job in jobs if job.key in keys and isinstance(job.payload, BodyRef))
 
@@ -182,7 +182,10 @@ def _blank_attempt(attempt: PastAttempt) -> PastAttempt:
 
 def blank_row(row: FinishedJob) -> FinishedJob:
     """The same for a finished job. It needs no mark: it never runs again, and tables and the archive tell of it."""
-    return replace(row, job=_without_words(row.job), result=_content(row.result), why=_text(row.why))
+    payload = None if row.payload is None else _content(row.payload)
+    return replace(
+        row, job=_without_words(row.job), result=_content(row.result), why=_text(row.why), payload=payload
+    )
 
 
 def blank_event(event: Transition) -> Transition:

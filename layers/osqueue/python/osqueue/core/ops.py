@@ -312,6 +312,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
     kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
     recorded: bool = False  # with ``shards``: do those that come new record their transitions?
+    archive_payloads: bool | None = None
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):

@@ -334,8 +334,13 @@ def _finished(rows: Sequence[FinishedJob], evidence: Evidence) -> list[FinishedJ
         if record_id(row) not in evidence.archived or row.mark not in (ENDED, ARCHIVE_ONLY):
             kept.append(row)
         elif row.mark == ENDED:
-            kept.append(replace(row, mark=UPDATED))
+            kept.append(replace(without_payload(row), mark=UPDATED))
     return kept
+
+
+def without_payload(row: FinishedJob) -> FinishedJob:
+    """A finished job whose payload the archive has, or cannot get any more."""
+    return row if row.payload is None else replace(row, payload=None)
 
 
 def without_result(row: FinishedJob, now_ms: int) -> FinishedJob:
@@ -351,7 +356,7 @@ def names_in_head(state: State) -> set[str]:
     found = {span.name for span in spans_of(state)} | {table.name for table in state.tables}
     jobs = [job for _, job in jobs_in_memory(state)]
     found |= {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
-    found |= {row.result.name for row in state.finished if isinstance(row.result, BodyRef)}
+    found |= {body.name for row in state.finished for body in row.bodies}
     return found
 
 

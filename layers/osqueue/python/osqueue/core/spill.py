@@ -22,13 +22,13 @@ from .draft import Draft, StagedObject, due_order
 from .encoding import Block, encode_segment, staged_name
 from .ops import Request, nonce_digest, outcomes_bytes_max
 from .state import (
+    ARCHIVE_ONLY,
     ENDED,
     EXPIRED_DEAD,
     FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
     LEASE_WEIGHT_MIN,
     BodyRef,
-    FinishedJob,
     JobRecord,
     LeaseRecord,
     Span,
@@ -162,39 +162,46 @@ def _remaining(draft: Draft, span: Span) -> list[JobRecord] | None:
 
 # ── Payloads and results ─────────────────────────────────────────────────────
 def _spill_contents(draft: Draft) -> None:
-    """Move inline payloads of leased jobs, and results, into one body object, the largest first."""
-    rows: list[tuple[int, LeaseRecord | FinishedJob]] = [
-        *((_inline(lease.job.payload), lease) for lease in draft.leases.values()),
-        *((_inline(finished.result), finished) for finished in draft.finished),
+    """Move inline payloads of leased jobs, and contents of finished ones, into one body object, the largest first.
+
+    Not those of dead letters that the archive is to get: their jobs have them as well, and nobody would find a second
+    copy any more once the archive has it. A commit makes no more of them than were leased, and the next moves the rows.
+    """
+    # Each content, the lease it belongs to or where its finished row stands, and whether it is a payload.
+    places: list[tuple[bytes, LeaseRecord | int, bool]] = [
+        *[(_inline(lease.job.payload), lease, True) for lease in draft.leases.values()],
+        *[(_inline(row.result), at, False) for at, row in enumerate(draft.finished)],
+        *[
+            (_inline(row.payload), at, True)
+            for at, row in enumerate(draft.finished)
+            if row.payload is not None and row.mark != ARCHIVE_ONLY
+        ],
     ]
-    total = sum(size for size, _ in rows)
+    total = sum([len(content) for content, _, _ in places])
     if total <= INLINE_LEASED_BYTES_MAX:
         return
     name = staged_name("bodies", draft.state.seq, draft.context.chance, len(draft.spills))
     data = bytearray()
-    rows.sort(key=lambda pair: pair[0], reverse=True)
-    for size, row in rows:
-        if total <= INLINE_LEASED_BYTES_MAX // 2 or size < INLINE_ROW_BYTES:
+    places.sort(key=lambda place: len(place[0]), reverse=True)
+    for content, where, is_payload in places:
+        if total <= INLINE_LEASED_BYTES_MAX // 2 or len(content) < INLINE_ROW_BYTES:
             break
-        total -= size
-        if isinstance(row, LeaseRecord):
-            assert isinstance(row.job.payload, bytes)
-            body = BodyRef(name, len(data), size, crc32(row.job.payload))
-            data += row.job.payload
-            draft.revise(replace(row, job=replace(row.job, payload=body)))
-        else:
-            assert isinstance(row.result, bytes)
-            body = BodyRef(name, len(data), size, crc32(row.result))
-            data += row.result
-            moved = replace(row, result=body)
-            draft.finished[draft.finished.index(row)] = moved
-            draft.finished_bytes += finished_weight(moved) - finished_weight(row)
+        total -= len(content)
+        body = BodyRef(name, len(data), len(content), crc32(content))
+        data += content
+        if isinstance(where, LeaseRecord):
+            draft.revise(replace(where, job=replace(where.job, payload=body)))
+            continue
+        row = draft.finished[where]
+        moved = replace(row, payload=body, spent=body) if is_payload else replace(row, result=body)
+        draft.finished[where] = moved
+        draft.finished_bytes += finished_weight(moved) - finished_weight(row)
     if data:
         draft.spills.append(StagedObject(name, bytes(data)))
 
 
-def _inline(content: StoredContent) -> int:
-    return len(content) if isinstance(content, bytes) else 0
+def _inline(content: StoredContent) -> bytes:
+    return content if isinstance(content, bytes) else b""
 
 
 # ── Finished jobs ────────────────────────────────────────────────────────────

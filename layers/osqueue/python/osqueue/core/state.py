@@ -131,11 +131,24 @@ class FinishedJob(StoredRow, frozen=True):
     spent: BodyRef | None = (
         None  # where its payload lay: no reference, the object may be gone; a purge looks there
     )
+    payload: StoredContent | None = (
+        None  # that the archive is to get, with the result; None: it has them, or gets neither
+    )
 
     @property
     def key(self) -> bytes:
         """The job's."""
         return self.job.key
+
+    @property
+    def bodies(self) -> tuple[BodyRef, ...]:
+        """The contents beside it that it refers to."""
+        return tuple([each for each in (self.result, self.payload) if isinstance(each, BodyRef)])
+
+    @property
+    def archive_bytes(self) -> int:
+        """Of contents that the archive is to get."""
+        return 0 if self.payload is None else content_bytes(self.payload) + content_bytes(self.result)
 
 
 class TableRef(StoredRow, frozen=True):
@@ -153,10 +166,11 @@ class TableRef(StoredRow, frozen=True):
     until_ms: int  # from when on none of its rows has to be remembered
     half_expired_ms: int  # from when on at least half of them need not be
     named: int = 0  # rows that were enqueued under a client's id
-    bodies: bool = False  # some results are kept in body objects
+    bodies: bool = False  # some contents are kept in body objects
     archived: bool = False  # the archive has every record in it
     updated_rows: int = 0  # rows that may stand, older, in an older table as well
     below: int = 0  # of an index: the bytes of the tables below it
+    archive_bytes: int = 0  # of contents of its rows that the archive is to get
 
 
 class VectorRef(StoredRow, frozen=True):
@@ -265,6 +279,7 @@ class QueueSettings(StoredRow, frozen=True):
     run_within_ms: int = 0
     start_within_ms: int = 0
     kinds: tuple[KindSettings, ...] = ()  # sorted by kind
+    archive_payloads: bool = False  # the archive gets payloads and results, too
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""
@@ -455,7 +470,9 @@ def finished_weight(row: FinishedJob) -> int:
     spent = BODY_WEIGHT if row.spent is not None else 0
     why = len(row.why.encode()) if row.why else 0
     bounded = LIMITS_WEIGHT if row.job.run_within_ms or row.job.start_by_ms else 0
-    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent + bounded
+    payload = row.payload
+    kept = 0 if payload is None else len(payload) if type(payload) is bytes else BODY_WEIGHT
+    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent + bounded + kept
 
 
 OUTCOMES_FREE = (

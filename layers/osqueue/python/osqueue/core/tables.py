@@ -33,7 +33,7 @@ from .encoding import (
     unframe,
     unpack_length,
 )
-from .state import ARCHIVE_ONLY, UPDATED, BodyRef, FinishedJob, TableRef
+from .state import ARCHIVE_ONLY, UPDATED, FinishedJob, TableRef
 
 FOLDER = "finished"
 ROW_BYTES_TYPICAL = 150
@@ -90,7 +90,7 @@ def _encode_table(
         infos.append(BlockInfo(offset, lengths[at], len(run), run[0].key, run[-1].key))
         offset += lengths[at]
     until = sorted(map(known_until_ms, rows))
-    bodies = sorted({row.result.name for row in rows if isinstance(row.result, BodyRef)})
+    bodies = sorted({body.name for row in rows for body in row.bodies})
     footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(bodies))))
     data = b"".join((*out, footer, pack_length(len(footer))))
     return data, TableRef(
@@ -106,6 +106,7 @@ def _encode_table(
         bodies=bool(bodies),
         archived=archived,
         updated_rows=sum([row.mark == UPDATED for row in rows]),
+        archive_bytes=sum([row.archive_bytes for row in rows]),
     )
 
 
@@ -141,6 +142,7 @@ def encode_table_index(tables: Sequence[TableRef], name: str) -> tuple[bytes, Ta
         archived=all(table.archived for table in tables),
         updated_rows=sum(table.updated_rows for table in tables),
         below=sum(map(bytes_below, tables)),
+        archive_bytes=sum(table.archive_bytes for table in tables),
     )
 
 
@@ -204,7 +206,7 @@ def to_archive(tables: Sequence[TableRef], without: Collection[str] = ()) -> tup
             if group:
                 break
             continue
-        size += bytes_below(table)
+        size += bytes_below(table) + table.archive_bytes
         if group and size > TABLE_BYTES_MAX:
             break
         group.append(table)

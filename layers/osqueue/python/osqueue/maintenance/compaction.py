@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core import tables
-from ..core.archive_record import encode_part, to_record, wants_record
+from ..core.archive_record import (
+    ArchiveRecord,
+    archived_contents,
+    contents_of,
+    cut_by_contents,
+    encode_part,
+    to_record,
+    wants_record,
+)
 from ..core.encoding import born_of
 from ..core.ops import Code, MergeTables
 from ..core.state import FinishedJob, State, TableRef
@@ -23,7 +31,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport
 from ..objects import archive, finished_tables, id_index
 from ..objects.layout import read_state, root_of, unavailable
-from ..objects.segments import lost_object
+from ..objects.segments import lost_object, read_bodies
 from ..objects.staging import StagingArea
 from ..stores.base import Found, Get, Missing, Put, StoreReply, Written
 from . import garbage_collection
@@ -98,12 +106,28 @@ class TableCompaction:
         if (yield from self._unfolded(shard, state, taken[0])):
             return ReapReport()
         read = yield from self._read(shard, taken)
-        records = [to_record(row) for run in read.runs for row in run if wants_record(row)]
-        if records:
-            records.sort(key=lambda each: (each.finished_ms, each.job_id))
-            if (yield from self._write(shard, state, taken, encode_part(records))):
+        rows = [row for run in read.runs for row in run if wants_record(row)]
+        rows.sort(key=lambda row: (row.finished_ms, row.key))
+        for number, group in enumerate(cut_by_contents(rows)):
+            data = encode_part((yield from self._records(shard, group)))
+            if (yield from self._write(shard, state, taken, data, number)):
                 return ReapReport()
-        return (yield from self._exchange(shard, state, read, archived=len(records)))
+        return (yield from self._exchange(shard, state, read, archived=len(rows)))
+
+    def _records(self, shard: int, rows: Sequence[FinishedJob]) -> QueueFlow[list[ArchiveRecord]]:
+        """The records of some rows, with payloads and results where the queue archives them.
+
+        A content that is not there or damaged is left out, with the reason: it must not keep all others from the
+        archive. (A purge may be erasing it, and takes the record out in the end.) Without an answer from the store
+        the next pass goes on.
+        """
+        wanted = [content for row in rows for content in contents_of(row)]
+        read = (yield from read_bodies(root_of(self.queue, shard), wanted)) if wanted else []
+        for error in read:
+            if isinstance(error, OsqueueError) and not isinstance(error, Damaged | NotFound):
+                raise error
+        contents = iter(read)
+        return [to_record(row, archived_contents(row, contents)) for row in rows]
 
     def merge(self, shard: int, state: State) -> PassStep:
         """Put neighbours of like size together."""
@@ -196,6 +220,7 @@ class TableCompaction:
         rows: list[FinishedJob] = []
         gone: list[FinishedJob] = []
         for row in tables.merge_rows(taken.runs):
+            row = row if row.payload is None else replace(row, payload=None)  # the archive has it
             (rows if tables.known_until_ms(row) > now else gone).append(row)
         freed, bound = yield from self._free(shard, taken.tables, gone)
         if bound:  # what stands for them could not be removed: they stay, so that nobody runs them again
@@ -283,7 +308,7 @@ class TableCompaction:
         Copies, because the reducer takes no pointer to an object that was born before ``gc_floor``. False: it is a
         table, or there is no more than that in it.
         """
-        if not index.level or tables.bytes_below(index) <= limits.TABLE_BYTES_MAX:
+        if not index.level or tables.bytes_below(index) + index.archive_bytes <= limits.TABLE_BYTES_MAX:
             return False
         root = root_of(self.queue, shard)
         try:
@@ -311,7 +336,9 @@ class TableCompaction:
         return True
 
     # ── Parts ────────────────────────────────────────────────────────────────
-    def _write(self, shard: int, state: State, taken: Sequence[TableRef], data: bytes) -> QueueFlow[bool]:
+    def _write(
+        self, shard: int, state: State, taken: Sequence[TableRef], data: bytes, number: int
+    ) -> QueueFlow[bool]:
         """Write an archive part into the hour in which, by the store's clock, it was written.
 
         Who reads an hour that is over has then read all that any commit relies on. True: another pass was faster.
@@ -323,13 +350,13 @@ class TableCompaction:
         for _ in range(PUT_TRIES):
             if self._is_gone(taken, (yield from self.state_of(shard))):
                 return True
-            name = archive.part_name(self.queue, shard, now, taken)
+            name = archive.part_name(self.queue, shard, now, taken, number)
             reply = yield Put(name, data)
             if isinstance(reply, Written):
                 reply = yield Get(name, start=0, length=1)
             if isinstance(reply, Found):
                 now = reply.modified_ms
-                if archive.part_name(self.queue, shard, now, taken) == name:
+                if archive.part_name(self.queue, shard, now, taken, number) == name:
                     return False
         raise unavailable(reply, "room for an archive part")
 

@@ -177,7 +177,8 @@ class ShardCheck:
 
     def _contents(self, state: State) -> Flow[None]:
         """Payloads and results of the head itself that lie in bodies."""
-        contents = [job.payload for _, job in jobs_in_memory(state)] + [row.result for row in state.finished]
+        contents = [job.payload for _, job in jobs_in_memory(state)]
+        contents += [each for row in state.finished for each in (row.result, row.payload) if each is not None]
         read = yield from segments.read_bodies(self.root, contents)
         bad = [each for each in read if isinstance(each, Damaged | NotFound)]
         for error in bad[:SHOWN_MAX]:

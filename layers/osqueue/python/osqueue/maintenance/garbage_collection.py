@@ -188,7 +188,7 @@ def _pointers(state: State) -> list[Span | TableRef]:
 
 def _in_memory(state: State) -> set[str]:
     found = {job.payload.name for _, job in jobs_in_memory(state) if isinstance(job.payload, BodyRef)}
-    return found | {row.result.name for row in state.finished if isinstance(row.result, BodyRef)}
+    return found | {body.name for row in state.finished for body in row.bodies}
 
 
 def _folders(pointer: Span | TableRef) -> set[str]:

@@ -39,6 +39,7 @@ from ..core.restore import (
     record_id,
     restore,
     seq_after,
+    without_payload,
     without_result,
 )
 from ..core.state import FAILED, BodyRef, FinishedJob, JobRecord, Span, State, TableRef, jobs_in_memory
@@ -291,8 +292,7 @@ class Restorer:
             rows = self._intact([row for row in found if row.key not in since.purged], since)
             if not rows:
                 continue
-            if rows != found or pointer is None:
-                since.rests[name] = rows
+            known_there = pointer is not None
             if pointer is None:
                 pointer = inventory.pointer_to(found, reply.body, name)
                 owed = [row for row in rows if self._fresh(row, since)]
@@ -301,6 +301,9 @@ class Restorer:
                 owed = [] if pointer.archived else [row for row in rows if self._owed(row, since)]
             # Where the archive has none of it, the reaper will see to the table. Else to these rows alone.
             whole = len(owed) > 0 and len(owed) == sum(map(wants_record, rows))
+            rows = rows if whole else list(map(without_payload, rows))
+            if rows != found or not known_there:
+                since.rests[name] = rows
             since.rows += () if whole else owed
             since.tables.append(replace(pointer, archived=not whole))
         yield from self._read_doomed(known, since)
@@ -383,6 +386,8 @@ class Restorer:
             forgotten = known_until_ms(row) <= self.now_ms
             if lost and row.expires_ms > self.now_ms:
                 since.unheard.add(row.key)
+            if isinstance(row.payload, BodyRef) and row.payload.name not in since.there:
+                row = without_payload(row)
             found.append(without_result(row, self.now_ms) if lost or forgotten else row)
         return found
 

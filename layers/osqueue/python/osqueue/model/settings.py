@@ -97,6 +97,15 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    archive_payloads: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether the archive gets the payloads and results of jobs that end from now on, too."
+            ),
+        ]
+        | None
+    ) = None
     shards: (
         Annotated[
             int,

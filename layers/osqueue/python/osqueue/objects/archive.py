@@ -2,7 +2,7 @@
 
     archive/queue=<queue>/date=<YYYY-MM-DD>/hour=<HH>/<shard>-<born>-<digest>.jsonl.gz
 
-A part holds the records (``core.history``) of finished jobs that had left the head, and is written by the reaper
+A part holds the records (``core.archive_record``) of finished jobs that had left the head, and is written by the reaper
 before the commit that says so. A pass that dies in between leaves a part that the next pass writes again, perhaps
 together with more: readers drop what they have seen by (job_id, run). The hour is that of the writing, by the
 store's clock, so a part is never late for its hour.
@@ -53,9 +53,13 @@ def hour_of(queue: str, ms: int) -> str:
     return f"{folder_of(queue)}{datetime.fromtimestamp(ms / 1000, UTC):date=%Y-%m-%d/hour=%H}/"
 
 
-def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef]) -> str:
-    """The part with the records of these tables: two passes that see the same ones write the same part."""
+def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef], number: int = 0) -> str:
+    """The part with the records of these tables: two passes that see the same ones write the same part.
+
+    ``number`` tells the parts apart, in order, where payloads and results make several of them.
+    """
     digest = hashlib.sha256("".join(table.name for table in taken).encode()).hexdigest()[:12]
+    digest += f"{number:04x}" if number else ""
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
 
 

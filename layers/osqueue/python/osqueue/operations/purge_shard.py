@@ -131,7 +131,7 @@ class ShardPurge:
         for row in list(rows):
             job = row.job if isinstance(row, FinishedJob) else row
             self.since = min(self.since, job.enqueued_ms)
-            contents = [job.payload, *([row.result, row.spent] if isinstance(row, FinishedJob) else [])]
+            contents = [job.payload, *((*row.bodies, row.spent) if isinstance(row, FinishedJob) else ())]
             for content in contents:
                 if isinstance(content, BodyRef) and content not in self.wiped:
                     self.wiped.add(content)

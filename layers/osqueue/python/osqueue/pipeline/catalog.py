@@ -70,7 +70,7 @@ def catalogue(tables: str, store: str | None = None, queues: Sequence[str] = ())
     if store is not None:
         location = f"{_bucket(store, 'store')}/{ROOT}"
         properties = _projected(location, BY_HOUR, names, digits=2)
-        yield CatalogTable("archive", location, tuple(_archived()), BY_HOUR, JSON_LINES, properties)
+        yield CatalogTable("archive", location, tuple(archive_columns()), BY_HOUR, JSON_LINES, properties)
 
 
 def _bucket(address: str, field: str) -> str:
@@ -83,7 +83,7 @@ def _bucket(address: str, field: str) -> str:
     return address.rstrip("/")
 
 
-def _archived() -> Iterator[TableColumn]:
+def archive_columns() -> Iterator[TableColumn]:
     """The columns of the archive. What has its default is left out of a record, and null."""
     for field in msgspec.structs.fields(ArchiveRecord):
         default = "" if field.default in (msgspec.NODEFAULT, None, "", ()) else f"null: {field.default}"

@@ -48,6 +48,7 @@ class SettingArguments(TypedDict, total=False):
     backoff_cap: float | timedelta | None
     paused: bool | None
     dead_ttl: float | timedelta | None
+    archive_payloads: bool | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from ..core.archive_record import ArchiveRecord
+from ..core.archive_record import ArchiveRecord, content_from
 from ..core.state import PastAttempt, content_bytes, key_text
 from ..errors import OsqueueError, Rejected
 from ..model.keys import key_of, shard_of
@@ -112,8 +112,10 @@ COLUMNS = (
     JobColumn(
         "payload",
         TEXT,
-        "what it was enqueued with, as JSON; null when finished, or of a serialiser that is not known here",
+        "what it was enqueued with, as JSON; null when finished, unless the archive gets payloads, or of a serialiser"
+        " that is not known here",
         lambda s: payload_text(s.payload, s.live.job.codec),
+        lambda r: None if r.payload is None else payload_text(content_from(r.payload, r.codec), r.codec),
     ),
     _column("payload_bytes", lambda s: content_bytes(s.live.job.payload), lambda r: r.payload_bytes),
     JobColumn("codec", TEXT, "the serialiser of its payload", lambda s: s.live.job.codec, lambda r: r.codec),
