@@ -24,7 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "why": "What happened to a job, and why.",
     },
     "Queues": {
-        "queue": "Look at queues, pause and resume them, change settings.",
+        "queue": "Look at queues, pause and resume them, change settings, delete them.",
         "dlq": "Look at dead letters, redrive or purge them.",
         "archive": "Read and sum up what finished.",
         "reap": "Upkeep of one queue or all.",
