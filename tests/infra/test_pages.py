@@ -132,7 +132,9 @@ def test_every_setting_that_is_shown_can_be_deployed(tmp_path: Path) -> None:
     shown = [json.loads(each) for each in re.findall(r"^```json\n(.*?)^```", page("deploy.md"), re.M | re.S)]
     keys = {field.name for field in msgspec.structs.fields(Config)}
     settings = [each for each in shown if set(each) <= keys]
-    assert {key for each in settings for key in each} == {"jwt", "cors", "domain", "kms_key"}
+    assert {key for each in settings for key in each} == {
+        *("jwt", "cors", "domain", "kms_key", "queues_removable"),
+    }
     for each in settings:
         load("x", {"x": each})
     (local,) = [each for each in shown if "prod" in each]

@@ -203,6 +203,7 @@ def the_queue(told: ReviewPage) -> QueueSection:
     return queue
 
 
+@pytest.mark.both_engines
 def test_the_headline_numbers_are_those_of_the_tables(three_seconds: ReviewPage) -> None:
     totals = three_seconds.totals
     assert (totals.enqueued, totals.completed, totals.failed, totals.cancelled) == (4, 2, 1, 1)
@@ -214,6 +215,7 @@ def test_the_headline_numbers_are_those_of_the_tables(three_seconds: ReviewPage)
     assert the_queue(three_seconds).totals == totals
 
 
+@pytest.mark.both_engines
 def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: ReviewPage) -> None:
     assert three_seconds.step_ms == 100
     told = {
@@ -236,6 +238,7 @@ def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: Revi
     }
 
 
+@pytest.mark.both_engines
 def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: ReviewPage) -> None:
     depths = {point.at_ms - NOON_MS: point.depth for point in the_queue(three_seconds).points}
     expected = {
@@ -253,6 +256,7 @@ def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: Review
     assert depths == expected
 
 
+@pytest.mark.both_engines
 def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seconds: ReviewPage) -> None:
     waits = {point.at_ms - NOON_MS: point.wait for point in the_queue(three_seconds).points if point.wait}
     assert waits == {
@@ -262,6 +266,7 @@ def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seco
     }
 
 
+@pytest.mark.both_engines
 def test_the_steps_add_up_to_the_totals(three_seconds: ReviewPage) -> None:
     queue = the_queue(three_seconds)
     for name in ("enqueued", "completed", "failed", "retried", "stalled", "started", "in_time"):
@@ -270,6 +275,7 @@ def test_the_steps_add_up_to_the_totals(three_seconds: ReviewPage) -> None:
     assert sum(each.count for each in queue.runs) == queue.totals.completed
 
 
+@pytest.mark.both_engines
 def test_a_span_is_in_the_bar_that_covers_it(three_seconds: ReviewPage) -> None:
     bars = the_queue(three_seconds).waits
     for wait_ms, each in zip((100, 500, 1_200), bars, strict=True):
@@ -277,6 +283,7 @@ def test_a_span_is_in_the_bar_that_covers_it(three_seconds: ReviewPage) -> None:
         assert each.count == 1
 
 
+@pytest.mark.both_engines
 def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage) -> None:
     first, second = the_queue(three_seconds).workers
     assert (first.name, first.attempts, first.failed, first.held_ms) == ("a", 3, 1, 1_699)
@@ -291,6 +298,7 @@ def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage
     }
 
 
+@pytest.mark.both_engines
 def test_a_longer_period_is_told_by_its_hours(engine: Engine) -> None:
     one, three, far = NOON_MS, NOON_MS + 2 * HOUR_MS, NOON_MS + 7 * DAY_MS
     told = collect(
@@ -318,6 +326,7 @@ def test_a_longer_period_is_told_by_its_hours(engine: Engine) -> None:
     assert worker.load == (WorkerLoad(one, 2.0), WorkerLoad(three, 0.5))
 
 
+@pytest.mark.both_engines
 def test_the_hours_of_the_week_count_the_quiet_ones(engine: Engine) -> None:
     weeks = 2 * 7 * DAY_MS
     told = collect(
@@ -332,6 +341,7 @@ def test_the_hours_of_the_week_count_the_quiet_ones(engine: Engine) -> None:
     assert {each.hours for each in week} == {2}
 
 
+@pytest.mark.both_engines
 def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -> None:
     kinds = [chr(ord("a") + n) * 3 for n in range(12)]
     rows = [
@@ -349,6 +359,7 @@ def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -
     assert queue.errors_other == 10 + 9
 
 
+@pytest.mark.both_engines
 def test_the_busiest_queues_have_sections_and_the_others_are_counted(engine: Engine) -> None:
     hours = [an_hour(NOON_MS, f"queue-{n:02}", enqueued=n) for n in range(23)]
     told = collect(engine, of(engine, hours=hours), NOON_MS, NOON_MS + HOUR_MS)
