@@ -468,6 +468,7 @@ def test_tables_that_are_not_there_are_missed_with_a_remedy(engine: Engine, tmp_
         run(engine, Review(str(tmp_path / "none"), str(tmp_path / "report.html")))
 
 
+@pytest.mark.both_engines
 def test_jobs_without_metrics_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
     told = noon(engine)
     bare = ReportTables(

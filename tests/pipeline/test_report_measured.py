@@ -54,7 +54,6 @@ def test_days_and_queues_that_are_not_measured_are_named(reported: Reported) -> 
     assert "is measured: </b><bdi>emails</bdi> (6 Jan 2026)." in reported.page()
 
 
-@pytest.mark.both_engines
 def test_long_lists_of_days_and_queues_are_cut(engine: Engine, archive: Archive) -> None:
     for day in range(0, 12, 2):
         for queue in "abcdefg":
