@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from osqueue.commit.effects import All
 from osqueue.errors import Conflict, OsqueueError
 from osqueue.maintenance import removal
-from osqueue.objects.layout import registered, root_of
+from osqueue.objects.layout import read_state, registered, root_of
 from osqueue.queue.blocking import Queue
-from osqueue.stores.base import Delete, DeleteIfMatch, Get, Put
+from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put
 from osqueue.stores.memory import MemoryStore
 
 from .ledger import Violation
@@ -57,8 +58,17 @@ class Stage:
         before, self.accepted = self.accepted, set()
         try:
             self.operator._run(_interrupted(removal.remove(found, self.operator.machine, True), when, act))
-        except Conflict:  # it was left as it was
-            self.accepted |= before
+        except Conflict:
+            if found.heads[0].state is not None and self.epoch() == found.heads[0].state.epoch:
+                self.accepted |= before  # it was left as it was, and did not begin again
+
+    def epoch(self) -> int | None:
+        """Of the first head; None: nobody can read it."""
+        try:
+            state = self.operator._run(read_state(QUEUE, 0))
+        except OsqueueError:
+            return None
+        return None if state is None else state.epoch
 
     def judge(self) -> None:
         """Raises Violation where a job that was accepted is nowhere."""
@@ -99,6 +109,11 @@ def deleted(effect: Any) -> bool:
     return isinstance(effect, Delete) and HEAD not in effect.keys
 
 
+def listed(effect: Any) -> bool:
+    """All heads are marked, and what there is is about to be listed."""
+    return isinstance(effect, All) and isinstance(effect.requests[0], List)
+
+
 def unlisted(effect: Any) -> bool:
     """The name is about to leave the register."""
     return isinstance(effect, Delete) and effect.keys == (f"queues/{QUEUE}",)
@@ -123,6 +138,18 @@ def used_while_it_is_unlisted(stage: Stage) -> None:
     """A job is enqueued just before the queue leaves the register."""
     stage.enqueue(stage.process())
     stage.remove(unlisted, lambda: stage.enqueue(stage.process()))
+
+
+def removed_by_two(stage: Stage) -> None:
+    """Another removal comes to its end, and the queue begins again, before the first one lists what it deletes."""
+    stage.enqueue(stage.process())
+
+    def take_and_begin() -> None:
+        other = stage.process()
+        other._run(removal.remove(other._run(removal.look(QUEUE)), other.machine, False))
+        stage.enqueue(stage.process(), id="a")
+
+    stage.remove(listed, take_and_begin)
 
 
 def changed_in_its_last_shard(stage: Stage) -> None:
@@ -166,6 +193,7 @@ SCENES: dict[str, Callable[[Stage], None]] = {
     "used since it was shown": used_since_it_was_shown,
     "used while it is deleted": used_while_it_is_deleted,
     "used while it is unlisted": used_while_it_is_unlisted,
+    "removed by two": removed_by_two,
     "changed in its last shard": changed_in_its_last_shard,
     "known from before": known_from_before,
     "known with more shards": known_with_more_shards,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -43,6 +44,11 @@ def marked_whatever_is_there() -> AbstractContextManager[None]:
     return patched((removal, "_swap", swap))
 
 
+def unchecked(queue: str, marks: Sequence[tuple[int, str]]) -> Flow[None]:
+    """Nobody looks whether marks still stand."""
+    yield from ()
+
+
 def deleted_without_a_mark() -> AbstractContextManager[None]:
     """Heads are deleted at once, and then what belonged to them."""
 
@@ -50,7 +56,7 @@ def deleted_without_a_mark() -> AbstractContextManager[None]:
         yield Delete(tuple(root_of(found.queue, head.shard) + HEAD for head in found.heads))
         return []
 
-    return patched((removal, "_mark", mark))
+    return patched((removal, "_mark", mark), (removal, "_check_mark", unchecked))
 
 
 def listed_for_longer() -> AbstractContextManager[None]:
@@ -68,6 +74,12 @@ def listed_for_longer() -> AbstractContextManager[None]:
             yield from real([REGISTER + queue])
 
     return patched((removal, "_delete", delete), (removal, "_end", end))
+
+
+def marks_not_looked_at_again() -> AbstractContextManager[None]:
+    """What is listed is deleted, whoever has ended the removal meanwhile."""
+
+    return patched((removal, "_check_mark", unchecked))
 
 
 def marks_left_where_they_are() -> AbstractContextManager[None]:
@@ -117,6 +129,11 @@ CONTROLS: tuple[Control, ...] = (
         ),
     ),
     Control("marks until the end", listed_for_longer, (in_removal("used while it is unlisted", UNKNOWN),)),
+    Control(
+        "marks stand while others delete",
+        marks_not_looked_at_again,
+        (in_removal("removed by two", f"{LOST}|{UNKNOWN}"),),
+    ),
     Control(
         "marks are taken back",
         marks_left_where_they_are,

@@ -9,6 +9,7 @@ import pytest
 
 from osqueue import Conflict, NotFound, Queue, Unavailable, Unknown
 from osqueue.bulk.receipts import receipt_key
+from osqueue.commit.effects import All
 from osqueue.maintenance import removal
 from osqueue.objects.layout import registered, root_of
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, List, Missing, Put, PutIfMatch, Refused
@@ -282,12 +283,25 @@ def test_a_removal_that_was_interrupted_is_run_again(opened: Any, clock: Any, wh
     assert opened().enqueue(1).status == "queued"
 
 
-def test_two_removals_at_once_both_end(opened: Any, clock: Any) -> None:
+def test_of_two_removals_at_once_the_later_leaves_a_queue_alone_that_began_since(
+    opened: Any, clock: Any
+) -> None:
     q, other = opened(), opened()
     used(q, clock)
-    found = q._run(removal.look("mail"))
-    q._run(interleaved(removal.remove(found, clock, True), is_deletion, lambda: take(other, True)))
-    assert not everything(q)
+
+    def remove_and_begin() -> None:
+        take(other, True)
+        opened().enqueue("new", id="done 0")
+
+    def is_listing(effect: Any) -> bool:
+        return isinstance(effect, All) and isinstance(effect.requests[0], List)
+
+    flow = removal.remove(q._run(removal.look("mail")), clock, True)
+    with pytest.raises(Conflict, match="somebody else has removed it"):
+        q._run(interleaved(flow, is_listing, remove_and_begin))
+    assert [lease.payload for lease in opened().claim(10)] == ["new"]
+    assert opened().enqueue("again", id="done 0").status == "duplicate"
+    assert q._run(registered()) == ["mail"]
 
 
 def test_a_store_that_keeps_heads_is_asked_before_anything_is_deleted(opened: Any, clock: Any) -> None:

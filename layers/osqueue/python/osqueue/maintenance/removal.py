@@ -46,6 +46,7 @@ from ..stores.base import (
     PutIfMatch,
     Refused,
     StoreReply,
+    Unchanged,
     Written,
 )
 
@@ -184,12 +185,14 @@ def remove(found: QueueFound, machine: Machine, with_archive: bool) -> Flow[int]
         keys = [key for what, group in listed.items() if with_archive or what != "archive" for key in group]
         if not keys:
             break
+        yield from _check_mark(found.queue, marks)
         yield from _delete(keys)
         count += len(keys)
     else:
         raise Unavailable(
             f"queue {found.queue}: something keeps writing objects of it. End the processes that use it; repeat this."
         )
+    yield from _check_mark(found.queue, marks)
     yield from _delete([REGISTER + found.queue])
     for shard, version in reversed(marks):
         yield from _end(found.queue, shard, version)
@@ -247,6 +250,16 @@ def _put_back(queue: str, head: HeadFound, version: str) -> Flow[None]:
         yield from ask(DeleteIfMatch(place, version), NEEDED)
     elif not head.marked:  # the same bytes: whoever knows that head may go on with it
         yield from ask(PutIfMatch(place, head.body, version), NEEDED)
+
+
+def _check_mark(queue: str, marks: Sequence[tuple[int, str]]) -> Flow[None]:
+    """See that the marks still stand, so that what was listed is of the old queue. Raises Conflict."""
+    shard, version = marks[0]  # the last one that goes
+    reply = yield from ask(Get(root_of(queue, shard) + HEAD, unless=version, length=0), NEEDED)
+    if isinstance(reply, Failed):
+        raise unavailable(reply, "the mark of a removal")
+    if not isinstance(reply, Unchanged):
+        raise Conflict(f"queue {queue}: somebody else has removed it meanwhile. Look again.")
 
 
 def _delete(keys: Sequence[str]) -> Flow[None]:
