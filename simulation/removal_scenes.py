@@ -26,7 +26,7 @@ TRIES = 12  # calls of a process that has to hear what became of its queue, once
 Flow = Generator[Any, Any, Any]
 
 
-class Stage:
+class RemovalStage:
     """A store, and processes that use it."""
 
     def __init__(self, shards: int = 1) -> None:
@@ -120,27 +120,27 @@ def unlisted(effect: Any) -> bool:
 
 
 # ── Scenes ───────────────────────────────────────────────────────────────────
-def used_since_it_was_shown(stage: Stage) -> None:
+def used_since_it_was_shown(stage: RemovalStage) -> None:
     """A job is accepted after the queue was shown."""
     caller = stage.process()
     stage.enqueue(caller)
     stage.remove(asked, lambda: stage.enqueue(caller))
 
 
-def used_while_it_is_deleted(stage: Stage) -> None:
+def used_while_it_is_deleted(stage: RemovalStage) -> None:
     """A job is enqueued, under the id of an old one, while objects are being deleted."""
     caller = stage.process()
     stage.enqueue(caller, id="a")
     stage.remove(deleted, lambda: stage.enqueue(stage.process(), id="a"))
 
 
-def used_while_it_is_unlisted(stage: Stage) -> None:
+def used_while_it_is_unlisted(stage: RemovalStage) -> None:
     """A job is enqueued just before the queue leaves the register."""
     stage.enqueue(stage.process())
     stage.remove(unlisted, lambda: stage.enqueue(stage.process()))
 
 
-def removed_by_two(stage: Stage) -> None:
+def removed_by_two(stage: RemovalStage) -> None:
     """Another removal comes to its end, and the queue begins again, before the first one lists what it deletes."""
     stage.enqueue(stage.process())
 
@@ -152,7 +152,7 @@ def removed_by_two(stage: Stage) -> None:
     stage.remove(listed, take_and_begin)
 
 
-def changed_in_its_last_shard(stage: Stage) -> None:
+def changed_in_its_last_shard(stage: RemovalStage) -> None:
     """The last head changes once the others are marked."""
     stage.operator.configure(shards=3)
     caller = stage.process()
@@ -170,7 +170,7 @@ def changed_in_its_last_shard(stage: Stage) -> None:
     stage.remove(is_last, change)
 
 
-def known_from_before(stage: Stage) -> None:
+def known_from_before(stage: RemovalStage) -> None:
     """A process that knew the queue goes on as if nothing had happened."""
     caller = stage.process()
     stage.enqueue(caller)
@@ -178,7 +178,7 @@ def known_from_before(stage: Stage) -> None:
     stage.enqueue(caller, TRIES)
 
 
-def known_with_more_shards(stage: Stage) -> None:
+def known_with_more_shards(stage: RemovalStage) -> None:
     """A process that knew more shards meets a queue of the same name that has but one."""
     stage.operator.configure(shards=4)
     caller = stage.process()
@@ -189,7 +189,7 @@ def known_with_more_shards(stage: Stage) -> None:
         stage.enqueue(caller)
 
 
-SCENES: dict[str, Callable[[Stage], None]] = {
+SCENES: dict[str, Callable[[RemovalStage], None]] = {
     "used since it was shown": used_since_it_was_shown,
     "used while it is deleted": used_while_it_is_deleted,
     "used while it is unlisted": used_while_it_is_unlisted,
@@ -200,9 +200,9 @@ SCENES: dict[str, Callable[[Stage], None]] = {
 }
 
 
-def play(name: str) -> Stage:
+def play(name: str) -> RemovalStage:
     """Play a scene, and judge what it left. Raises Violation."""
-    stage = Stage()
+    stage = RemovalStage()
     SCENES[name](stage)
     stage.judge()
     return stage

@@ -30,7 +30,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     Everything else is the same code on either, and runs on the one that answers in milliseconds.
     """
     if "engine" in metafunc.fixturenames:
-        both = metafunc.definition.get_closest_marker("both_engines") is not None
+        marks = metafunc.definition.iter_markers("both_engines")
+        both = any(not each.args or {*each.args} & {*metafunc.fixturenames} for each in marks)
         names = ("local", "spark") if both else ("local",)
         metafunc.parametrize("engine", names, indirect=True, scope="session")
 

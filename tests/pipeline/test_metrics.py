@@ -26,6 +26,8 @@ from osqueue.pipeline.tables import (
 )
 from tests.pipeline.past import HOUR_MS, Archive, Row, at, done, lease, read
 
+pytestmark = pytest.mark.both_engines("told")
+
 MINUTE = 60_000
 TARGET_MS = 1000
 PASTS: dict[str, Sequence[ArchiveRecord]] = {}  # by queue
@@ -82,7 +84,6 @@ PASTS["events"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_every_event_counts_in_the_hour_in_which_it_happened(told: Told) -> None:
     names = (
         "enqueued",
@@ -113,7 +114,6 @@ PASTS["edges"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_the_end_of_an_hour_belongs_to_the_next(told: Told) -> None:
     found = told.hours("edges")
     assert {hour: (row.enqueued, row.claimed, row.completed) for hour, row in found.items()} == {
@@ -126,7 +126,6 @@ def test_the_end_of_an_hour_belongs_to_the_next(told: Told) -> None:
 PASTS["eleven"] = [done(each, at(9), lease(1, at(9) + 10 * each, at(9) + 30 * each)) for each in range(11)]
 
 
-@pytest.mark.both_engines
 def test_percentiles_are_exact_and_interpolated(told: Told) -> None:
     """Of 0, 10, … 100 the median is 50; 95 % lie up to half the way from 90 to 100, 99 % up to nine tenths."""
     row = told.hours("eleven")[9]
@@ -151,7 +150,6 @@ PASTS["day"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_percentiles_of_a_day_are_those_of_all_its_values(told: Told) -> None:
     whole = told.day("day")
     assert (whole.wait_p50_ms, whole.wait_max_ms) == (3, 2000)
@@ -160,7 +158,6 @@ def test_percentiles_of_a_day_are_those_of_all_its_values(told: Told) -> None:
 PASTS["quiet"] = [done(1, at(8), lease(1, at(10), at(10) + 7))]
 
 
-@pytest.mark.both_engines
 def test_what_has_nothing_to_tell_of_is_null_and_no_zero(told: Told) -> None:
     quiet = told.hours("quiet")[9]
     assert (quiet.enqueued, quiet.completed, quiet.workers, quiet.on_target) == (0, 0, 0, 0)
@@ -174,7 +171,6 @@ PASTS["depth"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_depth_is_the_jobs_that_wait_over_time(told: Told) -> None:
     """One waits from 9:15 to 9:45, another from 9:30 to 10:30; the first fails, and waits again from 9:50 to 10:00."""
     found = told.hours("depth")
@@ -195,7 +191,6 @@ def test_depth_is_the_jobs_that_wait_over_time(told: Told) -> None:
 PASTS["delayed"] = [done(1, at(8), lease(1, at(10.5), at(10.5)), scheduled_ms=at(10))]
 
 
-@pytest.mark.both_engines
 def test_a_delayed_job_waits_from_its_time_on(told: Told) -> None:
     found = told.hours("delayed")
     assert {hour: row.depth_max for hour, row in found.items()} == {8: 0, 9: 0, 10: 1}
@@ -208,7 +203,6 @@ PASTS["at-once"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_a_job_that_is_handed_over_at_once_is_never_seen_waiting(told: Told) -> None:
     row = told.hours("at-once")[9]
     assert (row.depth_max, row.depth_mean, row.running_max) == (0, 0, 1)
@@ -217,7 +211,6 @@ def test_a_job_that_is_handed_over_at_once_is_never_seen_waiting(told: Told) -> 
 PASTS["called-off"] = [done(1, at(8), state="cancelled", finished_ms=at(9), scheduled_ms=at(12))]
 
 
-@pytest.mark.both_engines
 def test_a_job_cancelled_before_its_time_was_never_waiting(told: Told) -> None:
     found = told.hours("called-off")
     assert {hour: (row.depth_max, row.depth_end) for hour, row in found.items()} == {8: (0, 0), 9: (0, 0)}
@@ -227,7 +220,6 @@ DEATH = lease(1, at(9), at(9.5), "failed", error="x")
 PASTS["redriven"] = [done(1, at(8), DEATH), done(1, at(8), DEATH, lease(3, at(12), at(12.25)), attempt=1)]
 
 
-@pytest.mark.both_engines
 def test_a_redriven_job_arrives_once_and_ends_twice(told: Told) -> None:
     found, whole = told.hours("redriven"), told.day("redriven")
     assert (whole.enqueued, whole.failed, whole.completed, whole.claimed, whole.retried) == (1, 1, 1, 2, 0)
@@ -243,7 +235,6 @@ PASTS["redriven-and-forgotten"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_a_redriven_job_that_forgot_its_death_does_not_wait_meanwhile(told: Told) -> None:
     found = told.hours("redriven-and-forgotten")
     assert [found[hour].depth_max for hour in (8, 10, 11)] == [1, 0, 0]
@@ -257,7 +248,6 @@ PASTS["target"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_the_share_on_target_counts_waits_up_to_the_target(told: Told) -> None:
     row = told.hours("target")[9]
     assert (row.target_ms, row.on_target, row.on_target_share) == (1000, 3, 0.75)
@@ -271,7 +261,6 @@ PASTS["attempts"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_attempts_are_those_of_jobs_completed_or_failed(told: Told) -> None:
     row = told.hours("attempts")[9]
     assert (row.attempts_mean, row.attempts_max) == (2, 3)
@@ -284,7 +273,6 @@ PASTS["workers"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_workers_are_busy_while_they_hold_a_lease(told: Told) -> None:
     """a holds one lease from 9:30 to 10:30 and another from 10:00 to 10:15; b one for no time at all."""
     found = {(row.since_ms // HOUR_MS, row.worker): row for row in told.rows("workers", METRICS_WORKERS)}
@@ -320,7 +308,6 @@ PASTS["errors"] = [
 ]
 
 
-@pytest.mark.both_engines
 def test_errors_are_grouped_by_the_librarys_fingerprint(told: Told) -> None:
     found = {row.error_type: row for row in told.rows("errors", METRICS_ERRORS)}
     assert found.keys() == {"OSError", "stalled"}
@@ -333,7 +320,6 @@ def test_errors_are_grouped_by_the_librarys_fingerprint(told: Told) -> None:
     assert silent.fingerprint == fingerprint("stalled", "its lease ended without a word from its worker")
 
 
-@pytest.mark.both_engines
 def test_every_past_is_a_queue_with_rows(told: Told) -> None:
     assert {queue for queue in PASTS if told.hours(queue) and told.day(queue)} == PASTS.keys()
 

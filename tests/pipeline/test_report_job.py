@@ -44,6 +44,8 @@ from osqueue.pipeline.tables import (
     write,
 )
 
+pytestmark = pytest.mark.both_engines("three_seconds")
+
 NOON_MS = 1_790_856_000_000  # Thursday, 1 October 2026, noon
 DAY = date(2026, 10, 1)
 WAITS = Quantiles(500, 1_130, 1_186, 1_200)  # of 100, 500 and 1,200, interpolated
@@ -203,7 +205,6 @@ def the_queue(told: ReviewPage) -> QueueSection:
     return queue
 
 
-@pytest.mark.both_engines
 def test_the_headline_numbers_are_those_of_the_tables(three_seconds: ReviewPage) -> None:
     totals = three_seconds.totals
     assert (totals.enqueued, totals.completed, totals.failed, totals.cancelled) == (4, 2, 1, 1)
@@ -215,7 +216,6 @@ def test_the_headline_numbers_are_those_of_the_tables(three_seconds: ReviewPage)
     assert the_queue(three_seconds).totals == totals
 
 
-@pytest.mark.both_engines
 def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: ReviewPage) -> None:
     assert three_seconds.step_ms == 100
     told = {
@@ -238,7 +238,6 @@ def test_what_is_finer_than_an_hour_is_counted_from_the_jobs(three_seconds: Revi
     }
 
 
-@pytest.mark.both_engines
 def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: ReviewPage) -> None:
     depths = {point.at_ms - NOON_MS: point.depth for point in the_queue(three_seconds).points}
     expected = {
@@ -256,7 +255,6 @@ def test_the_depth_of_a_step_is_the_most_that_waited_in_it(three_seconds: Review
     assert depths == expected
 
 
-@pytest.mark.both_engines
 def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seconds: ReviewPage) -> None:
     waits = {point.at_ms - NOON_MS: point.wait for point in the_queue(three_seconds).points if point.wait}
     assert waits == {
@@ -266,7 +264,6 @@ def test_the_waits_of_a_step_are_those_of_the_jobs_that_started_in_it(three_seco
     }
 
 
-@pytest.mark.both_engines
 def test_the_steps_add_up_to_the_totals(three_seconds: ReviewPage) -> None:
     queue = the_queue(three_seconds)
     for name in ("enqueued", "completed", "failed", "retried", "stalled", "started", "in_time"):
@@ -275,7 +272,6 @@ def test_the_steps_add_up_to_the_totals(three_seconds: ReviewPage) -> None:
     assert sum(each.count for each in queue.runs) == queue.totals.completed
 
 
-@pytest.mark.both_engines
 def test_a_span_is_in_the_bar_that_covers_it(three_seconds: ReviewPage) -> None:
     bars = the_queue(three_seconds).waits
     for wait_ms, each in zip((100, 500, 1_200), bars, strict=True):
@@ -283,7 +279,6 @@ def test_a_span_is_in_the_bar_that_covers_it(three_seconds: ReviewPage) -> None:
         assert each.count == 1
 
 
-@pytest.mark.both_engines
 def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage) -> None:
     first, second = the_queue(three_seconds).workers
     assert (first.name, first.attempts, first.failed, first.held_ms) == ("a", 3, 1, 1_699)
@@ -466,19 +461,6 @@ def test_only_the_queues_asked_for_are_told_of(engine: Engine, tables: str, tmp_
 def test_tables_that_are_not_there_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="osqueue pipeline compact"):
         run(engine, Review(str(tmp_path / "none"), str(tmp_path / "report.html")))
-
-
-@pytest.mark.both_engines
-def test_jobs_without_metrics_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
-    told = noon(engine)
-    bare = ReportTables(
-        told.root,
-        told.jobs,
-        told.attempts,
-        *(engine.sql(f"FROM {part} LIMIT 0") for part in (told.hours, told.workers, told.errors)),
-    )
-    with pytest.raises(NotFound, match="osqueue pipeline metrics"):
-        run(engine, Review(saved(engine, bare, tmp_path / "tables"), str(tmp_path / "report.html")))
 
 
 @pytest.mark.parametrize(

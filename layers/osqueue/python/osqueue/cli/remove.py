@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import Rejected
-from ..maintenance.removal import QueueFound, look, remove
 from ..model.validation import queue_name
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from .options import StoreCommand, no_such_queue, open_at, store_arguments
 from .output import Output, is_terminal
+
+if TYPE_CHECKING:
+    from ..maintenance.removal import QueueFound
 
 
 @click.command("rm", cls=StoreCommand)
@@ -46,6 +48,8 @@ def rm(
             " s3://bucket/prefix.",
             field="address",
         )
+    from ..maintenance.removal import look, remove  # here: commands that only look do not pay for it
+
     q = Queue[Any](open_at(address), name, timeout=timeout)
     found = q._run(look(name))
     if not found.exists(archive):
