@@ -147,6 +147,9 @@ class Config(_Part, frozen=True, kw_only=True):
     archive: ArchiveTiering = ArchiveTiering()
     pipeline: Pipeline | None = None  # None: there is none
     alarms: Alarms = Alarms()
+    queues_removable: bool = (
+        False  # heads may be deleted, as 'osqueue queue rm' does: for as long as that takes
+    )
     protected: bool = False  # CloudFormation refuses to delete the stacks, and alarms have to reach somebody
 
     @property

@@ -57,7 +57,8 @@ class StorageStack(Stack):
             heads,
             {"Null": {"s3:if-match": "true", "s3:if-none-match": "true"}},
         )
-        self._deny("HeadsAreNeverDeleted", ["s3:DeleteObject", "s3:DeleteObjectVersion"], heads)
+        if not config.queues_removable:
+            self._deny("HeadsAreNeverDeleted", ["s3:DeleteObject", "s3:DeleteObjectVersion"], heads)
         because(
             self.bucket,
             "AwsSolutions-S1",

@@ -36,11 +36,8 @@ from osqueue.core.state import (
     FinishedJob,
     State,
     Transition,
-    finished_weight,
-    job_weight,
-    lease_weight,
-    session_weight,
 )
+from osqueue.core.weights import finished_weight, job_weight, lease_weight, session_weight
 from osqueue.maintenance.reaper import STEPS_MAX
 from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states

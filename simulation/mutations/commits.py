@@ -17,7 +17,8 @@ from osqueue.core import admin, reduce, spill
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Request
 from osqueue.core.reduce import Reduction
-from osqueue.core.state import State, session_weight
+from osqueue.core.state import State
+from osqueue.core.weights import session_weight
 from osqueue.stores.base import Put
 
 from .control import Control, in_interleavings, in_runs, patched

@@ -19,7 +19,8 @@ from osqueue.core.ops import Request
 from osqueue.core.restore import BackupFilter, Evidence, RestoredHead
 from osqueue.core.restore import reset_clock as real_reclock
 from osqueue.core.restore import restore as real_restore
-from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, JobRecord, State, finished_weight
+from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, JobRecord, State
+from osqueue.core.weights import finished_weight
 from osqueue.maintenance import doctor, head_restore, salvage
 from osqueue.objects import backups, staging
 from osqueue.operations.purge_shard import ShardPurge

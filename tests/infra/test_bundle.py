@@ -16,6 +16,7 @@ import pytest
 
 from infra import bundle, layers
 from tests.pipeline.quick import QUICK
+from tests.support.places import ROOT
 
 RUN_MAX_S = 300.0
 needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="Spark is not installed")
@@ -46,6 +47,13 @@ def spark_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert found.origin is not None
         (folder / name).symlink_to(Path(found.origin).parent)
     return folder
+
+
+def test_the_sizes_in_the_docs_are_those_that_are_built(built: layers.Built) -> None:
+    text = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^\| all of it; packed [\d.]+ \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert abs(float(said) - built.unzipped / layers.MB) < 0.2
+    assert f"for Python {bundle.PYTHON} on Linux arm64" in text
 
 
 def run(

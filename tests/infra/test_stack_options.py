@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
 
@@ -105,3 +107,13 @@ def test_whoever_uses_the_bucket_may_use_its_key(synthesise: Any) -> None:
     for policy in policies:
         (leave,) = [each for each in policy["PolicyDocument"]["Statement"] if each["Sid"] == "Key"]
         assert (leave["Action"], leave["Resource"]) == (["kms:Decrypt", "kms:GenerateDataKey"], KEY)
+
+
+# ── Queues that may be removed ───────────────────────────────────────────────
+@pytest.mark.parametrize("removable", [False, True])
+def test_heads_may_be_deleted_only_where_queues_may_be_removed(synthesise: Any, removable: bool) -> None:
+    made = synthesise("x", {"x": {"queues_removable": removable}})
+    policy = made.only("storage", "AWS::S3::BucketPolicy")
+    denied = {each["Sid"]: each["Action"] for each in policy["PolicyDocument"]["Statement"] if "Sid" in each}
+    assert ("HeadsAreNeverDeleted" in denied) is not removable
+    assert "HeadsChangeByCompareAndSwapOnly" in denied

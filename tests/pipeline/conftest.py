@@ -24,9 +24,21 @@ def spark() -> Iterator[SparkSession]:
     made.stop()
 
 
-@pytest.fixture(scope="session", params=["local", "spark"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """On both engines run tests of what differs between them: each query, what reads and asks, and work in tasks.
+
+    Everything else is the same code on either, and runs on the one that answers in milliseconds.
+    """
+    if "engine" in metafunc.fixturenames:
+        marks = metafunc.definition.iter_markers("both_engines")
+        both = any(not each.args or {*each.args} & {*metafunc.fixturenames} for each in marks)
+        names = ("local", "spark") if both else ("local",)
+        metafunc.parametrize("engine", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Each of the two: what a test says of tables and reports holds for both."""
+    """The engine of a test: the local one, and Spark as well where it is marked ``both_engines``."""
     made = LocalEngine() if request.param == "local" else SparkEngine(request.getfixturevalue("spark"))
     yield made
     made.close()

@@ -36,6 +36,7 @@ def written(archive: Archive) -> dict[Path, int]:
     return {path: path.stat().st_ino for path in archive.tables.rglob("*.parquet")}
 
 
+@pytest.mark.both_engines
 def test_parts_become_jobs_and_attempts_of_their_hours(engine: Engine, archive: Archive) -> None:
     twice = done(3, at(9), lease(1, at(9), at(9) + 5, "failed", error="x"), lease(2, at(10), at(10) + 9))
     archive.write(9, "00-a", [job(1, 8.9)])
@@ -59,6 +60,7 @@ def test_parts_become_jobs_and_attempts_of_their_hours(engine: Engine, archive: 
     assert marks(archive) == []
 
 
+@pytest.mark.both_engines
 def test_the_columns_read_back_have_their_types(engine: Engine, archive: Archive) -> None:
     archive.write(10, "00-b", [job(1, 9.5)], queue="2024")
     run(engine, archive)
@@ -320,6 +322,7 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     assert [number for number, *_ in jobs(archive)] == [1, 2, 3, 4]
 
 
+@pytest.mark.both_engines
 def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across_them(
     engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +359,7 @@ def test_each_hour_is_one_file(engine: Engine, archive: Archive) -> None:
     assert names == [f"attempts/{place}", f"jobs/{place}"]
 
 
+@pytest.mark.both_engines
 def test_a_store_that_fails_is_told_and_what_it_lost_is_made_good(engine: Engine, archive: Archive) -> None:
     for number in range(1, 9):
         archive.write(number, "00-a", [job(number, number - 0.1)])
@@ -369,6 +373,7 @@ def test_a_store_that_fails_is_told_and_what_it_lost_is_made_good(engine: Engine
         compact.run(engine, Compaction(f"file://{archive.store}?error_rate=1", str(archive.tables)))
 
 
+@pytest.mark.both_engines
 def test_an_archive_at_an_endpoint_is_compacted_into_a_folder(
     engine: Engine,
     spark: SparkSession,
@@ -393,6 +398,7 @@ def test_an_archive_at_an_endpoint_is_compacted_into_a_folder(
     assert aside.part == f"s3://{s3_bucket}/jobs/{damaged.relative_to(archive.store)}"
 
 
+@pytest.mark.both_engines
 def test_a_run_that_fails_leaves_the_tables_as_they_were(
     engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from osqueue.core.archive_record import encode_part
 from osqueue.pipeline.engines.base import Engine
 from osqueue.pipeline.stretch import Compacted
@@ -50,6 +52,7 @@ DAMAGE: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.both_engines
 def test_damaged_parts_are_counted_and_named_and_the_rest_goes_on(engine: Engine, archive: Archive) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     bad = [archive.put(9, name.replace(" ", "-"), data()) for name, data in DAMAGE.items()]

@@ -26,6 +26,8 @@ from osqueue.pipeline.tables import (
 )
 from tests.pipeline.past import HOUR_MS, Archive, Row, at, done, lease, read
 
+pytestmark = pytest.mark.both_engines("told")
+
 MINUTE = 60_000
 TARGET_MS = 1000
 PASTS: dict[str, Sequence[ArchiveRecord]] = {}  # by queue

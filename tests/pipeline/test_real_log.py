@@ -101,6 +101,7 @@ def log(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Past:
     return Past(engine, tmp_path_factory.mktemp("log"))
 
 
+@pytest.mark.both_engines
 def test_every_job_of_the_log_is_in_the_table_once(log: Past) -> None:
     assert log.told.repeats == log.repeats > 500
     assert log.told.jobs == len(log.lives)
@@ -109,6 +110,7 @@ def test_every_job_of_the_log_is_in_the_table_once(log: Past) -> None:
     assert len({(row.queue, row.job_id, row.run) for row in jobs}) == len(log.lives)
 
 
+@pytest.mark.both_engines
 def test_every_lease_is_in_the_table_once(log: Past) -> None:
     columns = ("queue", "job_id", "run", "worker", "outcome", "final")
     found = [
@@ -123,6 +125,7 @@ def test_every_lease_is_in_the_table_once(log: Past) -> None:
     assert sorted(found) == sorted(wanted)
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("table", "length"), [(METRICS_HOURLY, HOUR_MS), (METRICS_DAILY, DAY_MS)], ids=["hourly", "daily"]
 )
@@ -131,16 +134,19 @@ def test_every_metric_is_that_of_the_log(log: Past, table: TableSpec, length: in
     assert log.differences(table, wanted, "queue", "start") == []
 
 
+@pytest.mark.both_engines
 def test_every_workers_hour_is_that_of_the_log(log: Past) -> None:
     assert log.differences(METRICS_WORKERS, log_as_past.workers(log.lives), "queue", "start", "worker") == []
 
 
+@pytest.mark.both_engines
 def test_every_error_is_that_of_the_log(log: Past) -> None:
     wanted = log_as_past.errors(log.lives)
     assert len({mark for _, _, mark in wanted}) == 5
     assert log.differences(METRICS_ERRORS, wanted, "queue", "start", "fingerprint") == []
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(("query", "answer"), ASKED)
 def test_the_tours_questions_have_the_answers_it_prints(
     spark: SparkSession, log: Past, query: str, answer: str

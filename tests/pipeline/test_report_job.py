@@ -44,6 +44,8 @@ from osqueue.pipeline.tables import (
     write,
 )
 
+pytestmark = pytest.mark.both_engines("three_seconds")
+
 NOON_MS = 1_790_856_000_000  # Thursday, 1 October 2026, noon
 DAY = date(2026, 10, 1)
 WAITS = Quantiles(500, 1_130, 1_186, 1_200)  # of 100, 500 and 1,200, interpolated
@@ -291,6 +293,7 @@ def test_a_worker_is_told_by_what_it_held_in_each_step(three_seconds: ReviewPage
     }
 
 
+@pytest.mark.both_engines
 def test_a_longer_period_is_told_by_its_hours(engine: Engine) -> None:
     one, three, far = NOON_MS, NOON_MS + 2 * HOUR_MS, NOON_MS + 7 * DAY_MS
     told = collect(
@@ -318,6 +321,7 @@ def test_a_longer_period_is_told_by_its_hours(engine: Engine) -> None:
     assert worker.load == (WorkerLoad(one, 2.0), WorkerLoad(three, 0.5))
 
 
+@pytest.mark.both_engines
 def test_the_hours_of_the_week_count_the_quiet_ones(engine: Engine) -> None:
     weeks = 2 * 7 * DAY_MS
     told = collect(
@@ -332,6 +336,7 @@ def test_the_hours_of_the_week_count_the_quiet_ones(engine: Engine) -> None:
     assert {each.hours for each in week} == {2}
 
 
+@pytest.mark.both_engines
 def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -> None:
     kinds = [chr(ord("a") + n) * 3 for n in range(12)]
     rows = [
@@ -349,6 +354,7 @@ def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -
     assert queue.errors_other == 10 + 9
 
 
+@pytest.mark.both_engines
 def test_the_busiest_queues_have_sections_and_the_others_are_counted(engine: Engine) -> None:
     hours = [an_hour(NOON_MS, f"queue-{n:02}", enqueued=n) for n in range(23)]
     told = collect(engine, of(engine, hours=hours), NOON_MS, NOON_MS + HOUR_MS)
@@ -455,18 +461,6 @@ def test_only_the_queues_asked_for_are_told_of(engine: Engine, tables: str, tmp_
 def test_tables_that_are_not_there_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="osqueue pipeline compact"):
         run(engine, Review(str(tmp_path / "none"), str(tmp_path / "report.html")))
-
-
-def test_jobs_without_metrics_are_missed_with_a_remedy(engine: Engine, tmp_path: Path) -> None:
-    told = noon(engine)
-    bare = ReportTables(
-        told.root,
-        told.jobs,
-        told.attempts,
-        *(engine.sql(f"FROM {part} LIMIT 0") for part in (told.hours, told.workers, told.errors)),
-    )
-    with pytest.raises(NotFound, match="osqueue pipeline metrics"):
-        run(engine, Review(saved(engine, bare, tmp_path / "tables"), str(tmp_path / "report.html")))
 
 
 @pytest.mark.parametrize(

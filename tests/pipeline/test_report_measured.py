@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from osqueue.errors import NotFound
 from osqueue.pipeline.engines.base import Engine
 from osqueue.pipeline.jobs import compact, metrics, report
 from osqueue.pipeline.jobs.compact import Compaction
@@ -38,6 +39,14 @@ def reported(engine: Engine, archive: Archive) -> Reported:
     archive.write(24 * 3 + 10, "00-a", [done(9, at(81), lease(1, at(81), at(82), "failed"))], "mails")
     compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
     return Reported(engine, archive)
+
+
+@pytest.mark.both_engines
+def test_jobs_without_metrics_are_missed_with_a_remedy(engine: Engine, archive: Archive) -> None:
+    archive.write(10, "00-a", [done(1, at(9), lease(1, at(9), at(9) + 5))])
+    compact.run(engine, Compaction(str(archive.store), str(archive.tables)))
+    with pytest.raises(NotFound, match="osqueue pipeline metrics"):
+        Reported(engine, archive).page()
 
 
 def test_days_and_queues_that_are_not_measured_are_named(reported: Reported) -> None:

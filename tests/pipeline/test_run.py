@@ -59,6 +59,7 @@ def test_without_a_schedule_everything_is_gone_through_and_a_scheduled_run_leave
     assert "queue=emails/date=2026-01-05" in files.days(f"file://{filled.tables}", METRICS_DAILY.name)
 
 
+@pytest.mark.both_engines
 def test_a_scheduled_run_goes_over_the_last_hours_and_days_alone_and_again_with_the_same_result(
     engine: Engine, filled: Archive
 ) -> None:

@@ -15,6 +15,8 @@ from osqueue.pipeline.jobs import command, compact, sql
 from osqueue.pipeline.jobs.compact import Compaction
 from tests.pipeline.past import Archive, at, done, key, lease
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def filled(engine: Engine, archive: Archive) -> Archive:

@@ -17,6 +17,8 @@ from osqueue.pipeline.files import TableFileWriter
 from osqueue.pipeline.tables import JOBS, METRICS_DAILY, TABLES
 from osqueue.pipeline.view_columns import sql_type
 
+pytestmark = pytest.mark.both_engines
+
 DAYS = [("emails", "2025-12-31"), ("emails", "2026-01-05"), ("letters", "2026-01-05")]
 
 

@@ -16,7 +16,8 @@ from osqueue.core.encoding import decode_head, encode_segment
 from osqueue.core.intents import intent_body, intent_key, intents_prefix, within_bytes
 from osqueue.core.ops import AttachSpans, ClaimJobs, Code, EnqueueJobs, JobSpec, Op, Request, RunTimers
 from osqueue.core.reduce import Reduction, reduce
-from osqueue.core.state import FinishedJob, JobRecord, Session, State, finished_weight, keysums
+from osqueue.core.state import FinishedJob, JobRecord, Session, State, keysums
+from osqueue.core.weights import finished_weight
 from osqueue.errors import Timeout, Unavailable
 from osqueue.stores.base import Failed, List, Put, PutIfMatch
 from simulation.machine import EPOCH_MS, VirtualMachine

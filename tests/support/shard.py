@@ -31,14 +31,11 @@ from osqueue.core.state import (
     TableRef,
     Transition,
     delayed_state,
-    finished_weight,
-    job_weight,
     keysums,
-    lease_weight,
-    session_weight,
 )
 from osqueue.core.tables import decode_rows
 from osqueue.core.tables import decode_table_index as decode_tables
+from osqueue.core.weights import finished_weight, job_weight, lease_weight, session_weight
 from osqueue.errors import Damaged
 from osqueue.objects.segments import remaining
 from tests.support.machines import NOON_MS

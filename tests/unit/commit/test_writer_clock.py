@@ -13,7 +13,8 @@ from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.encoding import encode_head
 from osqueue.core.ops import ChangeSettings, Code
-from osqueue.core.state import Session, State, session_weight, session_weight_of
+from osqueue.core.state import Session, State
+from osqueue.core.weights import session_weight, session_weight_of
 from osqueue.errors import Throttled
 from osqueue.stores.base import Found, Get, Missing, Put, Unchanged
 from osqueue.stores.memory import MemoryStore

@@ -18,10 +18,13 @@ from osqueue.core.encoding import (
     encode_head,
     encode_index,
     encode_segment,
+    is_removal_mark,
+    removal_mark,
+    unframe,
 )
 from osqueue.core.ops import CancelJob, CompleteJobs, Completion, FailedAttempt, FailJobs
-from osqueue.core.state import BodyRef, JobRecord
-from osqueue.errors import Damaged, NewerFormat
+from osqueue.core.state import BodyRef, JobRecord, State
+from osqueue.errors import Conflict, Damaged, NewerFormat
 
 NAME = "segments/000000000001-00000000000000aa-0"
 
@@ -198,3 +201,24 @@ def test_a_footer_names_the_bodies_its_jobs_need() -> None:
     footer = decode_footer(data, NAME)
     assert isinstance(footer, Footer)
     assert (footer.bodies, span.bodies) == (("bodies/0", "bodies/1"), True)
+
+
+# ── In the place of a head ───────────────────────────────────────────────────
+def test_a_mark_of_a_removal_is_no_head_and_no_damage() -> None:
+    mark = removal_mark(b"c" * 16)
+    assert is_removal_mark(mark)
+    assert removal_mark(b"d" * 16) != mark
+    with pytest.raises(Conflict, match="being removed"):
+        decode_head(mark)
+
+
+def test_what_does_not_know_the_mark_takes_it_for_a_newer_format() -> None:
+    with pytest.raises(NewerFormat, match="format 65535"):
+        unframe(b"OSQH", removal_mark(b"c" * 16)[16:], "the head")
+
+
+def test_no_head_is_taken_for_the_mark() -> None:
+    head = encode_head(State(commit=b"c" * 16, epoch=1))
+    assert not is_removal_mark(head)
+    assert not is_removal_mark(head[: len(removal_mark(b"c" * 16))])
+    assert not is_removal_mark(b"")

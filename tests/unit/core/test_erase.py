@@ -36,8 +36,9 @@ from osqueue.core.ops import (
     RunTimers,
     SpanSwap,
 )
-from osqueue.core.state import BodyRef, FinishedJob, JobRecord, PastAttempt, job_weight
+from osqueue.core.state import BodyRef, FinishedJob, JobRecord, PastAttempt
 from osqueue.core.tables import encode_table
+from osqueue.core.weights import job_weight
 from osqueue.errors import Damaged
 from simulation.tight import limited
 

@@ -23,7 +23,8 @@ from osqueue.core.ops import (
     RedriveJobs,
     RunTimers,
 )
-from osqueue.core.state import BodyRef, finished_weight, session_weight_of
+from osqueue.core.state import BodyRef
+from osqueue.core.weights import finished_weight, session_weight_of
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
 

@@ -14,8 +14,9 @@ from osqueue.core.draft import ReductionContext, StagedObject
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_segment
 from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, RunTimers
 from osqueue.core.reduce import reduce
-from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, Span, State, job_weight
+from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, Span, State
 from osqueue.core.timers import LANE_WAIT_MS
+from osqueue.core.weights import job_weight
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from osqueue.core.archive_record import ArchiveRecord, AttemptRecord, past_attempts, to_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import blank_job
-from osqueue.core.state import FAILED, FinishedJob, JobRecord, LeaseRecord, PastAttempt, job_weight
+from osqueue.core.state import FAILED, FinishedJob, JobRecord, LeaseRecord, PastAttempt
+from osqueue.core.weights import job_weight
 from osqueue.model.fields import described_fields, moment
 from osqueue.model.job import Attempt, Job, archived_view, attempt_view, finished_view, lease_view
 from osqueue.model.job_options import ViewedOptions

@@ -16,16 +16,8 @@ from osqueue.core.archive_record import ArchiveRecord, to_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.ops import JobSpec, record_of
-from osqueue.core.state import (
-    COMPLETED,
-    FinishedJob,
-    JobRecord,
-    LeaseRecord,
-    QueueSettings,
-    finished_weight,
-    job_weight,
-    lease_weight,
-)
+from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord, QueueSettings
+from osqueue.core.weights import finished_weight, job_weight, lease_weight
 from osqueue.model.dead_letters import DeadLetter
 from osqueue.model.job import Job
 from osqueue.model.job_options import (

@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Queues": {
         "events": "What happens in a queue, as it happens.",
-        "queue": "Look at queues, pause and resume them, change settings.",
+        "queue": "Look at queues, pause and resume them, change settings, delete them.",
         "dlq": "Look at dead letters, redrive or purge them.",
         "archive": "Read, sum up and replay what finished.",
         "reap": "Upkeep of one queue or all.",

@@ -31,6 +31,7 @@ from .options import (
     store_arguments,
 )
 from .output import Output, error_fields
+from .remove import rm
 
 LS_COLUMNS = ("queue", "paused", "queued", "processing", "scheduled", "failing", "failed", "oldest_seconds")
 JOB_COLUMNS = (
@@ -57,12 +58,13 @@ Examples:
   osqueue queue stats s3://bucket/prefix emails
   osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
   osqueue queue pause s3://bucket/prefix emails
+  osqueue queue rm s3://bucket/prefix emails
 """
 
 
 @click.group("queue", epilog=EPILOG)
 def queue() -> None:
-    """Look at queues, pause and resume them, change settings."""
+    """Look at queues, pause and resume them, change settings, delete them."""
 
 
 def _row_or_error(name: str, row: dict[str, Any] | OsqueueError) -> dict[str, Any]:
@@ -204,6 +206,7 @@ def jobs(
 
 queue.add_command(dump)
 queue.add_command(cancel)
+queue.add_command(rm)
 
 
 @queue.command("pause", cls=StoreCommand)

@@ -146,6 +146,7 @@ class _Commit:
         outdated = head is None or writer.machine.ms_since(head.seen) > limits.BORN_AGE_MAX_MS
         if head is None or outdated or (self.is_old(head) and not writer.turns):
             head = yield from self.reread()
+        yield from writer.check_queue(head)
         return writer.identify(self.ops, head.state), head
 
     def is_old(self, head: Head) -> bool:

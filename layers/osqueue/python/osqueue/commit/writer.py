@@ -18,10 +18,10 @@ from ..core.encoding import HeadEncoder, decode_head
 from ..core.intents import intents_prefix
 from ..core.ops import Op, Request
 from ..core.state import State
-from ..errors import OsqueueError, Unavailable
+from ..errors import Conflict, OsqueueError, Unavailable, Unknown
 from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Turn, Unchanged, Written, room_below
 from .effects import Flow, Sleep
-from .retry import NEEDED
+from .retry import NEEDED, ask
 
 HEAD = "head"
 CLOCK = "clock"
@@ -70,6 +70,15 @@ class ClockReading(Struct, frozen=True):
     until: Moment  # and its end
 
 
+def head_is_gone(queue: str) -> Unknown:
+    """The error of a call in whose queue there was a head before, and is none now."""
+    return Unknown(
+        f"queue {queue}: its head is gone. Either it was removed ('osqueue queue rm'): then repeat what you enqueue,"
+        " which begins a new queue. Or its head was lost: then let nobody enqueue before 'osqueue doctor ADDRESS"
+        f" {queue} --restore'. Nobody can tell whether this operation was applied before."
+    )
+
+
 class ShardWriter:
     """The memory of one writer between its commits. Not thread-safe: one batch at a time uses it."""
 
@@ -94,6 +103,7 @@ class ShardWriter:
         self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?
         self.on_head: OnHead = _unheard
+        self.first: ShardWriter | None = None  # that of the queue's first shard, where this is another
         self.env = ""
         self.n = 0
         self.process = machine.process()
@@ -156,20 +166,43 @@ class ShardWriter:
             self.head = Head(self.head.state, self.head.version, began)
             self.shared = False
         elif isinstance(reply, Found):
-            self.head = Head(decode_head(reply.body), reply.version, began)
+            try:
+                self.head = Head(decode_head(reply.body), reply.version, began)
+            except Conflict:  # the queue is being removed: what is known of it is of no use any more
+                self.head = None
+                raise
             self.shared = True
             self.on_head(self.head.state, reply.version)
         elif isinstance(reply, Missing):
             # A creation that brought no answer may still land: try again with the same epoch.
-            known = self.head if self.head is not None and self.head.version is None else None
+            before = self.head
+            known = before if before is not None and before.version is None else None
             state = known.state if known else State(commit=b"\0" * 16, epoch=self.machine.bits(64))
             self.head = Head(state, None, began)
             self.shared = False
+            if before is not None and known is None:  # whoever goes on has to register the queue first
+                raise head_is_gone(self.queue)
         else:
             self.complaint = reply.error if isinstance(reply, Failed) else None
             return None
         self.complaint = None
         return self.head
+
+    def check_queue(self, head: Head) -> Flow[None]:
+        """Before the first head of a shard is written: is the queue still the one that this process knows?
+
+        Else the shard would be one of a queue that was removed, or of another that began since and has fewer. Raises
+        Unknown then, and Unavailable.
+        """
+        first = self.first
+        if first is None or head.version is not None:
+            return
+        known, began = first.head, self.machine.moment()
+        now = first.see((yield from ask(Get(first.root + HEAD), NEEDED)), began)
+        if now is None:
+            raise first.complaint or Unavailable("the store did not give the queue's first head. Repeat it.")
+        if known is not None and known.version is not None and known.state.epoch != now.state.epoch:
+            raise head_is_gone(self.queue)
 
     def won(self, state: State, version: str, began: Moment) -> None:
         """This writer's own commit is the head now."""

@@ -10,21 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .event_log import event_weight
-from .state import (
-    ENDED,
-    EXPIRED_DEAD,
-    KEYSUM_MASK,
-    Backlog,
-    Span,
-    State,
-    finished_weight,
-    job_weight,
-    jobs_in_memory,
-    keysum,
-    keysums,
-    lease_weight,
-    session_weight,
-)
+from .state import ENDED, EXPIRED_DEAD, KEYSUM_MASK, Backlog, Span, State, jobs_in_memory, keysum, keysums
+from .weights import finished_weight, job_weight, lease_weight, session_weight
 
 
 def spans_of(state: State) -> Iterator[Span]:

@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from ..limits import FANOUT
 from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
 from .encoding import Block, encode_index, encode_segment
-from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, job_weight, keysums
+from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, keysums
+from .weights import job_weight
 
 
 class NeededRange(Struct, frozen=True):

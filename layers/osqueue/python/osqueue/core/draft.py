@@ -28,7 +28,6 @@ from .state import (
     HISTORY_ERROR_CHARS,
     HISTORY_MAX,
     KEYSUM_MASK,
-    LEASE_WEIGHT,
     PROCESSING,
     QUEUED,
     SCHEDULED,
@@ -50,14 +49,11 @@ from .state import (
     TableRef,
     Transition,
     content_bytes,
-    finished_weight,
-    job_weight,
     jobs_in_memory,
     keysums,
-    lease_weight,
-    session_weight,
     transition_of,
 )
+from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
 
 Pointer = TypeVar("Pointer", Span, TableRef)
 

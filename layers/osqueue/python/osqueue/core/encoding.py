@@ -25,13 +25,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import Damaged, NewerFormat
+from ..errors import Conflict, Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX
 from .key_directory import encode_pages, wants_pages
 from .state import FAILING, KEYSUM_MASK, BodyRef, JobRecord, Span, State, StoredRow, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
+REMOVAL_FORMAT = 0xFFFF  # of a head's place in a queue that is being removed; never that of a head
 
 _HEADER = struct.Struct(">4sHI")
 _LENGTH = struct.Struct(">I")
@@ -156,8 +157,26 @@ class _Rows:
         return field
 
 
+def removal_mark(commit: bytes) -> bytes:
+    """What stands in a head's place while its queue is removed; ``commit`` is random, so no two are the same bytes.
+
+    A release that does not know it takes it for a head of a newer format, and leaves it alone.
+    """
+    return commit + _HEADER.pack(b"OSQH", REMOVAL_FORMAT, 0)
+
+
+def is_removal_mark(data: bytes) -> bool:
+    """Is a queue being removed in whose head's place this stands?"""
+    return len(data) == _COMMIT_BYTES + FRAME_BYTES and data[_COMMIT_BYTES:] == removal_mark(b"")
+
+
 def decode_head(data: bytes) -> State:
-    """The inverse; raises Damaged or NewerFormat."""
+    """The inverse of ``encode_head``; raises Damaged or NewerFormat, and Conflict for a ``removal_mark``."""
+    if is_removal_mark(data):
+        raise Conflict(
+            "the queue is being removed, so nothing was done. Repeat it when 'osqueue queue rm' is through;"
+            " if that was interrupted, run it again."
+        )
     try:
         state = _decode_state(unframe(b"OSQH", data[_COMMIT_BYTES:], "the head"))
     except msgspec.MsgspecError as error:

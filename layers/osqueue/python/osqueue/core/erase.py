@@ -46,9 +46,9 @@ from .state import (
     StoredContent,
     StoredRow,
     Transition,
-    finished_weight,
     keysum,
 )
+from .weights import finished_weight
 
 R = TypeVar("R", bound=StoredRow)
 

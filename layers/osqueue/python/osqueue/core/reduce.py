@@ -69,7 +69,6 @@ from .state import (
     COMPLETED,
     FAILED,
     KEYSUM_MASK,
-    LEASE_WEIGHT_MIN,
     PROCESSING,
     QUEUED,
     RELEASED,
@@ -81,6 +80,7 @@ from .state import (
     Transition,
     is_late,
 )
+from .weights import LEASE_WEIGHT_MIN
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
 

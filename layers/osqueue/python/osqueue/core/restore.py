@@ -44,11 +44,9 @@ from .state import (
     Span,
     State,
     TableRef,
-    finished_weight,
-    job_weight,
     jobs_in_memory,
-    lease_weight,
 )
+from .weights import finished_weight, job_weight, lease_weight
 
 SEQ_MARGIN = 100_000_000  # commits: more than a shard can make without leaving an object that tells of them
 

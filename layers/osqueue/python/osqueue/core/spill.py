@@ -25,18 +25,20 @@ from .state import (
     ARCHIVE_ONLY,
     ENDED,
     EXPIRED_DEAD,
-    FINISHED_WEIGHT_MIN,
     KEYSUM_MASK,
-    LEASE_WEIGHT_MIN,
     BodyRef,
     JobRecord,
     LeaseRecord,
     Span,
     State,
     StoredContent,
+    keysums,
+)
+from .weights import (
+    FINISHED_WEIGHT_MIN,
+    LEASE_WEIGHT_MIN,
     finished_weight,
     job_weight,
-    keysums,
     session_weight,
     session_weight_of,
 )

@@ -31,9 +31,9 @@ from .state import (
     State,
     delayed_state,
     is_late,
-    job_weight,
     keysums,
 )
+from .weights import job_weight
 
 DROPPED_PER_COMMIT_MAX = 1_000  # jobs whose start deadline has passed
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes

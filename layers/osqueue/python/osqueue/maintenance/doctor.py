@@ -23,7 +23,7 @@ from ..core.encoding import born_of, decode_head, encode_head
 from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
 from ..core.restore import SEQ_MARGIN, reset_clock
 from ..core.state import State, jobs_in_memory
-from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Throttled
+from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..objects import archive, inventory, listing, segments
 from ..objects.backups import FOLDER as BACKUPS
 from ..objects.backups import name_of
@@ -102,7 +102,8 @@ class ShardCheck:
         elif isinstance(look.error, Damaged):
             self.say(TROUBLE, "head", look.error.message, remedy)
         elif look.error is not None:
-            self.say(TROUBLE, "head", look.error.message, "See the checks of the store.")
+            remedy = "" if isinstance(look.error, Conflict) else "See the checks of the store."
+            self.say(TROUBLE, "head", look.error.message, remedy)
         elif backups or (yield from inventory.names(self.root, inventory.STAGED, 1)):
             self.say(
                 TROUBLE,

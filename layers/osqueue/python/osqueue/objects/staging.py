@@ -16,7 +16,8 @@ from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
 from ..core.ops import AttachSpans, JobSpec, record_of
-from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent, job_weight
+from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent
+from ..core.weights import job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 from .layout import unavailable

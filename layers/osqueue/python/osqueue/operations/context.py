@@ -44,7 +44,7 @@ class FlowContext:
         self.place = place  # distinguishes the store from others of this process
         self.look_pace = look_pace  # how often to look at a head
         self.turn = 0
-        self.known = False  # the queue is registered
+        self._registered: int | None = None  # the epoch of the first head that the queue was registered for
 
     def shards(self) -> QueueFlow[int]:
         """How many shards the queue has, by the head of the first as this process last saw it."""
@@ -53,21 +53,28 @@ class FlowContext:
     def state_seen(self, shard: int) -> QueueFlow[State]:
         """The shard's state as this process last saw it; an empty submit sees to it that it has."""
         writer = self.writers[shard]
-        while writer.head is None:
+        while (head := writer.head) is None:
             yield Submit(shard, ())
-        return writer.head.state
+        return head.state
+
+    @property
+    def known(self) -> bool:
+        """Is the queue registered? One that was removed and begins again has another epoch, and has to be again."""
+        head = self.writers[0].head
+        return head is not None and head.state.epoch == self._registered
 
     def known_queue(self) -> QueueFlow[None]:
         """Register the queue by name before its first head is written."""
         if self.known:
             return
-        if (yield from self.state_seen(0)).seq == 0:
+        first = yield from self.state_seen(0)
+        if first.seq == 0:
             reply = yield register(self.queue)
             if not isinstance(reply, Written | Refused):
                 reply = yield register(self.queue)
             if not isinstance(reply, Written | Refused):
                 raise unavailable(reply, "room for the queue's registration")
-        self.known = True
+        self._registered = first.epoch
 
     def shards_seen(self) -> int:
         """The same without a request: 0 when this process has not seen the queue yet."""

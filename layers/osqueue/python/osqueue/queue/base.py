@@ -226,6 +226,7 @@ class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
         )
         writer.observed = bool(self._observers)
         writer.on_head = self._board(shard).see
+        writer.first = self._writers[0] if shard else None
         return writer
 
     def _deadline(self, submit: Submit) -> float:

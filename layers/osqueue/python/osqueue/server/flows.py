@@ -32,16 +32,8 @@ from ..core.ops import (
     Op,
     ReleaseJobs,
 )
-from ..core.state import (
-    COMPLETED,
-    PROCESSING,
-    BodyRef,
-    FinishedJob,
-    LeaseRecord,
-    State,
-    content_bytes,
-    headers_weight,
-)
+from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
+from ..core.weights import headers_weight
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
 from ..model.job import Done, Enqueued
 from ..model.job_options import columns_asked
