@@ -26,7 +26,7 @@ def _spill_all(draft: Draft) -> None:
     if log.first > draft.state.log.first and log.rows:
         draft.spills[-1] = event_log._spilled(
             replace(log, first=draft.state.log.first, rows=(*draft.state.log.rows, *log.rows)),
-            draft.state.seq,
+            draft.state,
         )
         draft.log = replace(log, first=end_of(log), rows=(), rows_bytes=0)
 
@@ -51,8 +51,8 @@ def _never_ending(draft: Draft) -> None:
     _settle(draft)
 
 
-def _later(root: str, seq: int, position: int, end: int, most: int) -> Any:
-    return _rows_behind(root, seq + 1, position, end, most)
+def _later(root: str, epoch: int, seq: int, position: int, end: int, most: int) -> Any:
+    return _rows_behind(root, epoch, seq + 1, position, end, most)
 
 
 def own_rows_spilled() -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Expired, Queue, Rejected, limits
+from osqueue import Expired, NotFound, Queue, Rejected, limits
 from osqueue.stores.base import Delete, List
 
 HOUR_MS = 3_600_000
@@ -20,7 +20,8 @@ def read(q: Any, since: Any = None, wait: float = 0) -> list[Any]:
 
 
 def begin(q: Any) -> str:
-    """Listen from now on: the cursor to go on with."""
+    """Listen to a queue that is there, from now on: the cursor to go on with."""
+    q.resume()
     q.on()(lambda event: None)
     cursor: str = q.listen(wait=0)
     return cursor
@@ -74,7 +75,22 @@ def test_a_cursor_survives_restarts_and_objects_beside_the_head(opened: Callable
     found = read(opened(), cursor)
     assert len({each.job_id for each in found}) == 1_200
     assert len(found) == 1_200
-    assert len(read(opened(), found[450].cursor)) == 749
+    for at in (0, 150, 399, 400, 450, 799, 1_150):
+        assert len(read(opened(), found[at].cursor)) == 1_199 - at
+
+
+@pytest.mark.embedded
+def test_a_listener_that_catches_up_over_shards_reads_all(opened: Callable[..., Any]) -> None:
+    q = opened()
+    cursor = begin(q)
+    q.configure(shards=2)
+    for _ in range(4):
+        for at in range(0, 900, 90):
+            q.enqueue_many([{"payload": at} for at in range(90)])
+    found = read(opened(), cursor)
+    assert len({each.job_id for each in found}) == len(found) == 3_600
+    for at in range(0, 3_600, 150):
+        assert len(read(opened(), found[at].cursor)) == 3_599 - at
 
 
 def test_a_time_reads_what_is_kept_since(opened: Callable[..., Any], clock: Any) -> None:
@@ -109,6 +125,23 @@ def test_events_of_all_shards_come_with_one_cursor(opened: Callable[..., Any]) -
     assert len(found) == 21
     for at in (0, 7, 19):
         assert len(read(opened(), found[at].cursor)) == 20 - at
+
+
+@pytest.mark.embedded
+def test_a_time_reads_on_behind_a_gap(opened: Callable[..., Any], clock: Any) -> None:
+    q = opened()
+    begin(q)
+    for _ in range(3):
+        q.enqueue_many([{"payload": at} for at in range(400)])
+    clock.shift_ms += limits.EVENTS_KEPT_MS + HOUR_MS
+    q.enqueue("unheard")
+    begin(q)
+    q.enqueue("heard")
+    since = datetime.now(UTC).timestamp() - 60
+    first = list(q.events(since, wait=0))
+    assert len(first) == 1_201
+    with pytest.raises(Expired):  # whoever goes on behind an event is told
+        read(q, first[1_199].cursor)
 
 
 def test_nothing_is_recorded_before_anybody_listens(opened: Callable[..., Any]) -> None:
@@ -146,8 +179,12 @@ def test_those_that_wait_hear_of_others_commits(
     later.join()
 
 
-def test_a_listener_may_come_before_the_first_job(opened: Callable[..., Any]) -> None:
+def test_a_listener_may_come_before_the_first_job(opened: Callable[..., Any], address: str) -> None:
     q = opened("new")
+    if address.startswith(("http", "lambda")):  # asking over an API makes no queue
+        with pytest.raises(NotFound, match="nobody has used it yet"):
+            read(q)
+        q.enqueue(0)
     assert read(q) == []
     q.enqueue(1)
     assert [each.name for each in read(q, 0)] == ["queued"]
@@ -175,6 +212,7 @@ def test_a_beginning_that_is_none_is_refused(opened: Callable[..., Any], since: 
 
 def test_the_cursor_of_another_queue_is_refused(opened: Callable[..., Any]) -> None:
     cursor = begin(opened("other"))
+    begin(opened("mail"))
     with pytest.raises(Expired, match="another one's cursor"):
         read(opened("mail"), cursor)
 

@@ -131,8 +131,8 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda each: each.__name__)
 def test_nothing_of_a_purged_job_is_left(q: Any, behind: Any, place: Callable[[Any, bool], str]) -> None:
-    list(q.events(wait=0))  # somebody listens: its transitions are recorded
     other = q.enqueue("keep me", id="other", priority=0, delay=60).job_id
+    list(q.events(wait=0))  # somebody listens: its transitions are recorded
     job_id = place(q, False)
     before = q.stats()
     assert holders(behind)

@@ -112,6 +112,27 @@ def test_one_commit_of_many_transitions_leaves_with_the_next(shard: Shard) -> No
     assert len(recorded(shard)) == 1_001
 
 
+def test_one_commit_of_very_many_words_keeps_the_head_small(shard: Shard) -> None:
+    shard.apply(RecordEvents())
+    names = tuple((f"{at:02d}" + "n" * 60, "v") for at in range(16))
+    for _ in range(2):
+        news = tuple(shard.new(client_id=f"{at:03d}" + "i" * 250, seen=0, headers=names) for at in range(500))
+        shard.apply(EnqueueJobs(news))
+        assert shard.state.log.rows_bytes < limits.EVENTS_OF_A_COMMIT_BYTES_MAX
+        assert imbalances(shard.state) == []
+    assert {row.client_id for row in shard.state.log.rows} == {None}
+    assert [row.key for row in shard.state.log.rows] == [new.key for new in news]
+
+
+def test_what_is_in_the_head_when_recording_ends_is_kept_beside_it(shard: Shard) -> None:
+    shard.apply(RecordEvents())
+    work(shard)
+    rows = shard.state.log.rows
+    shard.now = shard.state.log.until_ms
+    shard.enqueue()
+    assert [row for _, row in recorded(shard)] == list(rows)
+
+
 def test_only_what_was_committed_is_spilled_whoever_spills_it(shard: Shard) -> None:
     """Another attempt on the same head, with other requests, writes the same object: no loser leaves false history."""
     shard.apply(RecordEvents())
@@ -204,14 +225,14 @@ def test_an_object_tells_what_was_written(count: int) -> None:
         rows_of(data[:40] + b"x" + data[41:], "n")
 
 
-@pytest.mark.parametrize("name", ["events/1-2", "segments/0-1-2", "events/x-1-1-1", "events/", ""])
+@pytest.mark.parametrize("name", ["events/1-2", "segments/0-1-2-1", "events/x-1-1-1-1", "events/", ""])
 def test_other_names_tell_of_no_object(name: str) -> None:
     assert object_of(name) is None
 
 
 def test_a_name_tells_all_that_a_reader_needs() -> None:
-    name = "events/0000000000ff-0000000001000020-10-1a2"
-    assert object_of(name) == EventObject(name, 255, 0x1000010, 0x1000020, 0x1A2)
+    name = "events/0000000000ff-0000000001000020-10-1a2-7"
+    assert object_of(name) == EventObject(name, 255, 0x1000010, 0x1000020, 0x1A2, 7)
 
 
 def test_a_purged_jobs_transitions_lose_their_words_and_nothing_else(shard: Shard) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from osqueue import Damaged, Queue, limits
-from osqueue.core.encoding import decode_head
+from osqueue import Damaged, Expired, Queue, limits
+from osqueue.commit.effects import AwaitNews, Submit
+from osqueue.core.encoding import decode_head, encode_head
+from osqueue.core.event_log import encode_events, object_of, rows_of
 from osqueue.core.ops import ChangeSettings, Code, RecordEvents
 from osqueue.core.state import State
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Delete, Found, Get, List
+from osqueue.stores.base import Delete, Found, Get, List, Put
 from osqueue.stores.memory import MemoryStore
 from tests.support.shard import Shard
 
@@ -121,3 +124,105 @@ def test_a_head_that_is_gone_is_an_error_and_no_new_queue(
     with pytest.raises(Damaged, match="shard 0 has no head"):
         q.events(wait=0)
     assert isinstance(store.perform(Get("queues/mail")), Found)
+
+
+class Looks:
+    """How often a waiting listener looks, and what the clock says after a while of virtual time."""
+
+    def __init__(self, q: Queue[Any], reader: Any, machine: Any, seconds: float) -> None:
+        self.steps = 0
+        flow = reader.page(wait=seconds)
+        reply: Any = None
+        before = machine.monotonic()
+        while machine.monotonic() - before < seconds and self.steps < 500:
+            try:
+                effect = flow.send(reply)
+            except StopIteration:
+                return
+            reply = None
+            if isinstance(effect, AwaitNews):
+                self.steps += 1
+                machine.advance(effect.seconds + 0.001)
+            elif isinstance(effect, Submit):
+                reply = q._group(effect.shard).submit(effect.ops, machine.monotonic() + 5, effect.look)
+            else:
+                reply = q._driver.perform(effect)
+
+
+def test_a_listener_waits_although_others_have_added_shards(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    q.enqueue(1)
+    reader = q._flows.event_reader()
+    q._run(reader.page())
+    Queue[Any](store, "mail", machine=machine).configure(shards=4)
+    q._run(reader.page())
+    assert Looks(q, reader, machine, 5).steps < 100
+
+
+def test_a_listener_waits_after_its_queue_was_made_anew(
+    q: Queue[Any], store: MemoryStore, machine: Any
+) -> None:
+    q.enqueue(1)
+    reader = q._flows.event_reader()
+    q._run(reader.page())
+    place = root_of("mail", 0) + "head"
+    state = head(store)
+    store.perform(Put(place, encode_head(replace(state, epoch=state.epoch ^ 1, seq=state.seq + 10))))
+    with pytest.raises(Expired, match="restored or made anew"):
+        q._run(reader.page())
+    again = q._flows.event_reader()
+    q._run(again.page())
+    assert Looks(q, again, machine, 5).steps < 100
+
+
+def test_a_removed_queue_is_not_made_anew_by_its_listener(q: Queue[Any], store: MemoryStore) -> None:
+    q.enqueue(1)
+    reader = q._flows.event_reader()
+    q._run(reader.page())
+    cursor = reader.cursor
+    store.perform(Delete(tuple(store.perform(List("")).keys)))  # type: ignore[union-attr]
+    with pytest.raises(Expired, match="the queue was removed"):
+        q._run(reader.page())
+    with pytest.raises(Expired, match="the queue was removed"):
+        Queue[Any](store, "mail").events(cursor)
+    assert store.perform(List("")).keys == ()  # type: ignore[union-attr]
+
+
+def test_of_two_objects_that_tell_of_one_transition_the_younger_is_read(
+    q: Queue[Any], store: MemoryStore
+) -> None:
+    """The older one was written for a commit that was lost, and a purge did not find it."""
+    reader = q._flows.event_reader()
+    q._run(reader.begin())
+    q.enqueue_many([{"payload": at, "id": f"id {at}"} for at in range(300)])
+    q.enqueue("spills them")
+    keys = store.perform(List("")).keys  # type: ignore[union-attr]
+    (key,) = [each for each in keys if "/events/" in each]
+    found = store.perform(Get(key))
+    assert isinstance(found, Found)
+    name = object_of(key.removeprefix(root_of("mail", 0)))
+    assert name is not None
+    blank = [replace(row, client_id=None) for row in rows_of(found.body, key)]
+    younger = key.replace(f"{name.born:012x}-", f"{name.born + 1:012x}-")
+    store.perform(Put(younger, encode_events(blank)))
+    assert [each.id for each in q._run(reader.page())][:300] == [None] * 300
+
+
+def test_a_cursor_that_knows_no_later_shard_is_refused_once_the_beginning_of_that_shard_is_gone(
+    q: Queue[Any], store: MemoryStore
+) -> None:
+    q.enqueue(1)
+    reader = q._flows.event_reader()
+    q._run(reader.begin())
+    cursor = reader.cursor
+    q.configure(shards=2)
+    for _ in range(8):
+        q.enqueue_many([{"payload": at} for at in range(600)])
+    assert sum(1 for _ in q.events(cursor, wait=0)) == 4_800
+    root = root_of("mail", 1)
+    keys = [key for key in store.perform(List(root)).keys if "/events/" in key]  # type: ignore[union-attr]
+    assert len(keys) > 1
+    store.perform(Delete(tuple(keys[:1])))
+    with pytest.raises(Expired, match="kept for a day"):
+        list(q.events(cursor, wait=0))

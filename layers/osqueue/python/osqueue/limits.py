@@ -55,6 +55,7 @@ DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
 DEAD_BYTES_MAX = 8 * KB
 EVENTS_BYTES_MAX = 16 * KB  # the newest transitions, while somebody listens
+EVENTS_OF_A_COMMIT_BYTES_MAX = 96 * KB  # beyond it those of one commit are recorded without clients' words
 TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
 RESULT_TTLS_MAX = 256  # unfinished jobs whose result's life was changed
 

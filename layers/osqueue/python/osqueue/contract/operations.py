@@ -238,7 +238,7 @@ ROUTES: tuple[Route, ...] = (
             _LIMIT,
             Query("wait", float, "seconds to wait for the first"),
         ),
-        faults=(410,),
+        faults=(404, 410),
     ),
     Route(
         name="configure",

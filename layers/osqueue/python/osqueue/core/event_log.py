@@ -5,8 +5,9 @@ the head, until ``EVENTS_KEPT_MS`` after the latest such wish. When they exceed 
 already held become an *event object*, written before the commit that drops them from the head. So an object never
 tells of what was not committed, whoever wins: no pointer to it is needed, and a listing finds it by its name.
 
-    events/<born>-<end>-<rows>-<at>    the seq of the head that held its rows, the position behind its last row,
-                                       how many there are, and the time of the last one, in hex
+    events/<born>-<end>-<rows>-<at>-<epoch>   the seq of the head that held its rows, the position behind its last
+                                              row, how many there are, the time of the last one, and the head's
+                                              epoch, in hex
     object   block … block | frame "OSQF" of the footer | length of the footer frame (4 bytes)
     block    frame "OSQE" | four zero bytes, where segments tell of the next block | MessagePack of transitions
 
@@ -38,7 +39,7 @@ from .encoding import (
     unframe,
 )
 from .ops import Code, Outcome, RecordEvents, outcome
-from .state import NOT_RECORDED, EventLog, Transition
+from .state import NOT_RECORDED, EventLog, State, Transition
 
 FOLDER = "events"
 MAGIC = b"OSQE"
@@ -55,6 +56,7 @@ class EventObject(Struct, frozen=True):
     first: int  # the position of its first row
     end: int  # and the one behind its last row
     at_ms: int  # the time of the last row
+    epoch: int  # of the head
 
 
 def event_weight(event: Transition) -> int:
@@ -93,24 +95,31 @@ def record(draft: Draft, op: RecordEvents) -> Outcome:
 
 def settle(draft: Draft) -> None:
     """The end of a reduction: take in its transitions, and move older ones out of the head."""
-    log = draft.log
+    state, log = draft.state, draft.log
+    as_it_was = bool(log.rows) and log.rows is state.log.rows
     if not draft.recorded:
-        if log.until_ms and not is_recorded(log, draft.now):
-            draft.log = NOT_RECORDED  # nobody has listened for long
+        if log.until_ms and not is_recorded(log, draft.now):  # nobody has listened for long
+            if as_it_was:
+                draft.spills.append(_spilled(log, state))
+            draft.log = NOT_RECORDED
         return
     more = tuple(draft.events)
-    size = log.rows_bytes + sum(map(event_weight, more))
-    if size > limits.EVENTS_BYTES_MAX and log.rows and log.rows is draft.state.log.rows:
-        draft.spills.append(_spilled(log, draft.state.seq))
+    size = sum(map(event_weight, more))
+    if size > limits.EVENTS_OF_A_COMMIT_BYTES_MAX:
+        more = tuple([replace(each, client_id=None, headers=()) for each in more])
+        size = sum(map(event_weight, more))
+    size += log.rows_bytes
+    if size > limits.EVENTS_BYTES_MAX and as_it_was:
+        draft.spills.append(_spilled(log, state))
         size -= log.rows_bytes
         log = replace(log, first=end_of(log), rows=())
     if more or log is not draft.log:
         draft.log = replace(log, rows=(*log.rows, *more), rows_bytes=size)
 
 
-def _spilled(log: EventLog, seq: int) -> StagedObject:
+def _spilled(log: EventLog, state: State) -> StagedObject:
     """The object of the rows of a head. Whoever spills the rows of this head writes the same one."""
-    name = f"{FOLDER}/{seq:012x}-{end_of(log):016x}-{len(log.rows):x}-{log.rows[-1].at_ms:x}"
+    name = f"{FOLDER}/{state.seq:012x}-{end_of(log):016x}-{len(log.rows):x}-{log.rows[-1].at_ms:x}-{state.epoch:x}"
     return StagedObject(name, encode_events(log.rows))
 
 
@@ -154,7 +163,7 @@ def rows_of(data: bytes, name: str) -> tuple[Transition, ...]:
 def object_of(name: str) -> EventObject | None:
     """What a name tells of an event object; None for the name of something else."""
     try:
-        born, end, rows, at_ms = (int(part, 16) for part in name.removeprefix(f"{FOLDER}/").split("-"))
+        born, end, rows, at_ms, epoch = (int(part, 16) for part in name.removeprefix(f"{FOLDER}/").split("-"))
     except ValueError:
         return None
-    return EventObject(name, born, end - rows, end, at_ms)
+    return EventObject(name, born, end - rows, end, at_ms, epoch)

@@ -67,7 +67,8 @@ def enforce_budgets(draft: Draft) -> None:
     rest = LEASE_WEIGHT_MIN * len(draft.leases) + FINISHED_WEIGHT_MIN * len(draft.finished)
     if draft.leases_bytes + draft.finished_bytes - rest > INLINE_LEASED_BYTES_MAX:
         _spill_contents(draft)
-    event_log.settle(draft)
+    if draft.log.until_ms:
+        event_log.settle(draft)
 
 
 def _settle_lanes(draft: Draft) -> None:

@@ -9,7 +9,7 @@ and later, goes on behind it: at least once, for whoever keeps the cursor after 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -20,29 +20,24 @@ from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..commit.retry import HEAD_READ, NEEDED, ask_all
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
-from ..core.event_log import end_of
+from ..core.event_log import POSITIONS_PER_COMMIT, end_of
 from ..core.ops import RecordEvents
 from ..core.state import State, Transition
-from ..errors import Damaged, Expired
+from ..errors import Damaged, Expired, NotFound
 from ..model.event import PREFIX, Event, ShardPosition, cursor_of, positions_of, public_event
 from ..model.validation import milliseconds, moment_ms
 from ..objects import event_objects
 from ..objects.layout import is_registered, read_state, root_of, unavailable
 from ..stores.base import Found, Get, Missing, Unchanged
-from .head_board import EventWaiter
+from .head_board import EventWaiter, SeenHead
 from .results import ResultFlows
 from .waiting import POLL_SECONDS
 
 EVENTS_PER_PAGE_MAX = 1_000
 POLL_MS_MIN, POLL_MS_MAX = 10, limits.HOUR_MS
+REST_SECONDS_MAX = 600.0  # after which a listener sees to it that transitions are still recorded
+KEPT = "they are kept for a day, and recorded while somebody listens"
 ASKS_PER_LOG = 24  # so often a listener asks again while a wish to record lasts
-
-
-class SeenHead(Struct, frozen=True):
-    """The head of a shard, as a reader last saw it."""
-
-    version: str
-    state: State
 
 
 class ReadTransition(Struct, frozen=True):
@@ -58,12 +53,17 @@ class EventReader:
     """One listener of a queue."""
 
     def __init__(
-        self, flows: ResultFlows, since: str | datetime | float | None, poll: float = POLL_SECONDS
+        self,
+        flows: ResultFlows,
+        since: str | datetime | float | None,
+        poll: float = POLL_SECONDS,
+        creates: bool = True,
     ) -> None:
-        """Read from a cursor, from a time, or from now on. Raises Rejected."""
+        """Read from a cursor, from a time, or from now on. ``creates``: a queue that is not there. Raises Rejected."""
         self._flows = flows
         self._queue = flows.queue
         self._pace = flows.pace(milliseconds(poll, "poll", POLL_MS_MIN, POLL_MS_MAX) / 1000)
+        self._creates = creates
         self._heads: dict[int, SeenHead] = {}
         self.positions: dict[int, ShardPosition] = {}  # by shard
         self._since_ms: int | None = None  # None: shards that come later are read from their beginning
@@ -98,7 +98,7 @@ class EventReader:
                 return events
             if before == self.positions:
                 waiter = EventWaiter(self._pace, self._roots())
-                yield from self._flows.rest(waiter, left, len(self._heads))
+                yield from self._flows.rest(waiter, min(left, REST_SECONDS_MAX), self._heads)
 
     def _roots(self) -> dict[str, tuple[int, int]]:
         return {root_of(self._queue, shard): (at.epoch, at.position) for shard, at in self.positions.items()}
@@ -133,8 +133,14 @@ class EventReader:
                 raise unavailable(reply, "the queue's head")
 
     def _create(self, shard: int) -> QueueFlow[None]:
-        """Somebody may listen before the first job comes."""
-        if not shard and not self._heads and not (yield from is_registered(self._queue)):
+        """There is no head. Somebody may listen before the first job comes."""
+        if not (yield from is_registered(self._queue)):
+            if self.positions or self._heads:
+                raise _gone("the queue was removed")
+            if not self._creates:
+                raise NotFound(
+                    f"queue {self._queue}: nobody has used it yet. The first enqueue makes it; listen then."
+                )
             yield from self._flows.known_queue()
             yield Submit(shard, (RecordEvents(),))
         for tried in range(1, NEEDED.tries):  # another one may be making it
@@ -149,12 +155,23 @@ class EventReader:
         )
 
     def _beginning(self, shard: int) -> Flow[ShardPosition]:
+        """Where to begin in a shard of which the cursor, if there is one, tells nothing: it came later."""
         state = self._heads[shard].state
         if self._from_now:
             return ShardPosition(state.epoch, state.seq, end_of(state.log))
+        at = yield from self._oldest(shard, -1)
+        if self._since_ms is None and at.position % POSITIONS_PER_COMMIT:
+            raise _gone(KEPT)
+        return at
+
+    def _oldest(self, shard: int, behind: int) -> Flow[ShardPosition]:
+        """The oldest position behind another one that is kept, of the wished time on."""
+        state = self._heads[shard].state
         root = root_of(self._queue, shard)
-        seq, first = yield from event_objects.oldest(root, state.log.first, self._since_ms or 0)
-        return ShardPosition(state.epoch, seq or state.seq, first)
+        for each in (yield from event_objects.objects_since(root, self._since_ms or 0, state.epoch)):
+            if each.first > behind:
+                return ShardPosition(state.epoch, each.born, each.first)
+        return ShardPosition(state.epoch, state.seq, state.log.first)
 
     # ── Rows ─────────────────────────────────────────────────────────────────
     def _read(self, limit: int) -> QueueFlow[list[Event]]:
@@ -177,22 +194,23 @@ class EventReader:
         if at.epoch != state.epoch:
             raise _gone("the queue was restored or made anew since, or it is another one's cursor")
         found: list[ReadTransition] = []
-        if at.position < log.first:
+        while at.position < log.first and len(found) < most:
             root = root_of(self._queue, shard)
-            rows, seq = yield from event_objects.rows_behind(root, at.seq, at.position, log.first, most)
-            if not rows:
-                raise _gone("they are kept for a day, and recorded while somebody listens")
-            found += _told(rows, shard, replace(at, seq=seq))
-            at = found[-1].position
-        if at.position >= log.first and len(found) < most:
-            left = log.rows[at.position - log.first :]
-            found += _told(left, shard, replace(at, seq=state.seq))
+            rows = yield from event_objects.rows_behind(root, at.epoch, at.seq, at.position, log.first, most)
+            if not rows and not found and self._since_ms is None:
+                raise _gone(KEPT)
+            if not rows:  # who asks for what is kept since a time goes on behind a gap
+                if found:
+                    return found
+                at = self.positions[shard] = yield from self._oldest(shard, at.position)
+            for born, row in rows:
+                at = ShardPosition(at.epoch, born, at.position + 1)
+                found.append(ReadTransition(row.at_ms, shard, at, row))
+        if at.position >= log.first:
+            for row in log.rows[at.position - log.first :]:
+                at = ShardPosition(at.epoch, state.seq, at.position + 1)
+                found.append(ReadTransition(row.at_ms, shard, at, row))
         return found
-
-
-def _told(rows: Sequence[Transition], shard: int, at: ShardPosition) -> Iterator[ReadTransition]:
-    for count, row in enumerate(rows, 1):
-        yield ReadTransition(row.at_ms, shard, replace(at, position=at.position + count), row)
 
 
 def _gone(why: str) -> Expired:

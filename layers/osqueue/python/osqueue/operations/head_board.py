@@ -49,6 +49,13 @@ def pace_of(looks: LookPace, poll: float) -> Pace:
     return Pace(min(poll, looks.quick * max(1.0, poll)), poll)
 
 
+class SeenHead(Struct, frozen=True):
+    """The head of a shard, as somebody saw it."""
+
+    version: str
+    state: State
+
+
 class HeadWaiter:
     """One who waits at the heads of one shard or several."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..core.encoding import decode_head
 from ..objects.layout import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
 from .context import FlowContext
-from .head_board import NEVER, HeadListener, Pace, WorkWaiter, pace_of
+from .head_board import NEVER, HeadListener, Pace, SeenHead, WorkWaiter, pace_of
 from .waiters import CompletionBoard, board_of
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
@@ -57,21 +57,23 @@ class WaitFlows(FlowContext):
         """One who claims jobs of these kinds, again and again."""
         return WorkWaiter(self.pace(poll), kinds)
 
-    def rest(self, waiter: HeadListener, seconds: float = NEVER, shards: int = 0) -> QueueFlow[None]:
+    def rest(
+        self, waiter: HeadListener, seconds: float = NEVER, heads: Mapping[int, SeenHead] | None = None
+    ) -> QueueFlow[None]:
         """After an empty claim: wait until the next one may find something, so many seconds at most.
 
         That is when a head holds a job that can be claimed, when a lease ends or a job becomes due, and when the store
         refuses looks for good: the claim tells why. So for those who wait for anything else that heads tell.
-        ``shards``: how many the one who waits has looked at.
+        ``heads``: those of all shards that the one who waits has seen; else what this process has seen of them.
         """
         until = self.machine.monotonic() + seconds
         waiter.ready = False
         with ExitStack() as stack:
             boards: dict[int, CompletionBoard] = {}
-            for shard in range(shards or self.shards_seen() or 1):
+            for shard in range(len(heads or ()) or self.shards_seen() or 1):
                 board = boards[shard] = self.board(shard)
                 stack.enter_context(board.present(waiter, self.machine.monotonic()))
-                head = self.writers[shard].head
+                head = self.writers[shard].head if heads is None else heads[shard]
                 if head is not None and head.version is not None:
                     board.offer(waiter, head.state, head.version)
             while True:

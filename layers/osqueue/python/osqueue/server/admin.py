@@ -107,7 +107,7 @@ def events(request: RequestContext) -> bytes:
     query = request.query
     limit = validation.whole_number(query.get("limit", EVENTS_PER_PAGE_MAX), "limit", 1, EVENTS_PER_PAGE_MAX)
     wait_s = request.wait_s(query.get("wait"))
-    reader = EventReader(request.warm.flows, since_of(query.get("since")))
+    reader = EventReader(request.warm.flows, since_of(query.get("since")), creates=False)
     found = request.run(reader.page(limit, wait_s))
 
     def page(most: int) -> EventPage:
