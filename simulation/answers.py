@@ -246,9 +246,10 @@ def _run_now_explained(place: JobPlace | None, op: RunJobNow, code: Code) -> boo
 
 
 def _lost(state: State, told: Outcome, held: Iterable[tuple[bytes, str]]) -> bool:
-    return all(
+    asked, codes = list(held), told.codes
+    return len(asked) == len(codes) and all(  # of another length: it was somebody else's answer
         code == Code.LEASE_LOST and not _holds(state, key, token)
-        for (key, token), code in zip(held, told.codes, strict=True)
+        for (key, token), code in zip(asked, codes, strict=True)
     )
 
 

@@ -112,7 +112,7 @@ def test_runs_of_callers_ask_everything_and_free_ids_while_they_go_on() -> None:
 
 
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
-    total = runs("loads", (1, 3, 11, 15, 31))
+    total = runs("loads", (1, 3, 11, 15, 34))
     assert total.bulks > 40
     assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
     assert {"AttachBulk QUEUED", "AttachBulk STALE"} <= total.codes.keys()
