@@ -34,9 +34,7 @@ from . import orphan_ids
 from .head_restore import hourly_backups
 from .store_probes import OK, TROUBLE, WARNING, Finding
 
-REAPED_MS_MAX = (
-    2 * limits.HOUR_MS
-)  # the longest time between two passes of a reaper that nobody need worry about
+REAPED_MS_MAX = 2 * limits.HOUR_MS  # the longest time between two passes of a reaper that worries nobody
 WAITING_MS_MAX = limits.HOUR_MS  # for which a job may wait before it is worth a word
 ARCHIVE_HOURS = 3  # whose parts are looked at
 PARTS_MAX = 20  # of them, without ``deep``
