@@ -24,6 +24,7 @@ NAMES = (
     "due",
     "bulk",
     "waiting",
+    "limits",
     "archive",
     "lookup",
     "stack",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from osqueue import limits
 from osqueue.core.encoding import born_of
+from osqueue.core.gate import gate_of
 from osqueue.core.ops import (
     AbortJobs,
     CancelJob,
@@ -200,14 +201,21 @@ def _is_broken(state: State, library: SegmentCache, code: Code) -> bool:
 
 
 def _claim_explained(state: State, op: ClaimJobs, code: Code) -> bool:
+    gate = gate_of(state.settings, state.leases)
+    wanted = [lane.kind for lane in state.lanes if op.kinds is None or lane.kind in op.kinds]
+    why = None if gate is None else gate.why_closed(wanted)
     if code == Code.PAUSED:
-        return state.settings.paused
+        return state.settings.paused or why == Code.PAUSED
+    if code == Code.RUNNING_LIMIT:
+        return why == Code.RUNNING_LIMIT
     if code == Code.IN_FLIGHT_LIMIT:
         return bool(state.leases)
     if code != Code.EMPTY or state.settings.paused:
         return False
     gone = set(state.tombstones)
     for lane in state.lanes:
+        if gate is not None and gate.room_for(lane.kind) <= 0:
+            continue
         if op.kinds is None or lane.kind in op.kinds:
             waiting = len(lane.backlog.ready) + len(lane.backlog.tail)
             waiting += sum(span.count for span in lane.backlog.spans)

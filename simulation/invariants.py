@@ -43,7 +43,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, payloads, releases, shelves, time_limits
+from . import lives, order, payloads, releases, running_limits, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -204,6 +204,7 @@ class Invariants:
             self._monotone(before, state)
             releases.check(before, state)
             time_limits.check(before, state, batch, self.found)
+            running_limits.check(before, state, batch)
             if self.rows:
                 self._sessions(before, state)
         self._sums(state)

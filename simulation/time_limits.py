@@ -72,5 +72,9 @@ def of_a_kind(dice: Random, kinds: Sequence[str]) -> ChangeSettings:
         max_attempts=dice.choice((None, 2)),
         run_within_ms=dice.choice((None, 0, 3_000)),
         start_within_ms=dice.choice((None, 0, 10_000)),
+        max_running=dice.choice((None, 0, 1, 3)),
+        paused=dice.choice((None, False, False, True)),
     )
+    if dice.random() < 0.3:
+        return ChangeSettings(kinds=(wished,), max_running=dice.choice((0, 4)))
     return ChangeSettings(kinds=(wished,))

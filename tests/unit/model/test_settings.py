@@ -32,6 +32,7 @@ OTHER: dict[str, Any] = {
     "backoff_cap": 50.0,
     "dead_ttl": 3600.0,
     "archive_payloads": True,
+    "max_running": 3,
     "shards": 2,
     "priority": 2,
     "max_attempts": 7,
@@ -61,15 +62,22 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
-    assert set(QueueSettings.__struct_fields__) == set(COLUMNS)
+    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"}
     defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
-    assert defaults == {**dict.fromkeys(COLUMNS), "kinds": (), "kinds_dropped": (), "recorded": False}
+    assert defaults == {
+        **dict.fromkeys(COLUMNS),
+        "kinds": (),
+        "kinds_dropped": (),
+        "recorded": False,
+        "shard": None,
+    }
     kept = {field.name: field.default for field in struct_fields(KindSettings) if field.name != "kind"}
     assert kept == dict.fromkeys(each.column for each in KIND_SETTINGS.values())
 
 
 def test_a_change_carries_every_setting() -> None:
     changed = asdict(change_of(OTHER))
+    assert changed.pop("shard") is None  # each shard is told its own
     assert None not in changed.values()
     assert changed.pop("kinds_dropped") == ()
     assert changed.pop("recorded") is False

@@ -39,6 +39,7 @@ ATTEMPTS_MAX = 1_000
 PRIORITY_DEFAULT = 5
 PRIORITY_MAX = 9  # 0 runs first
 KINDS_MAX = 32  # kinds with settings of their own
+RUNNING_MAX = 1_000_000  # the largest limit of jobs that run at once
 LANES_MAX = 16  # distinct (priority, kind) pairs with jobs waiting in one queue
 SHARDS_MAX = 64
 DEAD_TTL_MS_DEFAULT = 14 * DAY_MS

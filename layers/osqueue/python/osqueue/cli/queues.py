@@ -211,22 +211,24 @@ queue.add_command(rm)
 
 @queue.command("pause", cls=StoreCommand)
 @store_arguments()
+@click.option("--kind", help="Only jobs of this kind.")
 @click.pass_obj
-def pause(output: Output, address: str, queue: str, timeout: float) -> None:
-    """Stop handing out jobs. Running ones finish, new ones are accepted."""
+def pause(output: Output, address: str, queue: str, kind: str | None, timeout: float) -> None:
+    """Stop handing out jobs, or those of one kind. Running ones finish, new ones are accepted."""
     with open_queue(address, queue, timeout) as q:
-        existing_queue(q).pause()
-    output.record({"queue": queue, "paused": True})
+        existing_queue(q).pause(kind)
+    output.record({"queue": queue, **({} if kind is None else {"kind": kind}), "paused": True})
 
 
 @queue.command("resume", cls=StoreCommand)
 @store_arguments()
+@click.option("--kind", help="Only jobs of this kind.")
 @click.pass_obj
-def resume(output: Output, address: str, queue: str, timeout: float) -> None:
-    """Hand out jobs again."""
+def resume(output: Output, address: str, queue: str, kind: str | None, timeout: float) -> None:
+    """Hand out jobs again, or those of one kind."""
     with open_queue(address, queue, timeout) as q:
-        existing_queue(q).resume()
-    output.record({"queue": queue, "paused": False})
+        existing_queue(q).resume(kind)
+    output.record({"queue": queue, **({} if kind is None else {"kind": kind}), "paused": False})
 
 
 @queue.command("configure", cls=StoreCommand)

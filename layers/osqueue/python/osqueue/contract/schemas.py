@@ -121,7 +121,7 @@ class Leases(ResponseBody, frozen=True, kw_only=True):
     """The jobs leased; none, and why."""
 
     jobs: list[Leased]
-    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
+    reason: str | None = None  # "empty", "paused", "in_flight_limit" or "running_limit"
 
 
 # ── What workers say ─────────────────────────────────────────────────────────

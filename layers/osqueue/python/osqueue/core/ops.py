@@ -53,6 +53,7 @@ class Code(IntEnum):
     UNREADABLE = 20  # the next jobs lie in an object that is damaged, missing or of a newer format
     EXPIRED = 21  # the job's result is not kept any more
     CROWDED = 22  # no room in the head for one more of these
+    RUNNING_LIMIT = 23  # as many jobs run as may, of the queue or of every kind that waits
 
 
 _CODES = {int(code): code for code in Code}
@@ -311,6 +312,8 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     start_within_ms: int | None = None
     kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
     kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
+    max_running: int | None = None
+    shard: int | None = None  # which one it is
     recorded: bool = False  # with ``shards``: do those that come new record their transitions?
     archive_payloads: bool | None = None
 

@@ -28,6 +28,7 @@ from .dedup import seen_before
 from .draft import Draft, ReductionContext, StagedObject, lease_end
 from .encoding import born_of
 from .failures import settle_failure
+from .gate import Gate, gate_of
 from .ops import (
     AbortJobs,
     AttachBulk,
@@ -234,15 +235,19 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         return Outcome(((Code.PAUSED, 0),))
     granted: list[LeaseRecord] = []
     reason = Code.EMPTY
+    gate = gate_of(draft.settings, draft.leases)
     while len(granted) < op.limit:
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
             reason = Code.IN_FLIGHT_LIMIT
             break
         draft.blocked = False
-        lane, alone = _next_lane(draft, op.kinds)
+        lane, alone = _next_lane(draft, op.kinds, gate)
         if lane is None:
             if draft.blocked:
                 reason = Code.UNREADABLE
+            elif gate is not None:
+                waits = (kind for (_, kind), lane in draft.lanes.items() if lane and _wants(op.kinds, kind))
+                reason = gate.why_closed(waits) or reason
             break
         if is_late(lane.ready[0], draft.now):
             if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
@@ -251,20 +256,32 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             draft.drop(lane.pop(), QUEUED)
             continue
         most = op.limit - len(granted) if alone else 1
-        granted.extend(draft.grant(lane, most, op.worker, op.lease_ms))
+        kind = lane.ready[0].kind
+        started = draft.grant(
+            lane, most if gate is None else min(most, gate.room_for(kind)), op.worker, op.lease_ms
+        )
+        if gate is not None:
+            gate.charge(kind, len(started))
+        granted.extend(started)
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, 0)), tuple(granted))
 
 
-def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[BacklogDraft | None, bool]:
+def _wants(kinds: Sequence[str] | None, kind: str) -> bool:
+    return kinds is None or kind in kinds
+
+
+def _next_lane(
+    draft: Draft, kinds: tuple[str, ...] | None, gate: Gate | None
+) -> tuple[BacklogDraft | None, bool]:
     """The most urgent lane, its next job ready; among kinds of one priority, the one whose job came first.
 
     Also whether it is alone in its priority: then it stays the most urgent for as long as jobs are ready in it.
     When its next jobs lie in a segment that has not been read, there is no next job yet: taking a less urgent one
     instead would break the order.
     """
-    while lanes := _most_urgent(draft, kinds):
+    while lanes := _most_urgent(draft, kinds, gate):
         lane = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
         if lane.ready:
             return lane, len(lanes) == 1
@@ -276,12 +293,17 @@ def _next_lane(draft: Draft, kinds: tuple[str, ...] | None) -> tuple[BacklogDraf
     return None, True
 
 
-def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None) -> list[BacklogDraft]:
-    """The lanes of the most urgent priority in which jobs wait."""
+def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None, gate: Gate | None) -> list[BacklogDraft]:
+    """The lanes of the most urgent priority in which jobs wait that may start."""
     lanes: list[BacklogDraft] = []
     first = 0
     for (priority, kind), lane in draft.lanes.items():
-        if (not lanes or priority <= first) and lane and (kinds is None or kind in kinds):
+        if (
+            (not lanes or priority <= first)
+            and lane
+            and (kinds is None or kind in kinds)
+            and (gate is None or gate.room_for(kind) > 0)
+        ):
             lanes = [*lanes, lane] if lanes and priority == first else [lane]
             first = priority
     return lanes
@@ -294,8 +316,11 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, ClaimJobs))
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
+    gate = gate_of(state.settings, state.leases)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
+        if gate is not None and gate.room_for(lane.kind) <= 0:
+            continue
         wanted -= len(lane.backlog.ready)
         if wanted <= 0:
             break
@@ -308,8 +333,10 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     """Would a claim of these kinds, or of any, find a job in this head, or read a segment to find one?"""
     if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
         return False
+    gate = gate_of(state.settings, state.leases)
     return any(
-        (kinds is None or lane.kind in kinds)
+        _wants(kinds, lane.kind)
+        and (gate is None or gate.room_for(lane.kind) > 0)
         and bool(lane.backlog.ready or lane.backlog.spans or lane.backlog.tail)
         for lane in state.lanes
     )

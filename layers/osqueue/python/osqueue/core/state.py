@@ -262,6 +262,8 @@ class KindSettings(StoredRow, frozen=True):
     backoff_cap_ms: int | None = None
     run_within_ms: int | None = None
     start_within_ms: int | None = None
+    max_running: int | None = None  # None: none but the queue's own
+    paused: bool | None = None
 
 
 class QueueSettings(StoredRow, frozen=True):
@@ -280,6 +282,8 @@ class QueueSettings(StoredRow, frozen=True):
     start_within_ms: int = 0
     kinds: tuple[KindSettings, ...] = ()  # sorted by kind
     archive_payloads: bool = False  # the archive gets payloads and results, too
+    max_running: int = 0  # jobs that may run at once, over all shards; 0: as many as there is room for
+    shard: int = 0  # which of the shards this is
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""

@@ -42,6 +42,7 @@ class JobContext(Struct, frozen=True):
     queue: str
     source: str = QUEUE  # or "archive": only the archive knows the job
     paused: bool = False
+    held: str = ""  # queued: why none of its kind starts now, and what lets one start
     ahead: int | None = None  # queued: about how many jobs are to be claimed before it
     dead_ttl: float = 0  # seconds: how long dead letters are kept
     scheduled_at: datetime | None = None  # when it was to become claimable, if not at once
@@ -205,6 +206,9 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         where = f"queued behind about {about.ahead:,} {'job' if about.ahead == 1 else 'jobs'}"
     if about.paused:
         return where + _PAUSED, _RESUME
+    if about.held:
+        now_, _, then = about.held.partition("; ")
+        return f"{where}; {now_}", then
     kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
     return where, f"{_tries(job)}, as soon as a worker{kind} claims it{_deadline(job, now)}"
 

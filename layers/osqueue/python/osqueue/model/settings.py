@@ -34,6 +34,16 @@ BackoffCap = Annotated[
 ]
 
 
+MaxRunning = Annotated[
+    int,
+    Meta(
+        description="How many jobs may run at once, over all shards; the others wait. 0: no limit.",
+        ge=0,
+        le=limits.RUNNING_MAX,
+    ),
+]
+
+
 class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What holds for jobs of one kind that do not say it themselves; None: what holds for the queue."""
 
@@ -44,6 +54,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start_within: StartWithin | None = None
     backoff_base: BackoffBase | None = None
     backoff_cap: BackoffCap | None = None
+    max_running: MaxRunning | None = None
+    paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
 
 
 def _read_kinds(setting: DescribedField, value: Any) -> tuple[list[KindSettings], list[str]]:
@@ -85,7 +97,6 @@ def _told_kinds(rows: Sequence[KindSettings]) -> dict[str, dict[str, Any]]:
 class WishedSettings(Kind, frozen=True, kw_only=True):
     """What an operator may change while the queue runs; None leaves it as it is."""
 
-    paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
     dead_ttl: (
         Annotated[
             float,

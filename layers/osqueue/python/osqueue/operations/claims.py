@@ -57,7 +57,10 @@ class ClaimResult(Struct, frozen=True):
     """The answer to a claim."""
 
     leases: tuple[GrantedLease, ...]
-    reason: str | None  # why it is empty: "empty", "paused" or "in_flight_limit"
+    reason: str | None  # why it is empty: "empty", "paused", "in_flight_limit" or "running_limit"
+
+
+_CLOSED = (Code.PAUSED, Code.IN_FLIGHT_LIMIT, Code.RUNNING_LIMIT)
 
 
 class ClaimFlows(WaitFlows):
@@ -104,7 +107,7 @@ class ClaimFlows(WaitFlows):
                 return ClaimResult((yield from self.granted(shard, outcome.leases, asked)), None)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
-            if outcome.code in (Code.PAUSED, Code.IN_FLIGHT_LIMIT):
+            if outcome.code in _CLOSED:
                 reason = outcome.code.name.lower()
         if damaged:
             raise Damaged(

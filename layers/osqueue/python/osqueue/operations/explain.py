@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow
 from ..core.archive_record import ArchiveRecord
+from ..core.gate import gate_of
+from ..core.ops import Code
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, State, waiting
 from ..errors import NotFound
 from ..model import validation
-from ..model.explain import ARCHIVE, JobContext, Story, explain_job
+from ..model.explain import ARCHIVE, JobContext, Story, explain_job, iso
 from ..model.fields import moment
 from ..model.job import archived_view
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
@@ -143,10 +145,32 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobCont
     return JobContext(
         queue,
         paused=settings.paused,
+        held=_held(found.state, at.job.kind) if at.state == QUEUED else "",
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
         dead_ttl=settings.dead_ttl_ms / 1000,
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
         why=at.row.why if at.row is not None else "",
+    )
+
+
+def _held(state: State, kind: str) -> str:
+    """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
+    gate = gate_of(state.settings, state.leases)
+    if gate is None or gate.room_for(kind) > 0:
+        return ""
+    if gate.why_closed((kind,)) == Code.PAUSED:
+        return f"kind {kind} is paused; nothing of it is handed out until it is resumed ('osqueue queue resume --kind')"
+    whose = [lease for lease in state.leases.values() if gate.room <= 0 or lease.job.kind == kind]
+    what = "the queue" if gate.room <= 0 else f"kind {kind}"
+    if not whose:
+        return (
+            f"this shard may run no job of {what}; raise its limit ('osqueue queue configure --max-running')"
+        )
+    since = iso(moment(min(lease.started_ms for lease in whose)))
+    count = "1 job" if len(whose) == 1 else f"{len(whose):,} jobs"
+    where = f"{what} {'runs' if len(whose) == 1 else 'run'}{' in this shard' if state.settings.shards > 1 else ''}"
+    return (
+        f"{count} of {where}, as many as may, the oldest since {since}; one more starts when one of them ends"
     )
 
 

@@ -123,13 +123,14 @@ class SettingsFlows(ResultFlows):
     def configure(self, **wished: Any) -> QueueFlow[None]:
         """Change settings on every shard; answers when all have them."""
         op = change_of(wished)
-        yield from self.known_queue()
         settings, recorded = yield from self._settings_and_record()
         if op.shards is not None and op.shards < settings.shards:
             raise Rejected(
                 f"shards: the queue has {settings.shards}; their number can only grow, or jobs would be out of reach.",
                 field="shards",
             )
+        _refuse_small_limits(settings, op)
+        yield from self.known_queue()
         done = 0
         while done < max(
             settings.shards, op.shards or 1
@@ -138,6 +139,7 @@ class SettingsFlows(ResultFlows):
             op = replace(op, recorded=recorded)
             # The first shard last: it tells everybody how many there are. New ones get all settings there are.
             for shard in reversed(range(count)):
+                op = replace(op, shard=shard)
                 ops: tuple[Op, ...] = (op,)
                 if shard >= settings.shards:
                     record = (RecordEvents(),) if recorded else ()
@@ -161,3 +163,19 @@ class SettingsFlows(ResultFlows):
         """The same, and whether the queue records its transitions."""
         state = yield from read_state(self.queue, 0)
         return (QueueSettings(), False) if state is None else (state.settings, state.log.until_ms > 0)
+
+
+def _refuse_small_limits(settings: QueueSettings, op: ChangeSettings) -> None:
+    """Each shard has its share of a running limit: one of 0 would let its jobs wait for ever."""
+    shards = max(settings.shards, op.shards or 1)
+    kinds = {row.kind: row.max_running for row in settings.kinds if row.kind not in op.kinds_dropped}
+    kinds |= {row.kind: row.max_running for row in op.kinds if row.max_running is not None}
+    wished = {"max_running": settings.max_running if op.max_running is None else op.max_running}
+    wished |= {f"kinds: {kind!r}: max_running": most for kind, most in kinds.items() if most is not None}
+    for name, most in wished.items():
+        if 0 < most < shards:
+            raise Rejected(
+                f"{name}: {most} over {shards} shards would leave some of them none, and their jobs would never run."
+                f" Allow {shards} at least, or use a queue of fewer shards.",
+                field=name.partition(":")[0],
+            )

@@ -35,7 +35,7 @@ from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
-from .options import QueueOptions, SettingArguments
+from .options import QueueOptions, SettingArguments, pausing
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..client.admin import RemoteAdmin as RemoteSteering
@@ -406,13 +406,13 @@ class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
         return self._steering.stats()
 
-    def _pause(self) -> QueueFlow[None]:
-        """Stop handing out jobs. Running jobs finish, new ones are accepted. Durable."""
-        return self._steering.configure(paused=True)
+    def _pause(self, kind: str | None = None) -> QueueFlow[None]:
+        """Stop handing out jobs, or those of one kind. Running jobs finish, new ones are accepted. Durable."""
+        return self._steering.configure(**pausing(True, kind))
 
-    def _resume(self) -> QueueFlow[None]:
-        """Hand out jobs again."""
-        return self._steering.configure(paused=False)
+    def _resume(self, kind: str | None = None) -> QueueFlow[None]:
+        """Hand out jobs again, or those of one kind."""
+        return self._steering.configure(**pausing(False, kind))
 
     def _configure(self, /, **settings: Unpack[SettingArguments]) -> QueueFlow[None]:
         """Change settings, by name: those of ``docs/api.md``, durations in seconds. Others stay as they are."""

@@ -22,7 +22,7 @@ R = TypeVar("R")
 class ClaimedLeases(list[R]):
     """The leases of one claim. When there are none, ``reason`` says why."""
 
-    reason: str | None = None  # "empty", "paused" or "in_flight_limit"
+    reason: str | None = None  # "empty", "paused", "in_flight_limit" or "running_limit"
 
 
 class LeaseBase(JobAttributes, Generic[T_co]):

@@ -46,11 +46,17 @@ class SettingArguments(TypedDict, total=False):
     start_within: float | timedelta | None
     backoff_base: float | timedelta | None
     backoff_cap: float | timedelta | None
+    max_running: int | None
     paused: bool | None
     dead_ttl: float | timedelta | None
     archive_payloads: bool | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
+
+
+def pausing(paused: bool, kind: str | None) -> dict[str, Any]:
+    """The settings that pause or resume a queue, or one kind of its jobs."""
+    return {"paused": paused} if kind is None else {"kinds": {kind: {"paused": paused}}}
 
 
 def worker_class() -> type[Worker]:

@@ -353,7 +353,7 @@ class Worker:
     def _take(self, claimed: ClaimResult, alone: bool) -> None:
         """Start what was claimed; rest when there was nothing. ``alone``: nothing was in hand."""
         if not claimed.leases:
-            if self.until_empty and alone and claimed.reason != "in_flight_limit":
+            if self.until_empty and alone and claimed.reason not in ("in_flight_limit", "running_limit"):
                 self._stop_at = self._machine.monotonic()
             self._waiter.empty += 1
             if self._rest is None and self._stop_at is None:
