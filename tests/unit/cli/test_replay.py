@@ -102,6 +102,44 @@ def test_a_job_with_several_records_comes_back_once(run: Run, q: Queue[Any], aga
     assert list(waiting(again).values()) == ["twice"]
 
 
+def test_the_record_that_has_the_payload_is_the_one_that_counts(
+    run: Run, q: Queue[Any], again: Queue[Any]
+) -> None:
+    q.enqueue("first without")
+    q.claim()[0].fail("no", retry=False)
+    q.reap()
+    q.configure(archive_payloads=True)
+    q.redrive()
+    for end in ("fail", "complete"):
+        (lease,) = q.claim()
+        lease.complete() if end == "complete" else lease.fail("no", retry=False)
+        q.reap()
+        q.redrive()
+    told = answer(run(*REPLAY))
+    assert (told["jobs"], told["without_payload"], told["enqueued"]) == (1, 0, 1)
+    assert list(waiting(again).values()) == ["first without"]
+
+
+def test_the_archive_of_a_queue_that_was_removed_comes_back(
+    run: Run, again: Queue[Any], archived: list[str]
+) -> None:
+    answer(run("queue", "rm", "emails", "--yes"))
+    assert answer(run(*REPLAY, "--dry-run"))["would_enqueue"] == 6
+    assert answer(run(*REPLAY))["enqueued"] == 6
+    assert len(waiting(again)) == 6
+
+
+def test_a_removed_queue_whose_archive_has_no_payloads_says_so(run: Run, q: Queue[Any]) -> None:
+    q.enqueue(1)
+    q.claim()[0].complete()
+    q.reap()
+    answer(run("queue", "rm", "emails", "--yes"))
+    ended = run(*REPLAY)
+    assert ended.exit_code == 2
+    assert "1 of 1 jobs have no payload in the archive" in ended.stderr
+    assert "the queue is gone" in ended.stderr
+
+
 def test_other_serialisers_come_back_as_they_were(run: Run, address: str) -> None:
     q: Queue[Any] = Queue.connect(address, "emails", serializer="msgpack")
     q.configure(archive_payloads=True)
@@ -182,6 +220,37 @@ def test_ids_are_kept_where_they_are_free(run: Run, again: Queue[Any], archived:
     again_told = answer(run(*REPLAY, "--keep-ids"))
     assert (again_told["enqueued"], again_told["repeated"]) == (0, 6)
     assert len(waiting(again)) == 6
+
+
+@pytest.mark.parametrize("options", [(), ("--until", "4000000000")])
+def test_jobs_that_fail_again_beside_a_replay_into_their_own_queue_are_not_met_by_it_again(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    q.configure(archive_payloads=True)
+    for at in range(3):
+        q.enqueue(at, id=f"id{at}", max_attempts=1)
+    _fail_all(q)
+    monkeypatch.setattr(replaying, "GROUP_BYTES", 1)  # so that each job is a request of its own
+    real = Queue.enqueue_many
+    enqueued: list[str] = []
+
+    def enqueue_many(self: Queue[Any], items: list[dict[str, Any]]) -> Any:
+        enqueued.extend(each["id"] for each in items)
+        assert len(enqueued) < 10, "it does not end"
+        answers = real(self, items)
+        _fail_all(q)
+        return answers
+
+    monkeypatch.setattr(Queue, "enqueue_many", enqueue_many)
+    told = answer(run("archive", "replay", "emails", "--into", "emails", "--keep-ids", *options))
+    assert (told["enqueued"], sorted(enqueued)) == (3, ["id0", "id1", "id2"])
+
+
+def _fail_all(q: Queue[Any]) -> None:
+    """A worker and a reaper at work: whatever waits fails, and its record goes to the archive."""
+    for lease in q.claim(10):
+        lease.fail("no")
+    q.reap()
 
 
 # ── Without payloads ─────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from ..objects.archive_summary import Summary
 from ..objects.layout import unavailable
 from ..queue.blocking import Queue
 from ..stores.base import Found, Get, Missing
-from .options import StoreCommand, is_known, moment, no_such_queue, open_queue, store_arguments
+from .options import StoreCommand, archived_queue, moment, open_queue, store_arguments
 from .output import Output
 from .record_files import FORMATS, RecordFile
 from .replay import replay
@@ -57,13 +57,6 @@ archive.add_command(replay)
 def _window(function: F) -> F:
     function = click.option("--until", type=moment, help="Only what finished before this time.")(function)
     return click.option("--since", type=moment, help="Only what finished at this time or later.")(function)
-
-
-def _archived(q: Queue[Any]) -> Queue[Any]:
-    """The queue, if it exists, or its archive still does. Raises NotFound."""
-    if not is_known(q) and not BlockingDriver(q.store, MACHINE).run(parts.parts(q.name, None)):
-        no_such_queue(q)
-    return q
 
 
 def _records(
@@ -108,7 +101,7 @@ def ls(
     since_ms, until_ms = parts.window(since, until)
     end = None if until_ms is None else parts.hour_of(queue, until_ms - 1)
     with open_queue(address, queue, timeout) as q:
-        found = _names(_archived(q), since_ms, end)
+        found = _names(archived_queue(q), since_ms, end)
         if names:
             output.rows(({"part": name} for name in found), ("part",), none=lambda: _nothing(q))
         else:
@@ -186,7 +179,7 @@ def cat(
     with open_queue(address, queue, timeout) as q:
         found = (
             record
-            for record in _records(_archived(q), since, until)
+            for record in _records(archived_queue(q), since, until)
             if (state is None or record.state == state)
             and (kind is None or record.kind == kind)
             and (job_id is None or job_id in (record.job_id, record.client_id))
@@ -228,7 +221,7 @@ def query(
     """
     summary = Summary()
     with open_queue(address, queue, timeout) as q:
-        for record in _records(_archived(q), since, until):
+        for record in _records(archived_queue(q), since, until):
             if kind is None or record.kind == kind:
                 summary.add(record)
     if not output.tables:

@@ -18,6 +18,7 @@ from ..commit.driver import BlockingDriver
 from ..errors import NotFound, OsqueueError, Rejected
 from ..model.fields import DescribedField
 from ..model.job_options import OPTIONS
+from ..objects.archive import parts
 from ..objects.layout import REGISTER, registered
 from ..queue.blocking import Queue
 from ..stores.address import is_remote, open_store
@@ -315,6 +316,13 @@ def is_known(queue: Queue[Any]) -> bool:
 def existing_queue(queue: Queue[Any]) -> Queue[Any]:
     """The queue, if it exists; raises NotFound naming those that do. A typing error must not make a queue."""
     if not is_known(queue):
+        no_such_queue(queue)
+    return queue
+
+
+def archived_queue(queue: Queue[Any]) -> Queue[Any]:
+    """The queue, if it exists, or its archive still does, as after 'queue rm'. Raises NotFound."""
+    if not is_known(queue) and not BlockingDriver(queue.store, MACHINE).run(parts(queue.name, None)):
         no_such_queue(queue)
     return queue
 

@@ -10,7 +10,16 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from ..bulk.replay import ReplayCount, ReplaySelection, count, enqueue_again, groups, job_of, select
+from ..bulk.replay import (
+    ReplayCount,
+    ReplaySelection,
+    count,
+    enqueue_again,
+    groups,
+    job_of,
+    select,
+    started_ms,
+)
 from ..bulk.writer import BulkWriter, batch_id_of
 from ..core.archive_record import ArchiveRecord
 from ..core.state import CANCELLED, COMPLETED, FAILED
@@ -19,7 +28,7 @@ from ..model.fields import moment as shown_moment
 from ..model.job_options import options_of
 from ..objects.archive import window
 from ..queue.blocking import Queue
-from .options import StoreCommand, as_text, existing_queue, moment, open_queue, store_arguments
+from .options import StoreCommand, archived_queue, as_text, is_known, moment, open_queue, store_arguments
 from .output import Output, otherwise_saying
 
 KEPT = ("kind", "priority", "max_attempts", "result_ttl_ms", "run_within_ms", "headers")
@@ -91,13 +100,14 @@ def replay(
         open_queue(address, queue, timeout) as q,
         open_queue(address, as_text(into, "into"), timeout) as target,
     ):
-        existing_queue(q)
-        store = q.store
+        store = archived_queue(q).store
         told: dict[str, Any] = {"queue": queue, "into": into, "batch_id": batch}
         if not keep_ids and not dry_run and BulkWriter(store, into).is_decided(batch):
             done = BulkWriter(store, into).resume(batch)
             output.record({**told, "enqueued": 0, "repeated": done.jobs})
             return
+        if not dry_run:
+            asked = asked.finished_by(started_ms(store, queue, into))
         found = count(select(store, asked))
         told.update(jobs=found.jobs, without_payload=found.without_payload)
         missing = _missing(q, found) if found.without_payload and not skip_missing else None
@@ -122,13 +132,15 @@ def replay(
 
 def _missing(q: Queue[Any], found: ReplayCount) -> Rejected:
     """The error where some jobs have no payload in the archive."""
-    on = q.stats()["settings"]["archive_payloads"]
-    setting = (
-        "archive_payloads is on now"
-        if on
-        else f"archive_payloads is off; 'osqueue queue configure ADDRESS {q.name} --archive-payloads' turns it on"
-        " for jobs that end from then on"
-    )
+    if not is_known(q):
+        setting = "the queue is gone, and its archive gets no others"
+    elif q.stats()["settings"]["archive_payloads"]:
+        setting = "archive_payloads is on now"
+    else:
+        setting = (
+            f"archive_payloads is off; 'osqueue queue configure ADDRESS {q.name} --archive-payloads' turns it on"
+            " for jobs that end from then on"
+        )
     which = "none of them has one"
     if found.first_ms is not None:
         which = f"the first one that has one finished at {shown_moment(found.first_ms).isoformat()}"
@@ -153,7 +165,7 @@ def _under_ids(target: Queue[Any], records: Iterable[ArchiveRecord], done: _Ids)
 
 
 def _by_codec(records: Iterable[ArchiveRecord]) -> Iterator[tuple[str, list[ArchiveRecord]]]:
-    for group in groups(each for each in records if each.payload is not None):
+    for group in groups(records):
         for codec, same in groupby(group, key=lambda each: each.codec):
             yield codec, list(same)
 
