@@ -314,6 +314,20 @@ def restored_once_purged(stage: Play, *, shelved: bool) -> Any:
     return first in stage.invariants.erased
 
 
+def payload_blank_in_a_copy(stage: Play) -> Any:
+    """A job is purged whose payload was to go to the archive, when a copy of the head has it."""
+    (other,) = map(stage.actor, ("other",))
+    other.run(other.commit(ChangeSettings(archive_payloads=True)))
+    (new,) = other.client.jobs(1, delayed=False)
+    other.run(other.commit(EnqueueJobs((JobSpec(new.key, secrecy.secret_of(new.key)),))))
+    (lease,) = other.run(other.commit(ClaimJobs(1, "worker", 60_000))).answer.outcomes[0].leases
+    other.run(other.commit(CompleteJobs((Completion(new.key, lease.token, b"done"),))))
+    surgeon = _surgeon(stage, other)
+    surgeon.copy()
+    other.run(surgeon.erase(new.key))
+    return new.key in stage.invariants.erased
+
+
 PURGE_SCENES: dict[str, Callable[[Play], Any]] = {
     "purged once archived": purged_once_archived,
     "prolonged once purged": prolonged_once_purged,
@@ -336,4 +350,5 @@ PURGE_SCENES: dict[str, Callable[[Play], Any]] = {
     "copied too late": copied_too_late,
     "restored once purged": partial(restored_once_purged, shelved=False),
     "restored once purged from a table": partial(restored_once_purged, shelved=True),
+    "payload blank in a copy": payload_blank_in_a_copy,
 }

@@ -129,6 +129,6 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "payloads that a purge blanks",
         payloads_not_blanked,
-        (in_runs("payloads purged", "can be read in"),),
+        (in_repair("payload blank in a copy", "can be read in"),),
     ),
 )

@@ -52,6 +52,7 @@ def test_two_purges_of_one_object_both_hold(what: str) -> None:
         "copied while it is purged",
         "shelved while it is purged",
         "collected while it is purged",
+        "payload blank in a copy",
     ],
 )
 def test_a_purge_holds_whatever_others_do_meanwhile(scene: str) -> None:
