@@ -1,20 +1,33 @@
 """Scenes of removals: who uses a queue while it is removed, and what becomes of the jobs that were accepted.
 
 They have no head to judge by, since heads are what is removed. So a scene ends with a look through the eyes of a new
-process: every job that was accepted and not removed can be claimed, and the queue is known by name.
+process: every job that was accepted and not removed can be claimed, no job of which its caller was told that nothing
+was done, and the queue is known by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 from osqueue.commit.effects import All
+from osqueue.core.encoding import is_removal_mark
 from osqueue.errors import Conflict, OsqueueError
 from osqueue.maintenance import removal
 from osqueue.objects.layout import read_state, registered, root_of
 from osqueue.queue.blocking import Queue
-from osqueue.stores.base import Delete, DeleteIfMatch, Get, List, Put
+from osqueue.stores.base import (
+    Delete,
+    DeleteIfMatch,
+    Get,
+    List,
+    Put,
+    PutIfMatch,
+    Refused,
+    StoreReply,
+    StoreRequest,
+)
 from osqueue.stores.memory import MemoryStore
 
 from .ledger import Violation
@@ -26,14 +39,31 @@ TRIES = 12  # calls of a process that has to hear what became of its queue, once
 Flow = Generator[Any, Any, Any]
 
 
+class OverheardStore(MemoryStore):
+    """A store at which somebody acts beside a request, or answers it instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[StoreRequest], StoreReply | None] = lambda request: None
+        self.after: Callable[[StoreRequest], object] = lambda request: None
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        """The reply to a request."""
+        reply = self.before(request) or super().perform(request)
+        self.after(request)
+        return reply
+
+
 class RemovalStage:
     """A store, and processes that use it."""
 
     def __init__(self, shards: int = 1) -> None:
-        self.store = MemoryStore()
+        self.store = OverheardStore()
         self.operator = self.process()
         self.operator.configure(shards=shards)
         self.accepted: set[str] = set()
+        self.denied: set[str] = set()  # payloads of which a caller was told that nothing was done
+        self.sent = 0
 
     def process(self) -> Queue[Any]:
         """A process that knows nothing of the queue yet."""
@@ -42,8 +72,13 @@ class RemovalStage:
     def enqueue(self, process: Queue[Any], tries: int = 1, **options: Any) -> None:
         """Enqueue, once or until it is accepted."""
         for _ in range(tries):
+            self.sent += 1
+            payload = f"job {self.sent}"
             try:
-                done = process.enqueue("job", **options)
+                done = process.enqueue(payload, **options)
+            except Conflict:
+                self.denied.add(payload)
+                continue
             except OsqueueError:
                 continue
             if done.status == "queued" and done.job_id is not None:
@@ -77,11 +112,13 @@ class RemovalStage:
             raise Violation("the queue has jobs, and is not in the register")
         process = self.process()
         try:
-            claimed = [lease.job_id for _ in range(TRIES) for lease in process.claim(100)]
+            leases = [lease for _ in range(TRIES) for lease in process.claim(100)]
         except OsqueueError as error:
             raise Violation(f"nobody can use the queue: {error.message}") from None
-        if lost := self.accepted - {*claimed}:
+        if lost := self.accepted - {lease.job_id for lease in leases}:
             raise Violation(f"{len(lost)} accepted jobs are nowhere")
+        if denied := self.denied & {lease.payload for lease in leases}:
+            raise Violation(f"{len(denied)} jobs are there of which a caller was told that nothing was done")
 
 
 def _interrupted(flow: Flow, when: Callable[[Any], bool], act: Callable[[], Any]) -> Flow:
@@ -98,6 +135,21 @@ def _interrupted(flow: Flow, when: Callable[[Any], bool], act: Callable[[], Any]
         reply = yield effect
 
 
+def _stopped(flow: Flow, when: Callable[[Any], bool]) -> Flow:
+    """Run a flow until an effect that is wished; answers that effect."""
+    reply: Any = None
+    while not when(effect := flow.send(reply)):
+        reply = yield effect
+    return effect
+
+
+def _resumed(flow: Flow, effect: Any) -> Flow:
+    """The rest of a flow that was stopped at an effect."""
+    with suppress(StopIteration):
+        while True:
+            effect = flow.send((yield effect))
+
+
 # ── When somebody acts ───────────────────────────────────────────────────────
 def asked(effect: Any) -> bool:
     """The store is asked whether heads may be deleted: everything was shown, nothing is marked."""
@@ -112,6 +164,11 @@ def deleted(effect: Any) -> bool:
 def listed(effect: Any) -> bool:
     """All heads are marked, and what there is is about to be listed."""
     return isinstance(effect, All) and isinstance(effect.requests[0], List)
+
+
+def marked(effect: Any) -> bool:
+    """All heads are marked, and those of other shards are about to be looked for."""
+    return isinstance(effect, All) and isinstance(effect.requests[0], Get)
 
 
 def unlisted(effect: Any) -> bool:
@@ -170,6 +227,63 @@ def changed_in_its_last_shard(stage: RemovalStage) -> None:
     stage.remove(is_last, change)
 
 
+def put_back_at_a_second_try(stage: RemovalStage) -> None:
+    """The same, and the store refuses at first to put a head back, as it may where two write at once."""
+    marks: list[StoreRequest] = []
+
+    def refuse_once(request: StoreRequest) -> StoreReply | None:
+        if isinstance(request, PutIfMatch) and request.key == HEAD:
+            if is_removal_mark(request.body):
+                marks.append(request)
+            elif marks:
+                stage.store.before = lambda request: None
+                return Refused()
+        return None
+
+    stage.store.before = refuse_once
+    changed_in_its_last_shard(stage)
+
+
+def announced_before_the_marks(stage: RemovalStage) -> None:
+    """A caller has announced its operation when it meets a mark; then the head is put back, for a shard was added."""
+    caller, other, operator = stage.process(), stage.process(), stage.operator
+    empty: Any = stage.store.perform(Get(HEAD))
+    stage.enqueue(caller)
+    removals: list[tuple[Flow, Any]] = []
+
+    def win_first(request: StoreRequest) -> None:
+        if isinstance(request, PutIfMatch) and request.key == HEAD:
+            stage.store.before, stage.store.after = lambda request: None, begin_to_remove
+            stage.enqueue(other)
+
+    def begin_to_remove(request: StoreRequest) -> None:
+        if isinstance(request, Put) and request.key.startswith("intents/"):
+            stage.store.after = lambda request: None
+            flow = removal.remove(operator._run(removal.look(QUEUE)), operator.machine, True)
+            removals.append((flow, operator._run(_stopped(flow, marked))))
+
+    stage.store.before = win_first
+    stage.enqueue(caller)
+    (stopped,) = removals
+    stage.store.perform(Put(root_of(QUEUE, 1) + "head", empty.body))
+    with suppress(Conflict):
+        operator._run(_resumed(*stopped))
+    operator.reap()  # which finishes what was announced
+
+
+def grown_beside_the_marks(stage: RemovalStage) -> None:
+    """A process that adds shards dies after its first commit, when the queue was shown."""
+
+    def grow() -> None:
+        found: Any = stage.store.perform(Get(HEAD))
+        stage.store.perform(Put(root_of(QUEUE, 2) + "head", found.body))
+
+    stage.remove(asked, grow)
+    heads = stage.operator._run(removal.look(QUEUE)).heads
+    if heads[0].version is None and any(head.version for head in heads):
+        raise Violation("a shard of a removed queue is left")
+
+
 def known_from_before(stage: RemovalStage) -> None:
     """A process that knew the queue goes on as if nothing had happened."""
     caller = stage.process()
@@ -195,6 +309,9 @@ SCENES: dict[str, Callable[[RemovalStage], None]] = {
     "used while it is unlisted": used_while_it_is_unlisted,
     "removed by two": removed_by_two,
     "changed in its last shard": changed_in_its_last_shard,
+    "put back at a second try": put_back_at_a_second_try,
+    "announced before the marks": announced_before_the_marks,
+    "grown beside the marks": grown_beside_the_marks,
     "known from before": known_from_before,
     "known with more shards": known_with_more_shards,
 }

@@ -7,13 +7,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from osqueue.clock import Machine
+from osqueue.commit import protocol
 from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD, Head, ShardWriter
 from osqueue.core.state import State
+from osqueue.errors import Conflict
 from osqueue.maintenance import removal
 from osqueue.maintenance.removal import HeadFound, QueueFound
 from osqueue.objects.layout import REGISTER, root_of
-from osqueue.stores.base import Delete, Get, Missing, Put
+from osqueue.stores.base import Delete, Get, Missing, Put, PutIfMatch
 
 from ..ledger import Violation
 from ..removal_scenes import play
@@ -85,10 +87,35 @@ def marks_not_looked_at_again() -> AbstractContextManager[None]:
 def marks_left_where_they_are() -> AbstractContextManager[None]:
     """A removal that is refused does not put the heads back that it had marked."""
 
-    def put_back(queue: str, head: HeadFound, version: str) -> Flow[None]:
+    def put_back(queue: str, head: HeadFound, version: str) -> Flow[bool]:
         yield Get(root_of(queue, head.shard) + HEAD, length=0)
+        return True
 
     return patched((removal, "_put_back", put_back))
+
+
+def put_back_unheard() -> AbstractContextManager[None]:
+    """Nobody looks whether a head was put back."""
+
+    def put_back(queue: str, head: HeadFound, version: str) -> Flow[bool]:
+        yield PutIfMatch(root_of(queue, head.shard) + HEAD, head.body, version)
+        return True
+
+    return patched((removal, "_put_back", put_back))
+
+
+def shards_beside_the_marks() -> AbstractContextManager[None]:
+    """Nobody looks whether other shards began beside the marks."""
+
+    def check_shards(found: QueueFound) -> Flow[None]:
+        yield from ()
+
+    return patched((removal, "_check_shards", check_shards))
+
+
+def denied_once_it_was_sent() -> AbstractContextManager[None]:
+    """Whoever meets a mark is told that nothing was done, whatever it had sent before."""
+    return patched((protocol, "perhaps_done_before_removal", lambda queue: Conflict("nothing was done")))
 
 
 def begun_where_a_head_is_gone() -> AbstractContextManager[None]:
@@ -138,6 +165,21 @@ CONTROLS: tuple[Control, ...] = (
         "marks are taken back",
         marks_left_where_they_are,
         (in_removal("changed in its last shard", "nobody can use the queue"),),
+    ),
+    Control(
+        "heads are put back for sure",
+        put_back_unheard,
+        (in_removal("put back at a second try", "nobody can use the queue"),),
+    ),
+    Control(
+        "no shards beside the marks",
+        shards_beside_the_marks,
+        (in_removal("grown beside the marks", "a shard of a removed queue is left"),),
+    ),
+    Control(
+        "what was sent is not denied",
+        denied_once_it_was_sent,
+        (in_removal("announced before the marks", "told that nothing was done"),),
     ),
     Control(
         "a head that is gone is told",

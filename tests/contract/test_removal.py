@@ -10,6 +10,7 @@ import pytest
 from osqueue import Conflict, NotFound, Queue, Unavailable, Unknown
 from osqueue.bulk.receipts import receipt_key
 from osqueue.commit.effects import All
+from osqueue.core.ops import ChangeSettings
 from osqueue.maintenance import removal
 from osqueue.objects.layout import registered, root_of
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, List, Missing, Put, PutIfMatch, Refused
@@ -188,21 +189,94 @@ def test_heads_marked_before_the_one_that_changed_are_put_back(opened: Any, cloc
     assert writer.enqueue(4).status == "queued"
 
 
+def test_a_head_that_cannot_be_put_back_is_told_with_the_remedy(opened: Any, clock: Any) -> None:
+    q, writer = opened(), opened()
+    q.configure(shards=3)
+    for at in range(3):
+        writer.enqueue(at)
+    found = q._run(removal.look("mail"))
+    flow = failing_to_put_back(removal.remove(found, clock, False), found, root_of("mail", 1) + "head")
+    with pytest.raises(
+        Unavailable, match=r"\(shard 1\).*the mark of the removal stands.*run 'osqueue queue rm' again"
+    ):
+        q._run(interleaved(flow, is_swap(2), lambda: change(writer, 2)))
+    stands = [head.marked for head in q._run(removal.look("mail")).heads]
+    assert stands == [False, True, False]
+    take(opened(), with_archive=True)
+    assert not everything(q)
+
+
+def test_a_head_is_put_back_where_the_store_refuses_or_loses_a_try(opened: Any, clock: Any) -> None:
+    q, writer = opened(), opened()
+    q.configure(shards=2)
+    writer.enqueue(0)
+    writer.enqueue(1)
+    found = q._run(removal.look("mail"))
+    flow = failing_to_put_back(removal.remove(found, clock, False), found, HEAD, times=2)
+    with pytest.raises(Conflict, match="left as it is"):
+        q._run(interleaved(flow, is_swap(1), lambda: change(writer, 1)))
+    assert not q._run(removal.look("mail")).begun
+
+
+def test_a_shard_that_comes_beside_the_marks_ends_the_removal(opened: Any, clock: Any) -> None:
+    q, other = opened(), opened()
+    q.enqueue(1)
+    found = q._run(removal.look("mail"))
+    q.store.perform(Put(root_of("mail", 2) + "head", found.heads[0].body))
+    with pytest.raises(Conflict, match=r"more shards.*\(3\).*left as it is"):
+        q._run(removal.remove(found, clock, False))
+    assert other.enqueue(2).status == "queued"
+    take(q, with_archive=True)
+    assert not everything(q)
+
+
+def change(q: Queue[Any], shard: int) -> None:
+    """Commit something to one shard."""
+    q._group(shard).submit((ChangeSettings(paused=True),), q.machine.monotonic() + 30)
+
+
+def is_swap(shard: int) -> Callable[[Any], bool]:
+    """A mark is about to be put in the place of this shard's head."""
+    return lambda effect: isinstance(effect, PutIfMatch) and effect.key == root_of("mail", shard) + "head"
+
+
+def failing_to_put_back(flow: Flow, found: removal.QueueFound, place: str, times: int = 1_000) -> Flow:
+    """A flow to which the store refuses so many times to put one head back, although nothing changed."""
+    reply: Any = None
+    bodies = {head.body for head in found.heads}
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if times and isinstance(effect, PutIfMatch) and effect.key == place and effect.body in bodies:
+            times -= 1
+            reply = Refused()
+        else:
+            reply = yield effect
+
+
 def test_who_uses_a_queue_that_is_being_removed_is_told_so(opened: Any, clock: Any) -> None:
     q, caller, worker = opened(), opened(), opened()
     caller.enqueue("done", id="a")
     (lease,) = worker.claim()
     lease.complete()
-    heard: list[Exception] = []
+    heard: list[str] = []
 
     def use() -> None:
-        for call in (lambda: caller.enqueue("more"), lambda: caller.enqueue("again", id="a"), opened().stats):
-            with pytest.raises(Conflict, match="being removed") as error:
+        for call in (
+            lambda: caller.enqueue("more"),  # sent to the head that it knows, then announced
+            lambda: caller.enqueue("again", id="a"),
+            lambda: opened().enqueue("first"),
+            opened().stats,
+        ):
+            with pytest.raises((Conflict, Unknown), match="being removed") as error:
                 call()
-            heard.append(error.value)
+            assert ("nothing was done" in error.value.message) == (error.value.code == "conflict")
+            heard.append(error.value.code)
 
     q._run(interleaved(removal.remove(q._run(removal.look("mail")), clock, True), is_deletion, use))
-    assert len(heard) == 3
+    assert heard == ["unknown", "conflict", "conflict", "conflict"]
     assert not everything(q)
     assert caller.enqueue("new", id="a").status == "queued"
     assert q._run(registered()) == ["mail"]

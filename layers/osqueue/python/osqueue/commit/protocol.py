@@ -44,7 +44,7 @@ from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, needs_of_claims, reduce
 from ..core.state import State, Transition
 from ..core.timers import has_due_timers
-from ..errors import Throttled, Unknown
+from ..errors import Conflict, Throttled, Unknown
 from ..stores.base import (
     Delete,
     Failed,
@@ -65,7 +65,7 @@ from .deadline import Deadline, may_combine, poll_delay
 from .effects import All, Flow
 from .in_turn import commit_in_turn
 from .request_status import CommitResult, RequestStatus, outcomes_of, status_of_request
-from .writer import HEAD, Head, ShardWriter
+from .writer import HEAD, Head, ShardWriter, perhaps_done_before_removal
 
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
@@ -82,8 +82,8 @@ def commit(writer: ShardWriter, ops: Sequence[Op], deadline: float, look: bool =
 
     ``look`` takes announced requests along even when nobody seems to collide: the reaper's way of finishing what
     vanished writers began.
-    Raises Throttled (not applied), Timeout or Unavailable (perhaps applied, now or later), Unknown (nobody can
-    tell any more), Damaged or NewerFormat (the head is not ours to touch).
+    Raises Throttled or Conflict (not applied; the latter: the queue is being removed), Timeout or Unavailable (perhaps
+    applied, now or later), Unknown (nobody can tell any more), Damaged or NewerFormat (the head is not ours to touch).
     """
     return _Commit(writer, tuple(ops), deadline, look).run()
 
@@ -135,6 +135,10 @@ class _Commit:
                 return answer
             except _BeginAgain:
                 continue
+            except Conflict as mark:  # of a removal; it may be taken back, and then others find what was sent
+                raise (
+                    perhaps_done_before_removal(self.writer.queue) if self.deadline.sent else mark
+                ) from None
 
     # ── Before anything is sent ──────────────────────────────────────────────
     def prepare(self) -> Flow[tuple[Request, Head]]:
@@ -210,9 +214,7 @@ class _Commit:
         own = reduction.outcomes.get(request.identity)
         if own is None and not self.deadline.sent:
             self.refuse(head.state, request, reduction)
-        if (
-            own is None
-        ):  # whoever reads its note later may have room for it: it is told so for good, or applied
+        if own is None:  # who reads its note later may have room: it is told so for good, or applied
             return None
         # Whoever meets a request again must find that it was answered: another answer may be due by then.
         if reduction.changed or others or self.deadline.sent:
@@ -275,11 +277,10 @@ class _Commit:
         """The reducer would not take the request, and it has not been sent anywhere by this call."""
         if reduction.crowded:
             raise Throttled(CROWDED)
-        if (
-            status_of_request(state, request) is RequestStatus.TURNED_AWAY
-        ):  # sent by others, or before: one of a batch
+        status = status_of_request(state, request)
+        if status is RequestStatus.TURNED_AWAY:  # sent by others, or before: one of a batch
             raise RequestRefused(CROWDED)
-        if status_of_request(state, request) is RequestStatus.CLONED or request.env in state.sessions:
+        if status is RequestStatus.CLONED or request.env in state.sessions:
             self.writer.redraw()
         raise _BeginAgain
 

@@ -79,6 +79,15 @@ def head_is_gone(queue: str) -> Unknown:
     )
 
 
+def perhaps_done_before_removal(queue: str) -> Unknown:
+    """The error of a call that had sent its operation when it met the mark of a removal."""
+    return Unknown(
+        f"queue {queue}: it is being removed, and this operation was under way before. If the removal is given up, the"
+        " operation may still be applied. Look at the queue before you repeat it, when 'osqueue queue rm' is through;"
+        " if that was interrupted, run it again."
+    )
+
+
 class ShardWriter:
     """The memory of one writer between its commits. Not thread-safe: one batch at a time uses it."""
 

@@ -10,7 +10,8 @@ From the mark on, whoever reads or writes the queue hears that it is being remov
 deleted, and a queue of the same name begins only when nothing of the old one is left. A removal that was interrupted
 goes on where it is run again: the marks tell that it had begun, until the last of them is gone.
 
-A head that has changed since it was shown ends the removal: the heads marked before it are put back as they were.
+A head that has changed since it was shown, or that came beside the marks, ends the removal: the heads that were marked
+are put back as they were.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from ..stores.base import (
 
 LIVE = (PROCESSING, QUEUED, SCHEDULED, FAILING)  # jobs that somebody still waits for
 LISTS_MAX = 10  # rounds of listing and deleting; what was under way when the heads were marked lands within one or two
+PUT_BACK_MAX = 3  # tries of a store that refuses a head although its mark stands
 NO_VERSION = f'"{"0" * 32}"'  # of no object: to ask whether a head may be deleted, without deleting it
 DELETED_HEADS = (
     "The store does not let heads be deleted, so nothing was changed. In the buckets of 'make deploy' a policy sees to"
@@ -219,9 +221,18 @@ def _mark(found: QueueFound, machine: Machine) -> Flow[list[tuple[int, str]]]:
                 continue
             body = removal_mark(machine.bits(128).to_bytes(16, "big"))
             marks.append((head.shard, (yield from _swap(found.queue, head.shard, head.version, body))))
+        yield from _check_shards(found)
     except Conflict:
+        left = []
         for shard, version in marks:
-            yield from _put_back(found.queue, found.heads[shard], version)
+            if not (yield from _put_back(found.queue, found.heads[shard], version)):
+                left.append(shard)
+        if left:
+            raise Unavailable(
+                f"queue {found.queue}: it has changed since it was shown, and the store did not let every head be put"
+                f" back (shard {', '.join(map(str, left))}). There the mark of the removal stands, and nobody can use"
+                " the queue: run 'osqueue queue rm' again, which deletes it."
+            ) from None
         raise
     return marks
 
@@ -244,12 +255,31 @@ def _swap(queue: str, shard: int, version: str | None, body: bytes) -> Flow[str]
     raise unavailable(reply, "room for the mark of a removal")
 
 
-def _put_back(queue: str, head: HeadFound, version: str) -> Flow[None]:
+def _check_shards(found: QueueFound) -> Flow[None]:
+    """See that no other shard began beside the marks, by a commit that was under way. Raises Conflict."""
+    count = len((yield from _heads(found.queue)))
+    if count > len(found.heads):
+        raise Conflict(
+            f"queue {found.queue}: it has got more shards since it was shown ({count}), so it was left as it is."
+            " Somebody uses it: end workers and callers, and look again."
+        )
+
+
+def _put_back(queue: str, head: HeadFound, version: str) -> Flow[bool]:
+    """Put a head in the place of its mark. Is the mark gone, or an earlier removal's own?"""
+    if head.marked:
+        return True
     place = root_of(queue, head.shard) + HEAD
-    if head.version is None:
-        yield from ask(DeleteIfMatch(place, version), NEEDED)
-    elif not head.marked:  # the same bytes: whoever knows that head may go on with it
-        yield from ask(PutIfMatch(place, head.body, version), NEEDED)
+    # The same bytes: whoever knows that head may go on with it.
+    back = DeleteIfMatch(place, version) if head.version is None else PutIfMatch(place, head.body, version)
+    for _ in range(PUT_BACK_MAX):
+        reply = yield from ask(back, NEEDED)
+        if isinstance(reply, Written | Deleted):
+            return True
+        there = yield from ask(Get(place, unless=version, length=0), NEEDED)
+        if isinstance(there, Found | Missing):  # put back, with the answer lost
+            return True
+    return False
 
 
 def _check_mark(queue: str, marks: Sequence[tuple[int, str]]) -> Flow[None]:
