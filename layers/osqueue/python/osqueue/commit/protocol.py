@@ -136,9 +136,8 @@ class _Commit:
             except _BeginAgain:
                 continue
             except Conflict as mark:  # of a removal; it may be taken back, and then others find what was sent
-                raise (
-                    perhaps_done_before_removal(self.writer.queue) if self.deadline.sent else mark
-                ) from None
+                sent = self.deadline.sent
+                raise (perhaps_done_before_removal(self.writer.queue) if sent else mark) from None
 
     # ── Before anything is sent ──────────────────────────────────────────────
     def prepare(self) -> Flow[tuple[Request, Head]]:
