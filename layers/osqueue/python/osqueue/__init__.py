@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from .model.explain import Story
     from .model.included import JobDetails
     from .model.job import Attempt, Done, Enqueued, Job
+    from .model.pacer import PacerStatus
     from .model.reports import Purged
     from .model.settings import Kind
+    from .pacer import AsyncPacer, AsyncReservation, Pacer, Reservation
     from .queue.asynchronous import AsyncQueue
     from .queue.blocking import Queue
     from .queue.lease import AsyncLease, Lease
@@ -45,12 +47,14 @@ _LATER = {
     **dict.fromkeys(("Attempt", "Done", "Enqueued", "Job"), "model.job"),
     **dict.fromkeys(("AsyncLease", "Lease"), "queue.lease"),
     **dict.fromkeys(("AsyncWorkerJob", "Cancel", "Fail", "Retry", "Snooze", "WorkerJob"), "worker"),
+    **dict.fromkeys(("AsyncPacer", "AsyncReservation", "Pacer", "Reservation"), "pacer"),
     "AsyncQueue": "queue.asynchronous",
     "DeadGroup": "model.dead_letters",
     "DeadLetter": "model.dead_letters",
     "DeadLetterDetails": "model.dead_letters",
     "JobDetails": "model.included",
     "Kind": "model.settings",
+    "PacerStatus": "model.pacer",
     "Purged": "model.reports",
     "Queue": "queue.blocking",
     "Story": "model.explain",
@@ -74,7 +78,9 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AsyncLease",
+    "AsyncPacer",
     "AsyncQueue",
+    "AsyncReservation",
     "AsyncWorkerJob",
     "Attempt",
     "Cancel",
@@ -100,9 +106,12 @@ __all__ = [
     "NotInstalled",
     "NotSupported",
     "OsqueueError",
+    "Pacer",
+    "PacerStatus",
     "Purged",
     "Queue",
     "Rejected",
+    "Reservation",
     "Retry",
     "Snooze",
     "Story",

@@ -45,6 +45,12 @@ SHARDS_MAX = 64
 DEAD_TTL_MS_DEFAULT = 14 * DAY_MS
 BACKOFF_BASE_MS = 1 * SECOND_MS
 BACKOFF_CAP_MS = 1 * HOUR_MS
+PACER_INTERVAL_MS_MIN = 1
+PACER_INTERVAL_MS_MAX = 30 * DAY_MS
+PACER_BURST_MAX = 1_000_000
+PACER_AHEAD_MS_DEFAULT = 1 * HOUR_MS  # a slot further ahead is not taken
+PACER_AHEAD_MS_MAX = 365 * DAY_MS
+PACER_GRACE_MS_MIN = 50  # how late a holder may use its slot, where it does not say so
 
 # ── How large the head may grow, in encoded bytes ────────────────────────────
 READY_BYTES_MAX = 64 * KB  # the next jobs, over all lanes

@@ -22,8 +22,10 @@ from ..core.ops import (
     FailJobs,
     Op,
     Outcome,
+    ReserveSlots,
     outcome,
 )
+from ..core.pacing import split_slots
 
 OpRun = list[Any]  # neighbours that are alike
 
@@ -44,12 +46,14 @@ def runs_of(ops: Sequence[Op]) -> list[OpRun]:
 
 
 def _likeness(op: Any) -> Hashable:
-    """Equal for operations that differ in nothing but their items, or in how many jobs they claim."""
+    """Equal for operations that differ in nothing but their items, or in how many jobs or slots they take."""
     kind = type(op)
     if kind is ClaimJobs:
         return op.worker, op.lease_ms, op.kinds
     if kind is ExtendLeases:
         return kind, op.lease_ms
+    if kind is ReserveSlots:
+        return kind, op.units, op.ahead_us
     return kind if kind in _FIELDS else object()
 
 
@@ -60,6 +64,8 @@ def coalesced(run: OpRun) -> Op:
         return first
     if isinstance(first, ClaimJobs):
         return replace(first, limit=sum([op.limit for op in run]))
+    if isinstance(first, ReserveSlots):
+        return replace(first, count=sum([op.count for op in run]), lead_us=max([op.lead_us for op in run]))
     kind = type(first)
     items = tuple(chain.from_iterable(map(_ITEMS[kind], run)))
     return replace(first, **{_FIELDS[kind]: items})
@@ -71,6 +77,8 @@ def split_outcomes(run: OpRun, answer: Outcome) -> Sequence[Outcome]:
         return (answer,)
     if isinstance(run[0], ClaimJobs):
         return _leases_shared(run, answer)
+    if isinstance(run[0], ReserveSlots):
+        return split_slots(run, answer)
     items = _ITEMS[type(run[0])]
     sizes = [len(items(op)) for op in run]
     if len(answer.runs) == 1:  # all went the same way

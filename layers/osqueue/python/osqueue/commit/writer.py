@@ -148,6 +148,10 @@ class ShardWriter:
         self.n += 1
         return Request(self.env, self.n, self.machine.bits(64), state.seq, state.epoch, ops)
 
+    def gone(self) -> Unknown:
+        """The error of a call whose head is not there any more."""
+        return head_is_gone(self.queue)
+
     # ── The head ─────────────────────────────────────────────────────────────
     def alone_ms(self, head: Head) -> float:
         """How long before a head another writer's last commit was; infinite when none is known.
@@ -190,7 +194,7 @@ class ShardWriter:
             self.head = Head(state, None, began)
             self.shared = False
             if before is not None and known is None:  # whoever goes on has to register the queue first
-                raise head_is_gone(self.queue)
+                raise self.gone()
         else:
             self.complaint = reply.error if isinstance(reply, Failed) else None
             return None
@@ -211,7 +215,7 @@ class ShardWriter:
         if now is None:
             raise first.complaint or Unavailable("the store did not give the queue's first head. Repeat it.")
         if known is not None and known.version is not None and known.state.epoch != now.state.epoch:
-            raise head_is_gone(self.queue)
+            raise self.gone()
 
     def won(self, state: State, version: str, began: Moment) -> None:
         """This writer's own commit is the head now."""
@@ -229,15 +233,17 @@ class ShardWriter:
         still, and so it does on a head that is ahead: one bad clock must neither expire everybody's leases nor be
         believed by the next writer.
         """
+        now = self.earliest_ms()
+        return state.now_ms if now is None else max(now, state.now_ms)
+
+    def earliest_ms(self) -> int | None:
+        """What the store's clock shows, at the earliest; None: nobody knows."""
         now = self.store_clock()
-        if now is None:
-            measured = self.measured
-            if measured is None:
-                return state.now_ms
+        if now is None and (measured := self.measured) is not None:
             # Counted on from the measurement: a step of the machine's wall clock changes nothing.
             passed_ms = (self.machine.monotonic() - measured.until.monotonic) * 1000
             now = measured.store_ms + int(passed_ms * (1 - CLOCK_DRIFT_MAX))
-        return max(now, state.now_ms)
+        return now
 
     def latest_ms(self, now_ms: int) -> int:
         """The latest that the store's clock may show when the time of a commit is ``now_ms``.

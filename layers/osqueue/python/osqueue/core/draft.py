@@ -124,6 +124,7 @@ class Draft:
         "needs",
         "now",
         "observed",
+        "pacer",
         "promoted",
         "recorded",
         "refusals",
@@ -172,6 +173,7 @@ class Draft:
         self.settings = state.settings
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.log = state.log
+        self.pacer = state.pacer
         self.recorded = self.now < state.log.until_ms
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
@@ -503,4 +505,5 @@ class Draft:
             seals=seals,
             gc_after=self.gc_after,
             log=self.log,
+            pacer=self.pacer,
         )

@@ -20,6 +20,7 @@ from .state import (
     JobRecord,
     KindSettings,
     LeaseRecord,
+    PacerRow,
     QueueSettings,
     Span,
     StoredContent,
@@ -54,6 +55,8 @@ class Code(IntEnum):
     EXPIRED = 21  # the job's result is not kept any more
     CROWDED = 22  # no room in the head for one more of these
     RUNNING_LIMIT = 23  # as many jobs run as may, of the queue or of every kind that waits
+    RESERVED = 24
+    TOO_FAR = 25  # the next slot is further ahead than the caller would wait
 
 
 _CODES = {int(code): code for code in Code}
@@ -371,6 +374,35 @@ LOOK_AGAIN = EraseJobs(
 )  # commits that whoever is about to enqueue under an id has to look again
 
 
+class ChangePacer(Operation, frozen=True, tag="pacer"):
+    """Create a pacer where there is none, or anew; pause it or let it go on; remove it."""
+
+    created: PacerRow | None = None
+    reset: bool = False  # with ``created``: in the place of the one there is
+    paused: bool | None = None
+    removed: bool = False
+
+
+class ReserveSlots(Operation, frozen=True, tag="reserve"):
+    """Take ``count`` slots of a pacer, each of ``units``, none further ahead than ``ahead_us``."""
+
+    count: int
+    units: int
+    ahead_us: int
+    lead_us: int = 0  # none is sooner than this: so long its answer is on the way
+
+    def codes_max(self) -> int:
+        return 13  # of as many bytes as its runs of large numbers take
+
+
+class ReturnSlot(Operation, frozen=True, tag="return"):
+    """Give a slot back, if no later one has been taken since."""
+
+    number: int
+    units: int
+    epoch: int  # of its pacer
+
+
 Op = (
     EnqueueJobs
     | AttachSpans
@@ -392,6 +424,9 @@ Op = (
     | RaiseGcFloor
     | ReplaceSpan
     | EraseJobs
+    | ChangePacer
+    | ReserveSlots
+    | ReturnSlot
 )
 
 

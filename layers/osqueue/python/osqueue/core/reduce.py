@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, spill, timers
+from . import admin, event_log, pacing, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .dedup import seen_before
@@ -34,6 +34,7 @@ from .ops import (
     AttachBulk,
     AttachSpans,
     CancelJob,
+    ChangePacer,
     ChangeSettings,
     ClaimJobs,
     Code,
@@ -56,6 +57,8 @@ from .ops import (
     ReleaseJobs,
     ReplaceSpan,
     Request,
+    ReserveSlots,
+    ReturnSlot,
     RunJobNow,
     RunTimers,
     SetResultTtl,
@@ -469,4 +472,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     RaiseGcFloor: admin.raise_gc_floor,
     ReplaceSpan: admin.replace_span,
     EraseJobs: erasing.erase,
+    ChangePacer: pacing.change,
+    ReserveSlots: pacing.reserve,
+    ReturnSlot: pacing.give_back,
 }

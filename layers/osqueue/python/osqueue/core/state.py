@@ -339,6 +339,21 @@ class EventLog(StoredRow, frozen=True):
 NOT_RECORDED = EventLog()  # this very one stays away from an encoded head
 
 
+class PacerRow(StoredRow, frozen=True):
+    """A pacer: who may act when. Its head holds nothing else. See ``pacing``."""
+
+    interval_us: int = 0  # microseconds between two slots; 0: there is no pacer
+    burst: int = 1  # slots that an idle pacer gives at once
+    tat_us: int = 0  # the theoretical arrival time, in the pacer's own time
+    number: int = 0  # of the latest slot
+    shift_ms: int = 0  # by which its own time is behind the head's: all pauses together
+    paused_ms: int = 0  # head time since when it is paused; 0: it is not
+    epoch: int = 0  # random, drawn when it was created or reset: a slot of another one is void
+
+
+NO_PACER = PacerRow()  # this very one stays away from an encoded head
+
+
 class State(Struct, frozen=True, omit_defaults=True):
     """The whole head of one shard."""
 
@@ -375,6 +390,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     seals: tuple[bytes, ...] = ()  # secrets of announced requests, the newest last: see ``intents``
     gc_after: str = ""  # the name behind which collection goes on; "": it is done until ``gc_floor`` rises
     log: EventLog = NOT_RECORDED
+    pacer: PacerRow = NO_PACER
 
 
 def transition_of(

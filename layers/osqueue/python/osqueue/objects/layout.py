@@ -3,6 +3,8 @@
     queues/<name>                     registers a queue
     <hash>/<name>/<shard>/head        one shard's state; its segments and bodies lie beside it
     archive/queue=<name>/…            finished jobs of all shards
+    limits/<name>                     registers a pacer
+    <hash>/_limits/<name>/head        its state: no queue has such a name
 
 The hash comes first, so that S3 can split the key space between queues and shards.
 """
@@ -14,26 +16,43 @@ import hashlib
 import msgspec
 
 from ..commit.effects import Flow
-from ..commit.retry import HEAD_READ, ask
+from ..commit.retry import HEAD_READ, OBJECT, ask
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..core.state import State
 from ..errors import OsqueueError, Unavailable
 from ..model.validation import is_queue_name
-from ..stores.base import Failed, Found, Get, List, Listed, PutIfAbsent
+from ..stores.base import Failed, Found, Get, List, Listed, PutIfAbsent, Refused, Written
 
 REGISTER = "queues/"
+PACERS = "limits/"
 
 
 def root_of(queue: str, shard: int) -> str:
     """The prefix of everything that belongs to one shard."""
-    place = f"{queue}/{shard}"
+    return _hashed(f"{queue}/{shard}")
+
+
+def root_of_pacer(name: str) -> str:
+    """The prefix of everything that belongs to a pacer."""
+    return _hashed(f"_limits/{name}")
+
+
+def _hashed(place: str) -> str:
     return f"{hashlib.sha256(place.encode()).hexdigest()[:4]}/{place}/"
 
 
 def register(queue: str) -> PutIfAbsent:
     """The request that makes a queue known by name."""
     return PutIfAbsent(REGISTER + queue, msgspec.json.encode({"format": 1, "queue": queue}))
+
+
+def register_pacer(name: str) -> Flow[None]:
+    """Make a pacer known by name, before its head is written. Raises Unavailable."""
+    body = msgspec.json.encode({"format": 1, "pacer": name})
+    reply = yield from ask(PutIfAbsent(PACERS + name, body), OBJECT)
+    if not isinstance(reply, Written | Refused):
+        raise unavailable(reply, "room for the pacer's registration")
 
 
 def is_registered(queue: str) -> Flow[bool]:
@@ -44,15 +63,15 @@ def is_registered(queue: str) -> Flow[bool]:
     return listed.keys[:1] == (REGISTER + queue,)
 
 
-def registered() -> Flow[list[str]]:
+def registered(register: str = REGISTER) -> Flow[list[str]]:
     """The names of all queues of a store. What is no name was put there by somebody else, and is passed over."""
     names: list[str] = []
     after = ""
     while True:
-        listed = yield List(REGISTER, after=after)
+        listed = yield List(register, after=after)
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of queues")
-        found = (key.removeprefix(REGISTER) for key in listed.keys)
+        found = (key.removeprefix(register) for key in listed.keys)
         names.extend(name for name in found if is_queue_name(name))
         if not listed.more:
             return names

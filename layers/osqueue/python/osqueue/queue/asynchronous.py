@@ -17,6 +17,7 @@ from datetime import datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from ..clock import Machine
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
 from ..commit.effects import AwaitNews, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
 from ..commit.group import CommitWaiter, give_back
@@ -24,6 +25,7 @@ from ..core.state import Transition
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..model.payload_type import T
+from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
@@ -41,26 +43,15 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 
-class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
-    """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
+class AsyncRunner(Awaiting):
+    """Runs flows that commit: each in the task of its caller, who shares the commits of the others."""
 
-    _lease_class = AsyncLease
-    _blocks = False
-
-    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
-
-        @overload
-        @classmethod
-        def connect(
-            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
-        ) -> AsyncQueue[M]: ...
-        @overload
-        @classmethod
-        def connect(
-            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
-        ) -> AsyncQueue[Any]: ...
-        @classmethod
-        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
+    machine: Machine
+    window: float
+    _place: Any
+    _writers: Writers
+    _tell_async: Any
+    _deadline: Callable[[Submit], float]
 
     def _make_driver(self) -> None:
         self._driver = AsyncDriver(self._place, self.machine)
@@ -104,17 +95,6 @@ class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
-        """Sinks that wait for another machine are called on a thread: they must not hold up the event loop."""
-        if self._outlet is None or not self._outlet.slow:
-            self._tell(events)
-            return None
-        try:
-            return asyncio.get_running_loop().run_in_executor(None, self._tell, events)
-        except RuntimeError:  # the loop is ending, and has no threads any more
-            self._outlet.lose(len(events))
-            return None
-
     async def _perform(self, effect: Effect | AwaitNews | RemoteRequest) -> Any:
         return await (self._await(effect) if isinstance(effect, AwaitNews) else self._driver.perform(effect))
 
@@ -132,6 +112,39 @@ class AsyncQueue(Awaiting, QueueBase[AsyncLease[T], T]):
                 await woken
         finally:
             timer.cancel()
+
+
+class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
+    """The same queue for coroutines. One object belongs to one event loop; its tasks share its commits."""
+
+    _lease_class = AsyncLease
+    _blocks = False
+
+    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
+
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
+        ) -> AsyncQueue[M]: ...
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
+        ) -> AsyncQueue[Any]: ...
+        @classmethod
+        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
+
+    def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
+        """Sinks that wait for another machine are called on a thread: they must not hold up the event loop."""
+        if self._outlet is None or not self._outlet.slow:
+            self._tell(events)
+            return None
+        try:
+            return asyncio.get_running_loop().run_in_executor(None, self._tell, events)
+        except RuntimeError:  # the loop is ending, and has no threads any more
+            self._outlet.lose(len(events))
+            return None
 
     @with_options_of(worker_class)
     async def run(self, **options: Unpack[WorkerOptions]) -> Tally:

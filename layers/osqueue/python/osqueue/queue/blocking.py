@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from ..clock import Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import AwaitNews, QueueEffect, QueueFlow, Submit
 from ..commit.event_queue import EventQueue
@@ -24,6 +25,7 @@ from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..model.payload_type import T
+from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
@@ -41,25 +43,15 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 
-class Queue(Blocking, QueueBase[Lease[T], T]):
-    """A queue, with methods that block. One object may be used by many threads; they share its commits."""
+class BlockingRunner(Blocking):
+    """Runs flows that commit: each on the thread of its caller, who shares the commits of the others."""
 
-    _lease_class = Lease
-
-    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
-
-        @overload
-        @classmethod
-        def connect(
-            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
-        ) -> Queue[M]: ...
-        @overload
-        @classmethod
-        def connect(
-            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
-        ) -> Queue[Any]: ...
-        @classmethod
-        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
+    machine: Machine
+    window: float
+    _place: Any
+    _writers: Writers
+    _tell: Any
+    _deadline: Callable[[Submit], float]
 
     def _make_driver(self) -> None:
         self._driver = BlockingDriver(self._place, self.machine)
@@ -107,6 +99,27 @@ class Queue(Blocking, QueueBase[Lease[T], T]):
 
         with effect.sleeper.waking(wake):
             asleep.acquire(timeout=effect.seconds)
+
+
+class Queue(BlockingRunner, QueueBase[Lease[T], T]):
+    """A queue, with methods that block. One object may be used by many threads; they share its commits."""
+
+    _lease_class = Lease
+
+    if TYPE_CHECKING:  # what callers get; how it is made is written once, in QueueBase
+
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: type[M], **options: Unpack[QueueOptions]
+        ) -> Queue[M]: ...
+        @overload
+        @classmethod
+        def connect(
+            cls, address: str, queue: str, *, type: Any = Any, **options: Unpack[QueueOptions]
+        ) -> Queue[Any]: ...
+        @classmethod
+        def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
 
     def watch(self, job_id: str, poll: float = POLL_SECONDS_DEFAULT) -> Iterator[Job]:
         """The job, and again whenever it has changed, until it is over: looked at every ``poll`` seconds.

@@ -1,0 +1,161 @@
+"""Pacing: callers anywhere take slots, the moments at which each of them may act, one interval apart.
+
+The algorithm is GCRA, the generic cell rate algorithm as *virtual scheduling* (ITU-T I.371, annex A): a token bucket
+that is kept as one time, the theoretical arrival time ``TAT`` at which the bucket is full again.
+
+    a start of u units is allowed at t   ⇔   t ≥ TAT − (burst − u)·interval
+    it moves                                 TAT = max(TAT, t) + u·interval
+
+A slot is such a start, taken in advance: ``max(t, TAT − (burst − u)·interval)``. So in any window of length W at most
+``W / interval + burst`` units have their slots, and with a burst of 1 two slots are an interval apart at least.
+
+Times here are integer microseconds of the pacer's *own time*: the head's, less all the pauses there were. It stands
+still during a pause. So whoever resumes a pacer moves all slots by the length of the pause; their distances stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .draft import Draft
+from .ops import ChangePacer, Code, Outcome, ReserveSlots, ReturnSlot, outcome
+from .state import NO_PACER, PacerRow
+
+RESUME_MS = (
+    2_000  # for which a resumed pacer stands still: so those who wait have looked before their slots come
+)
+
+
+class Slot(Struct, frozen=True):
+    """A moment at which its holder may act."""
+
+    number: int  # grows with each slot of an epoch; none is given twice
+    at_us: int  # in the pacer's own time
+    units: int
+    epoch: int
+
+
+def exists(row: PacerRow) -> bool:
+    """Is there a pacer?"""
+    return row.interval_us > 0
+
+
+def own_us(row: PacerRow, now_ms: int) -> int:
+    """The pacer's own time when the head's is ``now_ms``."""
+    return ((row.paused_ms or now_ms) - row.shift_ms) * 1000
+
+
+def head_us(row: PacerRow, at_us: int, now_ms: int) -> int:
+    """The head's time, in microseconds, of a moment of the pacer's own; of a paused one, should it go on now."""
+    paused = now_ms + RESUME_MS - row.paused_ms if row.paused_ms else 0
+    return at_us + (row.shift_ms + paused) * 1000
+
+
+def next_us(row: PacerRow, now_us: int) -> int:
+    """The next slot, in the pacer's own time."""
+    return max(now_us, row.tat_us - (row.burst - 1) * row.interval_us)
+
+
+def ahead(row: PacerRow, now_us: int) -> int:
+    """How many units are reserved whose slots are still to come."""
+    waiting = row.tat_us - row.burst * row.interval_us - now_us
+    return max(0, -(-waiting // row.interval_us))
+
+
+# ── In the head ──────────────────────────────────────────────────────────────
+def change(draft: Draft, op: ChangePacer) -> Outcome:
+    """Create, reset, pause, resume or remove the pacer."""
+    row = draft.pacer
+    if op.created is not None:
+        if exists(row) and not op.reset:
+            return outcome([Code.DUPLICATE])
+        draft.pacer = _begun(row, op.created, draft.now)
+    elif not exists(row):
+        return outcome([Code.NOT_FOUND])
+    elif op.removed:
+        draft.pacer = NO_PACER
+    elif op.paused and not row.paused_ms:
+        draft.pacer = replace(row, paused_ms=draft.now)
+    elif op.paused is False and row.paused_ms:
+        draft.pacer = replace(row, paused_ms=0, shift_ms=row.shift_ms + draft.now + RESUME_MS - row.paused_ms)
+    draft.changed |= draft.pacer is not row
+    return outcome([Code.OK])
+
+
+def _begun(row: PacerRow, created: PacerRow, now_ms: int) -> PacerRow:
+    """A pacer that begins now. What was reserved before is void; the latest slot that was used keeps its distance."""
+    now = now_ms * 1000
+    used = min(max(row.tat_us - own_us(row, now_ms), 0), created.interval_us)
+    return replace(created, tat_us=now + used, number=row.number, shift_ms=0, paused_ms=0)
+
+
+def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
+    """Take slots: as many of those asked for as are near enough.
+
+    The outcome holds what all of them follow from: see ``slot_of``.
+    """
+    row = draft.pacer
+    if not exists(row):
+        return outcome([Code.NOT_FOUND])
+    now = own_us(row, draft.now)
+    start = now + op.lead_us
+    base = max(row.tat_us, start)
+    step = op.units * row.interval_us
+    tolerance = (row.burst - op.units) * row.interval_us
+    count = 0
+    if tolerance >= 0:  # else the bucket never holds as many
+        near = now + max(op.ahead_us, op.lead_us)
+        count = min(op.count, max(0, (near + tolerance - base) // step + 1))
+    if count:
+        draft.pacer = replace(row, tat_us=base + count * step, number=row.number + count)
+        draft.changed = True
+    code = Code.RESERVED if count == op.count else Code.TOO_FAR
+    return Outcome(
+        (
+            (int(code), count),
+            (row.number + 1, base),
+            (start, row.epoch),
+            (row.interval_us, row.burst),
+        )
+    )
+
+
+def give_back(draft: Draft, op: ReturnSlot) -> Outcome:
+    """Take the latest slot back. Its number is not given again, and nor can it be given back again."""
+    row = draft.pacer
+    if not exists(row) or (row.epoch, row.number) != (op.epoch, op.number):
+        return outcome([Code.NOT_FOUND])
+    draft.pacer = replace(row, tat_us=row.tat_us - op.units * row.interval_us, number=row.number + 1)
+    draft.changed = True
+    return outcome([Code.OK])
+
+
+# ── What an outcome tells ────────────────────────────────────────────────────
+def slot_of(op: ReserveSlots, answer: Outcome) -> Slot:
+    """The first slot of an outcome: taken, where its code is RESERVED, else the one that was too far ahead."""
+    (number, base), (start, epoch), (interval, burst) = answer.runs[1:]
+    return Slot(number, max(start, base - (burst - op.units) * interval), op.units, epoch)
+
+
+def burst_of(answer: Outcome) -> int:
+    """The burst of the pacer that gave an outcome."""
+    return answer.runs[3][1]
+
+
+def split_slots(run: Sequence[ReserveSlots], answer: Outcome) -> list[Outcome]:
+    """The outcome of each operation of a run that was made one: each has its slots, in their order."""
+    if answer.code not in (Code.RESERVED, Code.TOO_FAR):
+        return [answer] * len(run)
+    (_, left), (number, base), *rest = answer.runs
+    found: list[Outcome] = []
+    for op in run:
+        count = min(op.count, left)
+        code = Code.RESERVED if count == op.count else Code.TOO_FAR
+        found.append(Outcome(((int(code), count), (number, base), *rest)))
+        left -= count
+        number += count
+        base += count * op.units * rest[1][0]
+    return found

@@ -1,0 +1,226 @@
+"""What Pacer and AsyncPacer share: how a pacer is opened, and each public method as a flow.
+
+What a method does is written once, in ``operations.pacing``; ``queue.flow_methods`` makes methods and coroutines of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from .. import limits
+from ..clock import MACHINE, Machine
+from ..commit.effects import QueueFlow, Submit
+from ..commit.pacer_writer import PacerWriter
+from ..core.state import Transition
+from ..errors import NotSupported, Rejected, shown
+from ..model.pacer import PacerStatus, slot_moment
+from ..model.validation import is_queue_name, microseconds, milliseconds, plain_text
+from ..objects.layout import root_of_pacer
+from ..operations.context import Writers
+from ..operations.pacing import HeldSlot, IfExists, PacerFlows
+from ..queue.flow_methods import FlowMethod
+from ..stores.address import is_remote, open_store
+from ..stores.base import Store
+from ..stores.counting import CountingStore
+
+GRACE_MS_MIN = 1  # clocks tell no less
+R = TypeVar("R")
+
+
+class PacerBase:
+    """What Pacer and AsyncPacer share: everything but how a flow is run."""
+
+    window = 0.0  # nobody who reserves a slot waits for others
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        grace: float | timedelta | None = None,
+        max_ahead: float | timedelta = limits.PACER_AHEAD_MS_DEFAULT / 1000,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+        machine: Machine = MACHINE,
+    ) -> None:
+        self.name = pacer_name(name)
+        self.machine = machine
+        self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
+        self._place = store if isinstance(store, CountingStore) else CountingStore(store)
+        self._writers = Writers(self._writer)
+        self._flows = PacerFlows(
+            self.name,
+            machine,
+            self._own_writer,
+            None if grace is None else microseconds(grace, "grace", GRACE_MS_MIN, limits.DAY_MS),
+            microseconds(max_ahead, "max_ahead", 0, limits.PACER_AHEAD_MS_MAX),
+        )
+        self._make_driver()
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        name: str,
+        *,
+        grace: float | timedelta | None = None,
+        max_ahead: float | timedelta = limits.PACER_AHEAD_MS_DEFAULT / 1000,
+        timeout: float = limits.REQUEST_TIMEOUT_S,
+    ) -> Self:
+        """Open the pacer ``name`` of the store at ``address``: memory://, file:// or s3://.
+
+        Durations are seconds or timedeltas. ``grace`` is how late a slot may be used, by default a tenth of the
+        interval and at least 50 ms; ``max_ahead`` how far ahead one may be taken; ``timeout`` how long one request may
+        try. Nothing is sent yet. Raises Rejected for an address, a name or a duration that is not valid, NotSupported
+        for the address of an API.
+        """
+        checked = pacer_name(name)
+        if is_remote(address):
+            raise NotSupported(
+                "address: a pacer works on the store itself, not over an API. Give the store's own address, such as"
+                " s3://bucket/prefix.",
+                field="address",
+            )
+        return cls(open_store(address), checked, grace=grace, max_ahead=max_ahead, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _make_driver(self) -> None:
+        """Make what runs the flows."""
+        raise NotImplementedError
+
+    def _writer(self, _: int) -> PacerWriter:
+        store = self._place
+        return PacerWriter(
+            root_of_pacer(self.name),
+            self.name,
+            self.machine,
+            store.clock_ms,
+            store.room_below,
+            store.flushes,
+            store.turns,
+        )
+
+    def _own_writer(self) -> PacerWriter:
+        writer = self._writers[0]
+        assert isinstance(writer, PacerWriter)
+        return writer
+
+    def _deadline(self, submit: Submit) -> float:
+        return self.machine.monotonic() + self.timeout
+
+    def _tell(self, events: Sequence[Transition]) -> None:
+        """No job has its transitions here."""
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """How many requests this object has sent to its store: get, put, list, delete."""
+        return self._place.requests
+
+    # ── Flows, one for each public method ────────────────────────────────────
+    def _create(
+        self, interval: float | timedelta, burst: int = 1, if_exists: IfExists = "keep"
+    ) -> QueueFlow[PacerStatus]:
+        """Make the pacer: slots ``interval`` seconds apart, 1 ms to 30 days; returns the settings that hold.
+
+        With a ``burst`` above 1 it is a token bucket: so many slots at once after a rest, and ``interval`` for each on
+        average. One that exists is kept as it is ("keep"), begins again with these settings ("reset": all reservations
+        are void), or makes this raise Conflict ("fail"). Raises Rejected for a setting that is not valid.
+        """
+        return self._flows.create(interval, burst, if_exists)
+
+    def _pause(self) -> QueueFlow[PacerStatus]:
+        """Let time stand still for everybody: no slot comes. One may reserve meanwhile. Raises NotFound."""
+        return self._flows.pause(True)
+
+    def _resume(self) -> QueueFlow[PacerStatus]:
+        """Let time go on, two seconds from now: all slots move by the pause, and keep their order and distances.
+
+        Raises NotFound.
+        """
+        return self._flows.pause(False)
+
+    def _status(self) -> QueueFlow[PacerStatus]:
+        """The pacer as it is now. Raises NotFound."""
+        return self._flows.status()
+
+    def _remove(self) -> QueueFlow[None]:
+        """Remove the pacer, for everybody: who waits for a slot gets NotFound. Raises NotFound."""
+        return self._flows.remove()
+
+    create = FlowMethod(_create)
+    pause = FlowMethod(_pause)
+    resume = FlowMethod(_resume)
+    status = FlowMethod(_status)
+    remove = FlowMethod(_remove)
+
+
+class ReservationBase:
+    """A slot that was reserved."""
+
+    def __init__(self, pacer: Any, held: HeldSlot) -> None:
+        self._pacer = pacer
+        self._held = held
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.number} of {self._pacer.name}>"
+
+    @property
+    def number(self) -> int:
+        """Grows with every reservation of the pacer; none is given twice."""
+        return self._held.slot.number
+
+    @property
+    def units(self) -> int:
+        """How many starts it stands for."""
+        return self._held.slot.units
+
+    @property
+    def at(self) -> datetime:
+        """The moment, by the store's clock. A pause moves it: of a paused pacer it is what a resume now would give."""
+        now_ms = self._pacer.machine.now_ms()
+        return slot_moment(self._held.row, self._held.slot.at_us, now_ms)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until then, as this process knows; below 0 when it has gone by."""
+        return float(self._pacer._flows.left_us(self._held)) / 1e6
+
+    def _run(self, flow: QueueFlow[R]) -> Any:
+        return self._pacer._run(flow)
+
+    def _wait(self) -> QueueFlow[None]:
+        """Wait for the slot, then act once.
+
+        Where it had gone by when it was to be used, or had become void, another one is reserved, and this is that one
+        from now on. Raises Throttled, NotFound, Unavailable: then do not act.
+        """
+        self._held = yield from self._pacer._flows.wait(self._held)
+
+    def _give_back(self) -> QueueFlow[bool]:
+        """Give the slot back, instead of using it, for whoever reserves next.
+
+        False where somebody has reserved since: then it stays a gap.
+        """
+        return self._pacer._flows.give_back(self._held)  # type: ignore[no-any-return]
+
+    wait = FlowMethod(_wait)
+    give_back = FlowMethod(_give_back)
+
+
+def pacer_name(value: Any) -> str:
+    """A pacer's name."""
+    if not isinstance(value, str) or not is_queue_name(value):
+        raise Rejected(
+            f"name: {shown(value)} is not the name of a pacer. Use 1 to 64 of a-z, 0-9 and '-', beginning with a letter"
+            " or digit.",
+            field="name",
+        )
+    return plain_text(value)
+
+
+def refuse_function(function: Any, remedy: str) -> Rejected:
+    """The error for what cannot be paced."""
+    return Rejected(f"function: {shown(function)} cannot be paced here: {remedy}", field="function")
