@@ -27,7 +27,8 @@ from ..stores.base import Found, Get, Missing, Unchanged
 IfExists = Literal["keep", "reset", "fail"]
 IF_EXISTS: tuple[IfExists, ...] = ("keep", "reset", "fail")
 CHECKED_SECONDS = 1.0  # whoever has waited for longer looks at the pacer before he acts …
-LOOK_SECONDS = 0.5  # … so long before his slot
+LOOK_SECONDS = 0.5  # … so long before his slot, and …
+LOOK_SECONDS_MAX = 60.0  # … so often until then
 PAUSED_LOOK_SECONDS = 1.0  # between looks at a paused pacer
 LEAD_MS_FIRST = 100.0  # that an answer is thought to take from a store whose time has to be asked for
 LEAD_MS_MAX = 5_000.0
@@ -178,16 +179,17 @@ class PacerFlows:
     def wait(self, held: HeldSlot) -> QueueFlow[HeldSlot]:
         """Wait until the holder may act: by this slot, or by another one where it has gone by or become void."""
         for _ in range(SLOTS_MISSED_MAX):
-            if (yield from self._is_usable(held)):
-                return held
+            usable = yield from self._usable(held)
+            if usable is not None:
+                return usable
             held = yield from self.reserve(held.slot.units)
         raise Throttled(
             f"pacer {self.name}: {SLOTS_MISSED_MAX} slots in a row had gone by when this process came to use them. It"
             " is too busy, or its store too slow: use a longer grace."
         )
 
-    def _is_usable(self, held: HeldSlot) -> QueueFlow[bool]:
-        """Wait for a slot; may it be used then?"""
+    def _usable(self, held: HeldSlot) -> QueueFlow[HeldSlot | None]:
+        """Wait for a slot; the same, if it may be used then."""
         while held.row.epoch == held.slot.epoch:
             if held.row.paused_ms:
                 yield Sleep(PAUSED_LOOK_SECONDS)
@@ -196,8 +198,8 @@ class PacerFlows:
             left = self.left_us(held) / 1e6
             unseen = self.machine.ms_since(held.seen) / 1000
             if unseen + max(left, 0.0) > CHECKED_SECONDS:
-                if left > LOOK_SECONDS:
-                    yield Sleep(left - LOOK_SECONDS)
+                if left > LOOK_SECONDS and unseen < LOOK_SECONDS_MAX:
+                    yield Sleep(min(left - LOOK_SECONDS, LOOK_SECONDS_MAX))
                 else:
                     held = yield from self._look(held)
             elif left > 0:
@@ -205,8 +207,8 @@ class PacerFlows:
             elif self.writer.clock_is_due():  # the machine was suspended, or it is long ago
                 yield from self.writer.tell_time()
             else:
-                return -left * 1e6 <= self._grace_us(held.row)
-        return False
+                return held if -left * 1e6 <= self._grace_us(held.row) else None
+        return None
 
     def left_us(self, held: HeldSlot) -> float:
         """Until the slot: by the store's clock as this machine knows it, or by the answer, if that is sooner."""
