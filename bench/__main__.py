@@ -25,6 +25,7 @@ NAMES = (
     "bulk",
     "waiting",
     "limits",
+    "pacer",
     "archive",
     "lookup",
     "stack",

@@ -95,6 +95,7 @@ def tell(total: RunReport, runs: int, first: int) -> None:
         f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {counted(total.loads)}"
     )
     print(f"  {total.terms:,} leaders were elected, never two at once")
+    print(f"  {total.slots:,} slots of pacers were used, none twice, too early or too late")
     print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
     print(f"  {total.told:,} events told to those who listened")
     print(f"  injected: {counted(total.faults, FAULTS)}")

@@ -89,6 +89,7 @@ class Clients(Struct, frozen=True):
     crews: int = 0  # processes of several callers, every second one with an event loop
     threads: int = 4  # callers of each
     candidates: int = 0  # in an election; then there is nothing else
+    paced: int = 0  # callers of a pacer; then there is nothing else
     remotes: int = 0  # callers over an API
     servers: int = 3  # of that API
     surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs
@@ -405,6 +406,24 @@ PROFILES = {
                 timeout_seconds=1.0,
             ),
             clients=Clients(candidates=5, drift_max=0.045),
+        ),
+        Profile(
+            "pacer",  # callers who take slots, on machines that stand still, whose clocks are wrong and are set
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.02,
+                late=0.01,
+                duplicate=0.03,
+                freeze=0.01,
+                crash=0.003,
+                suspend=0.003,
+                step=0.003,
+                delay_seconds_max=120,
+                suspend_seconds_max=300,
+                stops_wall=0.0,
+            ),
+            clients=Clients(paced=8),
         ),
         Profile(
             "repairs",  # heads are lost and restored, clocks go wrong, jobs are purged

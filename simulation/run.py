@@ -31,6 +31,7 @@ from .loaders import Loader, grow
 from .loads import BulkLoads
 from .machine import VirtualMachine, source
 from .network import Network
+from .pacers import PacerRun
 from .payloads import archive_them
 from .profile import Faults, Profile
 from .promises import Promises
@@ -72,6 +73,7 @@ class RunReport(Struct):
     bulks: int = 0  # loads that came in as a whole
     loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
     terms: int = 0  # of leaders that were elected
+    slots: int = 0  # of pacers, that were used
     asked: Counter[str] = field(default_factory=Counter)  # what callers asked, and how they were answered
     violation: str = ""
 
@@ -80,6 +82,8 @@ def simulate(seed: int, profile: Profile) -> RunReport:
     """One run. A violation ends it and stands in the report."""
     if profile.clients.candidates:
         return _elect(seed, profile)
+    if profile.clients.paced:
+        return _pace(seed, profile)
     releases = both_read() if profile.clients.upgrade else nullcontext()
     with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
@@ -107,6 +111,20 @@ def _elect(seed: int, profile: Profile) -> RunReport:
     finally:
         base.log.disabled = before
     report.hours, report.terms = elections.world.now / 3600, len(elections.leaders)
+    return report
+
+
+def _pace(seed: int, profile: Profile) -> RunReport:
+    """A run of callers of a pacer."""
+    run = PacerRun(seed, profile)
+    report = RunReport(profile.name, seed, faults=run.world.injected, asked=run.asked)
+    with watched_reductions(run.ledger):
+        try:
+            run.work()
+        except Violation as violation:
+            report.violation = str(violation)
+    report.hours, report.slots = run.world.now / 3600, len(run.used)
+    report.commits = run.commits
     return report
 
 

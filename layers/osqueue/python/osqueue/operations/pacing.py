@@ -43,7 +43,7 @@ class HeldSlot(Struct, frozen=True):
     slot: Slot
     row: PacerRow  # as it was seen last
     version: str | None  # of the head it was seen in
-    seen: Moment  # when that was
+    seen: Moment  # when the request was sent that showed it
     now_ms: int  # the head's time when the slot was given
     heard: Moment  # when the holder was told
 
@@ -143,8 +143,8 @@ class PacerFlows:
         while True:
             lead_us = int(self._lead() * 1000)
             op = ReserveSlots(1, units, self.ahead_us, lead_us)
+            asked = self.machine.moment()
             answer = yield Submit(0, (op,))
-            heard = self.machine.moment()
             outcome = answer.outcomes[0]
             if outcome.code == Code.NOT_FOUND:
                 raise self._missing()
@@ -161,7 +161,7 @@ class PacerFlows:
             yield from writer.tell_time()  # nothing was written, so nobody has asked for the time yet
         self._learn(answer.now_ms)
         row, version = yield from self._known()
-        return HeldSlot(slot_of(op, outcome), row, version, heard, answer.now_ms, heard)
+        return HeldSlot(slot_of(op, outcome), row, version, asked, answer.now_ms, self.machine.moment())
 
     def _too_far(self, now_us: int, slot: Slot) -> Throttled:
         away = (slot.at_us - now_us) / 1e6
@@ -190,6 +190,7 @@ class PacerFlows:
 
     def _usable(self, held: HeldSlot) -> QueueFlow[HeldSlot | None]:
         """Wait for a slot; the same, if it may be used then."""
+        looked = False
         while held.row.epoch == held.slot.epoch:
             if held.row.paused_ms:
                 yield Sleep(PAUSED_LOOK_SECONDS)
@@ -200,8 +201,12 @@ class PacerFlows:
             if unseen + max(left, 0.0) > CHECKED_SECONDS:
                 if left > LOOK_SECONDS and unseen < LOOK_SECONDS_MAX:
                     yield Sleep(min(left - LOOK_SECONDS, LOOK_SECONDS_MAX))
+                    looked = False
+                elif looked and -left * 1e6 > self._grace_us(held.row):  # the look itself took too long
+                    return None
                 else:
                     held = yield from self._look(held)
+                    looked = True
             elif left > 0:
                 yield Sleep(left)
             elif self.writer.clock_is_due():  # the machine was suspended, or it is long ago
@@ -224,8 +229,8 @@ class PacerFlows:
 
     def _look(self, held: HeldSlot) -> Flow[HeldSlot]:
         """Was the pacer paused, resumed, reset or removed? One conditional GET."""
-        reply = yield from ask(Get(self.writer.root + HEAD, unless=held.version), HEAD_READ)
         seen = self.machine.moment()
+        reply = yield from ask(Get(self.writer.root + HEAD, unless=held.version), HEAD_READ)
         if isinstance(reply, Unchanged):
             return replace(held, seen=seen)
         if isinstance(reply, Found):
