@@ -7,17 +7,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from osqueue.commit import protocol, request_status
+from osqueue.commit import announcements, protocol, request_status
 from osqueue.commit.pacer_writer import PacerWriter
 from osqueue.core import pacing, reduce
 from osqueue.core.draft import Draft
 from osqueue.core.ops import ChangePacer, Code, Outcome, ReserveSlots, ReturnSlot
+from osqueue.core.state import State
 from osqueue.operations.pacing import PacerFlows
 
 from .control import Control, dispatched, in_runs, patched
 
 _reserve, _change, _give_back = pacing.reserve, pacing.change, pacing.give_back
-_applicable, _outcomes_of = reduce.applicable, request_status.outcomes_of
+_outcomes_of = request_status.outcomes_of
 
 
 def _standing(draft: Draft, op: ReserveSlots) -> Outcome:
@@ -45,10 +46,9 @@ def _any_slot_back(draft: Draft, op: ReturnSlot) -> Outcome:
 
 
 def _once_more(draft: Any, request: Any) -> bool:
-    """Whatever was applied may be applied again, if it is asked for again."""
-    row = draft.sessions.get(request.env)
-    again = row is not None and (row.n, row.nonce) == (request.n, request.nonce)
-    return again or _applicable(draft, request)
+    """Whatever was applied is applied again, when it comes again, by whichever way."""
+    epoch = draft.epoch if isinstance(draft, State) else draft.state.epoch
+    return bool(request.epoch == epoch)
 
 
 def _unread(self: PacerFlows, held: Any) -> Any:
@@ -94,7 +94,7 @@ def any_slot_back() -> AbstractContextManager[None]:
 
 def applied_again() -> AbstractContextManager[None]:
     """A request that is sent again takes another slot."""
-    return patched((reduce, "applicable", _once_more))
+    return patched((reduce, "applicable", _once_more), (announcements, "applicable", _once_more))
 
 
 def told_another() -> AbstractContextManager[None]:

@@ -1,0 +1,223 @@
+"""Waiting for slots, in a time that tests move: who is late, who looks again, and who gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osqueue import NotFound, Pacer, Rejected, Throttled, Unavailable, limits
+from osqueue.clock import MACHINE
+from osqueue.operations.pacing import SLOTS_MISSED_MAX
+from osqueue.stores.base import Failed, Get
+from osqueue.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def store(machine: Any) -> MemoryStore:
+    return MemoryStore(machine)
+
+
+@pytest.fixture
+def connect(store: MemoryStore, machine: Any) -> Callable[..., Pacer]:
+    """Another process, as it were."""
+
+    def opened(**options: Any) -> Pacer:
+        return Pacer(store, "stripe", machine=machine, **options)
+
+    return opened
+
+
+def gets(pacer: Pacer, call: Callable[[], object]) -> int:
+    """How many objects a call reads."""
+    before = pacer.requests["get"]
+    call()
+    return pacer.requests["get"] - before
+
+
+def test_the_first_caller_acts_at_once_and_the_others_an_interval_apart(connect: Any, machine: Any) -> None:
+    pacer = connect()
+    pacer.create(0.25)
+    began, starts = machine.now_ms(), []
+    for _ in range(4):
+        with pacer.turn():
+            starts.append(machine.now_ms() - began)
+    assert starts == [0, 250, 500, 750]
+
+
+def test_who_waits_for_more_than_a_second_looks_once_and_who_does_not_does_not(connect: Any) -> None:
+    pacer = connect()
+    pacer.create(1.5)
+    held = [pacer.reserve() for _ in range(2)]
+    assert gets(pacer, held[0].wait) == 0
+    assert gets(pacer, held[1].wait) == 1
+
+
+def test_who_waits_for_long_looks_once_a_minute(connect: Any) -> None:
+    pacer = connect()
+    pacer.create(600)
+    pacer.reserve()
+    assert 9 <= gets(pacer, pacer.reserve().wait) <= 11
+
+
+def test_who_is_late_gets_another_slot(connect: Any, machine: Any) -> None:
+    pacer = connect(grace=0.1)
+    pacer.create(10)
+    slots = [pacer.reserve() for _ in range(2)]
+    machine.advance(0.1)
+    slots[0].wait()
+    machine.advance(10.001)
+    slots[1].wait()
+    assert [each.number for each in slots] == [1, 3]
+
+
+@pytest.mark.parametrize(("interval", "grace_s"), [(0.01, 0.05), (0.5, 0.05), (20, 2.0)])
+def test_the_grace_is_a_tenth_of_the_interval_and_at_least_so_long(
+    connect: Any, machine: Any, interval: float, grace_s: float
+) -> None:
+    pacer = connect()
+    pacer.create(interval)
+    in_time = pacer.reserve()
+    machine.advance(grace_s)
+    in_time.wait()
+    machine.advance(100)
+    late = pacer.reserve()
+    machine.advance(grace_s + 0.001)
+    late.wait()
+    assert (in_time.number, late.number) == (1, 3)
+
+
+def test_a_machine_that_is_always_late_gives_up_by_name(
+    connect: Any, machine: Any, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pacer = connect(grace=0.01)
+    pacer.create(1)
+    monkeypatch.setattr(machine, "sleep", lambda seconds: machine.advance(seconds + 0.2))
+    perform = store.perform
+
+    def slow(request: Any) -> Any:
+        reply = perform(request)
+        machine.advance(machine.chance.choice((0.1, 9.0)))
+        return reply
+
+    monkeypatch.setattr(store, "perform", slow)
+    with pytest.raises(Throttled, match=f"{SLOTS_MISSED_MAX} slots in a row"):
+        for _ in range(50):
+            pacer.reserve().wait()
+
+
+def test_a_store_that_does_not_answer_the_look_lets_nobody_act(
+    connect: Any, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pacer = connect()
+    pacer.create(60)
+    pacer.reserve()
+    second, perform = pacer.reserve(), store.perform
+    monkeypatch.setattr(
+        store,
+        "perform",
+        lambda request: Failed(Unavailable("no")) if isinstance(request, Get) else perform(request),
+    )
+    with pytest.raises(Unavailable):
+        second.wait()
+
+
+def test_a_pause_that_was_missed_while_asleep_moves_the_slot(
+    connect: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pacer, operator = connect(), connect()
+    pacer.create(30)
+    pacer.reserve()
+    second = pacer.reserve()
+    before, began = second.at, machine.now_ms()
+    sleep = machine.sleep
+
+    def slept(seconds: float) -> None:
+        monkeypatch.setattr(machine, "sleep", sleep)
+        operator.pause()
+        machine.advance(1_000)
+        operator.resume()
+
+    monkeypatch.setattr(machine, "sleep", slept)
+    second.wait()
+    assert second.number == 2
+    assert (second.at - before).total_seconds() == 1_002
+    assert machine.now_ms() - began == 1_032_000
+
+
+def test_a_pacer_that_is_removed_while_one_waits_lets_nobody_act(
+    connect: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pacer = connect()
+    pacer.create(30)
+    pacer.reserve()
+    second, sleep = pacer.reserve(), machine.sleep
+
+    def slept(seconds: float) -> None:
+        monkeypatch.setattr(machine, "sleep", sleep)
+        connect().remove()
+
+    monkeypatch.setattr(machine, "sleep", slept)
+    with pytest.raises(NotFound):
+        second.wait()
+
+
+def test_a_caller_with_no_patience_is_told_to_come_back(connect: Any, machine: Any) -> None:
+    pacer = connect(max_ahead=0)
+    pacer.create(10)
+    pacer.reserve()
+    machine.advance(4)
+    with pytest.raises(Throttled) as refused:
+        pacer.reserve()
+    assert refused.value.retry_after == 6
+    machine.advance(6)
+    assert pacer.reserve().number == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "make", "fits", "past"),
+    [
+        ("interval", "create", limits.PACER_INTERVAL_MS_MIN / 1000, 0.0004),
+        ("interval", "create", limits.PACER_INTERVAL_MS_MAX / 1000, limits.PACER_INTERVAL_MS_MAX / 1000 + 1),
+        ("interval", "create", 1, "1s"),
+        ("burst", "create", limits.PACER_BURST_MAX, limits.PACER_BURST_MAX + 1),
+        ("burst", "create", 1, 0),
+        ("if_exists", "create", "reset", "replace"),
+        ("units", "reserve", 1, 0),
+        ("units", "reserve", 1, True),
+        ("max_ahead", "open", limits.PACER_AHEAD_MS_MAX / 1000, limits.PACER_AHEAD_MS_MAX / 1000 + 1),
+        ("max_ahead", "open", 0, -1),
+        ("grace", "open", 0.001, 0),
+        ("timeout", "open", 1, 0),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_by_name(
+    connect: Any, field: str, make: str, fits: Any, past: Any
+) -> None:
+    pacer = connect()
+    pacer.create(1)
+
+    def give(value: Any) -> None:
+        if make == "open":
+            connect(**{field: value})
+        elif make == "reserve":
+            pacer.reserve(value)
+        else:
+            pacer.create(**{"interval": 1, field: value})
+
+    give(fits)
+    with pytest.raises(Rejected) as refused:
+        give(past)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("name", ["", "UPPER", "a/b", "-a", "a" * 65, 7, None])
+def test_a_name_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(Rejected, match="not the name of a pacer") as refused:
+        Pacer.connect("memory://", name)
+    assert refused.value.field == "name"
+
+
+def test_the_real_clock_is_the_default() -> None:
+    assert Pacer.connect("memory://", "stripe").machine is MACHINE
