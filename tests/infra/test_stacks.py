@@ -15,7 +15,7 @@ from osqueue.contract import functions as table
 from osqueue.contract import metrics
 from osqueue.contract.functions import FUNCTIONS, deployed_name
 from osqueue.contract.operations import ROUTES
-from osqueue.objects.layout import root_of
+from osqueue.objects.layout import PACERS, root_of, root_of_pacer
 
 ENVIRONMENTS = ("dev", "staging", "prod")
 HEAD = "3f9a/emails/0/head"
@@ -95,6 +95,14 @@ def test_the_heads_of_all_queues_and_shards_are_meant(
 def test_nobody_deletes_a_head_or_a_version_of_it(refused: Callable[..., bool]) -> None:
     assert refused("s3:DeleteObject", HEAD)
     assert refused("s3:DeleteObjectVersion", HEAD)
+
+
+def test_the_head_of_a_pacer_is_kept_like_a_queues(refused: Callable[..., bool]) -> None:
+    key = root_of_pacer("stripe") + "head"
+    assert refused("s3:PutObject", key)
+    assert refused("s3:DeleteObject", key)
+    assert not refused("s3:PutObject", root_of_pacer("stripe") + "clock")
+    assert not refused("s3:PutObject", f"{PACERS}head")
 
 
 @pytest.mark.parametrize(

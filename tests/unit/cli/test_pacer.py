@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from osqueue import Pacer
+from osqueue import Pacer, Queue
 from osqueue.cli import pacer
 from osqueue.cli.app import app
 from tests.support.commands import Run, answer, answers
@@ -69,6 +69,18 @@ def test_ls_lists_those_that_there_are(run: Run, stripe: Pacer, address: str) ->
     assert answer(run("pacer", "rm", "mail", "--yes")) == {"pacer": "mail", "removed": True}
     assert [row["pacer"] for row in answers(run("pacer", "ls"))] == ["stripe"]
     assert answers(run("queue", "ls")) == []
+
+
+def test_the_doctor_and_the_reaper_pass_it_by(run: Run, stripe: Pacer, q: Queue[Any]) -> None:
+    q.enqueue(1)
+    stripe.reserve()
+    before = stripe.status().number
+    for command in (("reap",), ("doctor", "--deep")):
+        done = run(*command)
+        assert (done.exit_code, "stripe" in done.output, "_limits" in done.output) == (0, False, False), (
+            done.output
+        )
+    assert stripe.reserve().number == before + 1
 
 
 def test_rm_asks_first(run: Run, stripe: Pacer, monkeypatch: pytest.MonkeyPatch) -> None:

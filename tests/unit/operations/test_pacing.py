@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from osqueue import NotFound, Pacer, Rejected, Throttled, Unavailable, limits
+from osqueue import AsyncPacer, NotFound, Pacer, Rejected, Throttled, Unavailable, limits
 from osqueue.clock import MACHINE
 from osqueue.operations.pacing import SLOTS_MISSED_MAX
 from osqueue.stores.base import Failed, Get
@@ -44,6 +45,19 @@ def test_the_first_caller_acts_at_once_and_the_others_an_interval_apart(connect:
         with pacer.turn():
             starts.append(machine.now_ms() - began)
     assert starts == [0, 250, 500, 750]
+
+
+def test_coroutines_wait_in_the_time_of_a_test_too(store: MemoryStore, machine: Any) -> None:
+    async def run() -> list[int]:
+        pacer = AsyncPacer(store, "stripe", machine=machine)
+        await pacer.create(3_600)
+        began, starts = machine.now_ms(), []
+        for _ in range(3):
+            async with pacer.turn():
+                starts.append(machine.now_ms() - began)
+        return starts
+
+    assert asyncio.run(run()) == [0, 3_600_000, 7_200_000]
 
 
 def test_who_waits_for_more_than_a_second_looks_once_and_who_does_not_does_not(connect: Any) -> None:

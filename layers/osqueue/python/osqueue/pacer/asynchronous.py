@@ -11,12 +11,16 @@ async def charge(order): ...
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, overload
 
+from ..clock import Machine
+from ..commit.async_group import AsyncDriver
+from ..commit.effects import Sleep
 from ..core.state import Transition
 from ..queue.asynchronous import AsyncRunner
 from ..queue.flow_methods import Awaiting
@@ -26,12 +30,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class PacerDriver(AsyncDriver):
+    """Sleeps by the machine's own clock where that is not the real one, as in a test."""
+
+    async def perform(self, effect: Any) -> Any:
+        """Carry out one effect and answer its reply."""
+        if isinstance(effect, Sleep) and type(self.machine).sleep is not Machine.sleep:
+            self.machine.sleep(effect.seconds)
+            return await asyncio.sleep(0)
+        return await super().perform(effect)
+
+
 class AsyncReservation(Awaiting, ReservationBase):
     """A slot that was reserved: await it, or give it back."""
 
 
 class AsyncPacer(AsyncRunner, PacerBase):
     """The same pacer for coroutines. One object belongs to one event loop; its tasks share its commits."""
+
+    def _make_driver(self) -> None:
+        super()._make_driver()
+        self._driver = PacerDriver(self._place, self.machine)
 
     def _tell_async(self, events: Sequence[Transition]) -> None:
         """No job has its transitions here."""
