@@ -62,7 +62,7 @@ class AsyncPacer(AsyncRunner, PacerBase):
     @asynccontextmanager
     async def turn(self, units: int = 1) -> AsyncIterator[AsyncReservation]:
         """Wait for a turn, then run the block: ``async with pacer.turn():``. Raises what ``reserve`` does."""
-        yield AsyncReservation(self, await self._run(self._flows.take(units)))
+        yield AsyncReservation(self, await self._run(self._flows.take(units)), spent=True)
 
     @overload
     async def call(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...

@@ -160,9 +160,10 @@ class PacerBase:
 class ReservationBase:
     """A slot that was reserved."""
 
-    def __init__(self, pacer: Any, held: HeldSlot) -> None:
+    def __init__(self, pacer: Any, held: HeldSlot, spent: bool = False) -> None:
         self._pacer = pacer
         self._held = held
+        self._spent = spent  # used, or given back: nobody may act by it any more
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} of {self._pacer.name}>"
@@ -194,17 +195,23 @@ class ReservationBase:
     def _wait(self) -> QueueFlow[None]:
         """Wait for the slot, then act once.
 
-        Where it had gone by when it was to be used, or had become void, another one is reserved, and this is that one
-        from now on. Raises Throttled, NotFound, Unavailable: then do not act.
+        Where it had gone by when it was to be used, or had become void, was used or given back, another one is
+        reserved, and this is that one from now on. Raises Throttled, NotFound, Unavailable: then do not act.
         """
-        self._held = yield from self._pacer._flows.wait(self._held)
+        flows = self._pacer._flows
+        self._held = yield from (flows.take(self.units) if self._spent else flows.wait(self._held))
+        self._spent = True
 
     def _give_back(self) -> QueueFlow[bool]:
         """Give the slot back, instead of using it, for whoever reserves next.
 
-        False where somebody has reserved since: then it stays a gap.
+        False where somebody has reserved since, so that it stays a gap, and where it was used.
         """
-        return self._pacer._flows.give_back(self._held)  # type: ignore[no-any-return]
+        if self._spent:
+            return False
+        self._spent = True  # also where no answer comes: it may be somebody else's
+        self._spent = given = yield from self._pacer._flows.give_back(self._held)
+        return bool(given)
 
     wait = FlowMethod(_wait)
     give_back = FlowMethod(_give_back)

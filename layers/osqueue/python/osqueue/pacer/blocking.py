@@ -43,7 +43,7 @@ class Pacer(BlockingRunner, PacerBase):
     @contextmanager
     def turn(self, units: int = 1) -> Iterator[Reservation]:
         """Wait for a turn, then run the block: ``with pacer.turn():``. Raises what ``reserve`` does."""
-        yield Reservation(self, self._run(self._flows.take(units)))
+        yield Reservation(self, self._run(self._flows.take(units)), spent=True)
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Wait for a turn, then call a function with these arguments; returns or raises what it does."""
