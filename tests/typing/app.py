@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from osqueue import (
     AsyncLease,
+    AsyncPacer,
     AsyncQueue,
     AsyncWorkerJob,
     Done,
@@ -16,7 +17,10 @@ from osqueue import (
     Job,
     Kind,
     Lease,
+    Pacer,
+    PacerStatus,
     Queue,
+    Reservation,
     Snooze,
     WorkerJob,
 )
@@ -110,6 +114,37 @@ async def the_same_with_coroutines() -> None:
             assert_type(lease.payload, Mail)
             await lease.complete()
         assert_type(await opened.run(until_empty=True, signals=False), Tally)
+
+
+pacer, async_pacer = Pacer.connect("memory://", "stripe"), AsyncPacer.connect("memory://", "stripe")
+
+
+@pacer
+def charge(order: int, *, by: str) -> float:
+    return order * 1.0
+
+
+@async_pacer
+async def refund(order: int) -> bool:
+    return bool(order)
+
+
+def act_one_interval_apart() -> None:
+    assert_type(pacer.create(timedelta(seconds=1), if_exists="reset"), PacerStatus)
+    assert_type(charge(1, by="ada"), float)
+    assert_type(pacer.call(charge, 1, by="ada"), float)
+    assert_type(pacer.reserve(), Reservation)
+    assert_type(pacer.reserve().give_back(), bool)
+    with pacer.turn() as turn:
+        assert_type(turn.number, int)
+
+
+async def the_same_in_tasks() -> None:
+    assert_type(await async_pacer.status(), PacerStatus)
+    assert_type(await refund(1), bool)
+    assert_type(await async_pacer.call(refund, 1), bool)
+    async with async_pacer.turn() as turn:
+        assert_type(await turn.give_back(), bool)
 
 
 # A queue whose payloads have no type, one whose type only an annotation can say, and one that is given its store.

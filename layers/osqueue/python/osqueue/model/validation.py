@@ -80,7 +80,8 @@ def microseconds(value: Any, field: str, least_ms: int, most_ms: int) -> int:
     """A duration in seconds, or a timedelta, as microseconds: for what is too fine for milliseconds."""
     value = seconds(value)
     milliseconds(value, field, least_ms, most_ms)
-    return min(max(round(value * 1_000_000), least_ms * 1000), most_ms * 1000)
+    found: int = round(value * 1_000_000)
+    return min(max(found, least_ms * 1000), most_ms * 1000)
 
 
 def seconds(value: Any) -> Any:

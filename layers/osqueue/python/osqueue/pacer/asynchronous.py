@@ -16,7 +16,7 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar
 
 from ..clock import Machine
 from ..commit.async_group import AsyncDriver
@@ -64,17 +64,14 @@ class AsyncPacer(AsyncRunner, PacerBase):
         """Wait for a turn, then run the block: ``async with pacer.turn():``. Raises what ``reserve`` does."""
         yield AsyncReservation(self, await self._run(self._flows.take(units)), spent=True)
 
-    @overload
-    async def call(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    async def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def call(self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Wait for a turn, then call a function, and await what it returns if that can be awaited."""
         if not callable(function):
             raise refuse_function(function, "it is no function. Pass one, with its arguments behind it.")
         await self._run(self._flows.take())
-        found = function(*args, **kwargs)
-        return await found if inspect.isawaitable(found) else found
+        found: Any = function(*args, **kwargs)
+        result: R = await found if inspect.isawaitable(found) else found
+        return result
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function: each call of it waits for a turn first."""
