@@ -31,8 +31,8 @@ LOOK_SECONDS = 0.5  # … so long before his slot, and …
 LOOK_SECONDS_MAX = 60.0  # … so often until then
 PAUSED_LOOK_SECONDS = 1.0  # between looks at a paused pacer
 LEAD_MS_FIRST = 100.0  # that an answer is thought to take from a store whose time has to be asked for
-LEAD_MS_MAX = 5_000.0
-LEAD_DECAY = 0.9  # of the longest way that an answer took lately, with each further one
+LEAD_MS_MAX = 2_000.0  # more would cost others their slots
+LEAD_DECAY = 0.7  # of the longest way that an answer took lately, with each further one
 SLOTS_MISSED_MAX = 20  # by one caller in a row
 GRACE_SHARE = 10  # a slot may be used for a tenth of the interval
 
