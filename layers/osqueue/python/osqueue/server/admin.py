@@ -36,7 +36,6 @@ from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
 from ..operations.context import Writers
 from ..operations.dead_letters import RedriveProgress, redrive_limit
-from ..operations.events import EVENTS_PER_PAGE_MAX, EventReader, since_of
 from ..stores.base import List, Listed
 from .answers import ANSWER_BYTES_MAX, answer_with, fitting
 from .jobs import PAGE_DEFAULT
@@ -104,6 +103,8 @@ def stats(request: RequestContext) -> dict[str, Any]:
 
 def events(request: RequestContext) -> bytes:
     """Transitions of the queue's jobs, from a cursor on."""
+    from ..operations.events import EVENTS_PER_PAGE_MAX, EventReader, since_of  # where somebody listens
+
     query = request.query
     limit = validation.whole_number(query.get("limit", EVENTS_PER_PAGE_MAX), "limit", 1, EVENTS_PER_PAGE_MAX)
     wait_s = request.wait_s(query.get("wait"))
