@@ -393,8 +393,8 @@ def _registered(queue: str) -> Flow[list[Finding]]:
 
 
 def _settings(queue: str, states: Sequence[State]) -> list[Finding]:
-    """All shards have the settings of the first (except for their number, which is read from the first alone)."""
-    found = [{**msgspec.structs.asdict(state.settings), "shards": 0} for state in states]
+    """All shards have the settings of the first, but for their number, which is read from the first, and its own."""
+    found = [{**msgspec.structs.asdict(state.settings), "shards": 0, "shard": 0} for state in states]
     differing = sorted({name for each in found for name, value in each.items() if value != found[0][name]})
     if not differing:
         return [Finding(OK, "settings", f"the same on {_many(len(states), 'shard')}", "", queue)]
