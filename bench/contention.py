@@ -21,7 +21,7 @@ from osqueue.commit import writer as writer_module
 from osqueue.commit.effects import Effect, Flow, Sleep
 from osqueue.commit.protocol import commit
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import EnqueueJobs, JobSpec
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
 from simulation.machine import VirtualMachine
 from simulation.network import Network

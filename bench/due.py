@@ -17,7 +17,7 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.audit import spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_segment, staged_name
-from osqueue.core.ops import AttachSpans, ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.job_ops import AttachSpans, ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
 from osqueue.core.state import JobRecord, Span
 from osqueue.stores.base import Put, StoreRequest
 from simulation.machine import VirtualMachine

@@ -23,7 +23,7 @@ from bench.our_worker import NAME, PAYLOAD, Answer, asked, gate, memory_mb, sinc
 from osqueue import Job, Lease, Queue, WaitTimeout
 from osqueue.commit.effects import QueueFlow, Submit
 from osqueue.core.archive_record import decode_part
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 
 RESULT = {"sent": True, "n": 12345}
 ROUNDS = 16  # of each kind of life

@@ -12,21 +12,18 @@ from collections.abc import Iterable, Sequence
 from osqueue import limits
 from osqueue.core.encoding import born_of
 from osqueue.core.gate import gate_of
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
-    ChangeSettings,
     ClaimJobs,
-    Code,
     CompleteJobs,
     ExtendLeases,
     FailJobs,
-    Identity,
-    Op,
-    Outcome,
     ReleaseJobs,
     RunJobNow,
 )
+from osqueue.core.ops import Code, Identity, Op, Outcome
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import (
     COMPLETED,
     FAILED,

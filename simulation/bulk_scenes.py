@@ -12,7 +12,8 @@ from osqueue import limits
 from osqueue.bulk import receipts
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import ChangeSettings, ClaimJobs, EnqueueJobs, RunTimers
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.turns import SLICES
 from osqueue.errors import Unavailable
 from osqueue.objects.layout import root_of

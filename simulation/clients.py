@@ -14,12 +14,10 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.commit import protocol
 from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
-    ChangeSettings,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
@@ -29,13 +27,12 @@ from osqueue.core.ops import (
     JobSpec,
     LeaseBeat,
     LeaseRef,
-    Op,
-    RedriveJobs,
     ReleaseJobs,
     RunJobNow,
-    RunTimers,
     SpanSwap,
 )
+from osqueue.core.ops import Code, Op
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import BodyRef, LeaseRecord, State, StoredContent
 from osqueue.errors import (
     Damaged,

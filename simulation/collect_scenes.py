@@ -9,15 +9,8 @@ from typing import Any
 
 from osqueue.commit.effects import Effect
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import (
-    ChangeSettings,
-    ClaimJobs,
-    EnqueueJobs,
-    FailedAttempt,
-    FailJobs,
-    JobSpec,
-    RunTimers,
-)
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, FailedAttempt, FailJobs, JobSpec
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.state import BodyRef, Span, TableRef
 from osqueue.errors import Damaged, OsqueueError, Unavailable
 from osqueue.objects.backups import FOLDER as BACKUPS

@@ -21,16 +21,9 @@ from osqueue.commit.effects import Effect, Flow, Submit
 from osqueue.commit.group import LEADER_INTERRUPTED, CommitBatch, CommitWaiter
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import (
-    CancelJob,
-    ChangeSettings,
-    ClaimJobs,
-    ExtendLeases,
-    JobSpec,
-    LeaseBeat,
-    Op,
-    RunTimers,
-)
+from osqueue.core.job_ops import CancelJob, ClaimJobs, ExtendLeases, JobSpec, LeaseBeat
+from osqueue.core.ops import Op
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.errors import OsqueueError
 from osqueue.queue.asynchronous import AsyncQueue
 from osqueue.queue.blocking import Queue

@@ -23,7 +23,8 @@ from msgspec import Struct
 from osqueue.bulk.writer import BulkPlan, StagedJobs, StagerFlows
 from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.core.ops import ClaimJobs, EnqueueJobs, JobSpec, Op
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
+from osqueue.core.ops import Op
 from osqueue.errors import OsqueueError, Timeout
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest

@@ -10,7 +10,8 @@ from osqueue import limits
 from osqueue.commit.effects import Effect
 from osqueue.commit.retry import ENTRY
 from osqueue.commit.writer import CLOCK, HEAD
-from osqueue.core.ops import ChangeSettings, EnqueueJobs, JobSpec, RunTimers
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.errors import Unavailable
 from osqueue.objects import id_index
 from osqueue.stores.base import Delete, Failed, Get, Put

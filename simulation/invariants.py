@@ -10,12 +10,11 @@ from osqueue import limits
 from osqueue.core.archive_record import decode_part
 from osqueue.core.arrows import ARROWS, EXPIRED
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     AttachBulk,
     AttachSpans,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     ExtendLeases,
@@ -23,9 +22,9 @@ from osqueue.core.ops import (
     FailJobs,
     LeaseRef,
     ReleaseJobs,
-    Request,
     SetResultTtl,
 )
+from osqueue.core.ops import Code, Request
 from osqueue.core.state import (
     CANCELLED,
     COMPLETED,

@@ -12,7 +12,8 @@ from itertools import cycle
 from osqueue.bulk.writer import BulkFlows, BulkPlan, StagedJobs, StagerFlows
 from osqueue.commit.effects import Flow, Sleep
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import ChangeSettings, JobSpec
+from osqueue.core.job_ops import JobSpec
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.errors import OsqueueError
 
 from .clients import Client

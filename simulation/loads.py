@@ -16,7 +16,7 @@ from msgspec import Struct
 from osqueue.bulk.receipts import FOLDER, KEPT_MS, MAGIC, BulkReceipt
 from osqueue.bulk.writer import BulkResult
 from osqueue.core.encoding import unframe
-from osqueue.core.ops import AttachBulk
+from osqueue.core.job_ops import AttachBulk
 from osqueue.errors import OsqueueError, Throttled, Timeout, Unavailable, Unknown
 from osqueue.stores.base import StoreRequest
 

@@ -11,15 +11,8 @@ import msgspec
 
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.retry import OBJECT
-from osqueue.core.ops import (
-    ClaimJobs,
-    CompleteJobs,
-    Completion,
-    FailedAttempt,
-    FailJobs,
-    RedriveJobs,
-    RunTimers,
-)
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, FailedAttempt, FailJobs
+from osqueue.core.queue_ops import RedriveJobs, RunTimers
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
 from osqueue.objects import archive, listing, snapshot

@@ -8,15 +8,8 @@ from typing import Any
 
 from osqueue.commit.effects import Flow
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import (
-    ChangeSettings,
-    ClaimJobs,
-    CompleteJobs,
-    Completion,
-    FailedAttempt,
-    FailJobs,
-    RunTimers,
-)
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, FailedAttempt, FailJobs
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.maintenance import orphan_ids
 from osqueue.objects import id_index
 from osqueue.stores.base import Delete

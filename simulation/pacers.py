@@ -16,8 +16,9 @@ from osqueue.commit.effects import Flow, QueueFlow, Sleep, Submit
 from osqueue.commit.pacer_writer import PacerWriter
 from osqueue.commit.writer import CLOCK_DRIFT_MAX
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import ChangePacer, Code, Identity, Request, ReserveSlots, ReturnSlot
+from osqueue.core.ops import Code, Identity, Request
 from osqueue.core.pacing import Slot, exists, head_us, own_us, slot_of
+from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from osqueue.errors import NotFound, OsqueueError, Throttled, Timeout, Unavailable
 from osqueue.objects.layout import root_of_pacer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import ArchiveRecord, wants_record
-from osqueue.core.ops import ChangeSettings
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import COMPLETED, FinishedJob, State
 
 from .ledger import Violation

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.effects import Effect
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
     CompleteJobs,
     Completion,
@@ -16,10 +15,9 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
-    RedriveJobs,
-    RunTimers,
     SetResultTtl,
 )
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.objects.backups import FOLDER as BACKUPS
 from osqueue.objects.backups import is_purge, save
 from osqueue.stores.base import Put, PutIfAbsent, PutIfMatch

@@ -9,20 +9,18 @@ from typing import Any
 from osqueue.commit.effects import Effect, Flow
 from osqueue.commit.writer import HEAD
 from osqueue.core.intents import intents_prefix
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
     JobSpec,
-    RedriveJobs,
-    RunTimers,
     SetResultTtl,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import QUEUED, waiting
 from osqueue.maintenance.garbage_collection import FINISHED
 from osqueue.objects.archive import HOURS_REMEMBERED

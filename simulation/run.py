@@ -11,7 +11,8 @@ from msgspec import Struct, field
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
-from osqueue.core.ops import AttachSpans, Code, EnqueueJobs, Op
+from osqueue.core.job_ops import AttachSpans, EnqueueJobs
+from osqueue.core.ops import Code, Op
 from osqueue.election import base
 from osqueue.errors import OsqueueError
 from osqueue.objects import archive, id_index

@@ -15,16 +15,9 @@ from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from osqueue.commit.protocol import DIRECT_MS_MAX
 from osqueue.commit.writer import CLOCK
 from osqueue.core.intents import intents_prefix
-from osqueue.core.ops import (
-    ChangeSettings,
-    ClaimJobs,
-    CompleteJobs,
-    Completion,
-    EnqueueJobs,
-    JobSpec,
-    Op,
-    RunTimers,
-)
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.ops import Op
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.turns import SLICES
 from osqueue.errors import OsqueueError
 from osqueue.maintenance import orphan_ids

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from osqueue.core.ops import ClaimJobs, CompleteJobs, EnqueueJobs, ExtendLeases, FailJobs, Op, Outcome
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, EnqueueJobs, ExtendLeases, FailJobs
+from osqueue.core.ops import Op, Outcome
 
 from .ledger import Applied, ClientCall, Violation
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.writer import HEAD
-from osqueue.core.ops import ChangeSettings, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.state import TableRef
 from osqueue.errors import OsqueueError
 from osqueue.stores.base import Delete

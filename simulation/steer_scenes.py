@@ -8,8 +8,7 @@ from typing import Any
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
     CompleteJobs,
     Completion,
@@ -17,9 +16,8 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     JobSpec,
-    RedriveJobs,
-    RunTimers,
 )
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import FAILED, FAILING, QUEUED
 from osqueue.objects import archive, segment_rewrite
 from osqueue.objects.listing import count_states

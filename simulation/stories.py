@@ -9,7 +9,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from osqueue.core.erase import PURGED
-from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs
+from osqueue.core.ops import Code
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     COMPLETED,

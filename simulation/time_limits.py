@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from osqueue.core.ops import ChangeSettings
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import CANCELLED, PROCESSING, KindSettings, State, is_late
 
 from .ledger import RecordedReduction, Violation

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from osqueue.commit.effects import Effect, Flow
-from osqueue.core.ops import ChangeSettings, ClaimJobs
+from osqueue.core.job_ops import ClaimJobs
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.stores.base import Answered, Refused, TakeTurn, Turn
 
 from .scenes import Actor, Play

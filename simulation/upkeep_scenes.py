@@ -9,15 +9,8 @@ from typing import Any
 from osqueue import limits
 from osqueue.commit.effects import Effect, Flow
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import (
-    ChangeSettings,
-    ClaimJobs,
-    CompleteJobs,
-    Completion,
-    EnqueueJobs,
-    JobSpec,
-    RunTimers,
-)
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.errors import OsqueueError, Unavailable
 from osqueue.maintenance import garbage_collection
 from osqueue.maintenance.garbage_collection import BODIES, FINISHED, LOOKS_MAX

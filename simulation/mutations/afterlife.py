@@ -10,7 +10,9 @@ from osqueue import limits
 from osqueue.commit.effects import QueueFlow
 from osqueue.core import dedup, reduce, tables
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Code, JobSpec, MergeTables, Outcome, RunTimers, outcome
+from osqueue.core.job_ops import JobSpec
+from osqueue.core.ops import Code, Outcome, outcome
+from osqueue.core.queue_ops import MergeTables, RunTimers
 from osqueue.core.state import FinishedJob, State
 from osqueue.maintenance import orphan_ids
 from osqueue.maintenance.reaper import Reaper

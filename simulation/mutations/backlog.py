@@ -15,7 +15,8 @@ from osqueue.core.backlog import BacklogDraft, Blocks, NeededRange
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, DeletionVector
 from osqueue.core.draft import Draft, StagedObject
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import Op, Outcome, ReplaceSpan
+from osqueue.core.ops import Op, Outcome
+from osqueue.core.queue_ops import ReplaceSpan
 from osqueue.core.state import Span, State, VectorRef
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import segment_rewrite

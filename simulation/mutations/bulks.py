@@ -17,7 +17,8 @@ from osqueue.commit.effects import All, Flow, QueueFlow
 from osqueue.commit.writer import ShardWriter
 from osqueue.core import reduce, spill
 from osqueue.core.draft import Draft
-from osqueue.core.ops import AttachBulk, AttachSpans, Code, EnqueueJobs, Op, Outcome, Request, outcome
+from osqueue.core.job_ops import AttachBulk, AttachSpans, EnqueueJobs
+from osqueue.core.ops import Code, Op, Outcome, Request, outcome
 from osqueue.core.state import JobRecord, Span, State
 from osqueue.errors import Unknown
 from osqueue.maintenance import garbage_collection

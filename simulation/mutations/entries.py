@@ -13,7 +13,8 @@ from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.commit.retry import RetryPolicy, ask_all
 from osqueue.core import dedup, reduce
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Code, JobSpec
+from osqueue.core.job_ops import JobSpec
+from osqueue.core.ops import Code
 from osqueue.core.state import State, TableRef
 from osqueue.errors import Damaged, NewerFormat, NotFound
 from osqueue.maintenance import orphan_ids

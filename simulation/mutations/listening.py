@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from osqueue.core import event_log
 from osqueue.core.draft import Draft
 from osqueue.core.event_log import end_of
-from osqueue.core.ops import Outcome, RecordEvents
+from osqueue.core.ops import Outcome
+from osqueue.core.queue_ops import RecordEvents
 from osqueue.core.state import NOT_RECORDED
 from osqueue.objects import event_objects
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from osqueue.commit.effects import QueueFlow
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.state import Span
 from osqueue.maintenance import orphan_ids
 from osqueue.objects import backups

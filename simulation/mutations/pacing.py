@@ -11,7 +11,8 @@ from osqueue.commit import announcements, protocol, request_status
 from osqueue.commit.pacer_writer import PacerWriter
 from osqueue.core import pacing, reduce
 from osqueue.core.draft import Draft
-from osqueue.core.ops import ChangePacer, Code, Outcome, ReserveSlots, ReturnSlot
+from osqueue.core.ops import Code, Outcome
+from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import State
 from osqueue.operations.pacing import PacerFlows
 

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from osqueue.commit.effects import QueueFlow
 from osqueue.core import admin, erase, restore
 from osqueue.core.draft import Draft
-from osqueue.core.ops import Code, EraseJobs, MergeTables, Outcome, SetResultTtl, SpanSwap
+from osqueue.core.job_ops import SetResultTtl, SpanSwap
+from osqueue.core.ops import Code, Outcome
+from osqueue.core.queue_ops import EraseJobs, MergeTables
 from osqueue.core.restore import BackupFilter, Evidence
 from osqueue.core.state import FinishedJob, JobRecord, State
 from osqueue.maintenance.head_restore import Restorer

@@ -8,7 +8,7 @@ from typing import Any
 
 from osqueue.client import call
 from osqueue.commit.effects import QueueFlow
-from osqueue.core.ops import Completion
+from osqueue.core.job_ops import Completion
 from osqueue.core.state import State
 from osqueue.operations.claims import ClaimFlows
 from osqueue.server import flows

@@ -12,17 +12,9 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.core import admin
 from osqueue.core.draft import Draft
-from osqueue.core.ops import (
-    CancelJob,
-    ChangeSettings,
-    Code,
-    MergeTables,
-    Outcome,
-    RaiseGcFloor,
-    RedriveJobs,
-    SetResultTtl,
-    SpanSwap,
-)
+from osqueue.core.job_ops import CancelJob, SetResultTtl, SpanSwap
+from osqueue.core.ops import Code, Outcome
+from osqueue.core.queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs
 from osqueue.core.state import CANCELLED, QUEUED, UPDATED, JobRecord, Span, State, TableRef
 from osqueue.maintenance import compaction
 

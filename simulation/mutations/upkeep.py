@@ -13,18 +13,9 @@ from osqueue.commit.effects import Flow, QueueFlow, Submit
 from osqueue.commit.retry import RetryPolicy, ask_all
 from osqueue.core import reduce
 from osqueue.core.draft import Draft
-from osqueue.core.ops import (
-    AttachBulk,
-    AttachSpans,
-    Code,
-    CompleteJobs,
-    EnqueueJobs,
-    MergeTables,
-    Op,
-    Outcome,
-    RaiseGcFloor,
-    ReplaceSpan,
-)
+from osqueue.core.job_ops import AttachBulk, AttachSpans, CompleteJobs, EnqueueJobs
+from osqueue.core.ops import Code, Op, Outcome
+from osqueue.core.queue_ops import MergeTables, RaiseGcFloor, ReplaceSpan
 from osqueue.core.state import State
 from osqueue.errors import OsqueueError
 from osqueue.maintenance import garbage_collection, orphan_ids

@@ -10,7 +10,7 @@ import pytest
 from osqueue import Conflict, NotFound, Queue, Unavailable, Unknown
 from osqueue.bulk.receipts import receipt_key
 from osqueue.commit.effects import All
-from osqueue.core.ops import ChangeSettings
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.maintenance import removal
 from osqueue.objects.layout import registered, root_of
 from osqueue.stores.base import Delete, DeleteIfMatch, Failed, Get, List, Missing, Put, PutIfMatch, Refused

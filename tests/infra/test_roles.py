@@ -20,7 +20,7 @@ from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intent_body, intent_key, intents_prefix
-from osqueue.core.ops import EnqueueJobs, JobSpec
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.core.ops import Request as Announced
 from osqueue.errors import Unavailable
 from osqueue.limits import INLINE_BYTES_MAX

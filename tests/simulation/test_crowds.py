@@ -9,7 +9,9 @@ from osqueue.commit.effects import Flow
 from osqueue.commit.protocol import RequestRefused, commit
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intents_prefix, parse_intent_key
-from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, JobSpec, Op, RunTimers, nonce_digest
+from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.ops import Op, nonce_digest
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.reduce import applicable
 from osqueue.core.state import State, Transition
 from osqueue.errors import OsqueueError, Throttled

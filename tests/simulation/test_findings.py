@@ -14,7 +14,9 @@ from osqueue.commit.writer import ShardWriter
 from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import decode_head, encode_segment
 from osqueue.core.intents import intent_body, intent_key, intents_prefix, within_bytes
-from osqueue.core.ops import AttachSpans, ClaimJobs, Code, EnqueueJobs, JobSpec, Op, Request, RunTimers
+from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs, JobSpec
+from osqueue.core.ops import Code, Op, Request
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import FinishedJob, JobRecord, Session, State, keysums
 from osqueue.core.weights import finished_weight

@@ -11,7 +11,8 @@ from osqueue.commit.block_reader import decode_need
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
 from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
-from osqueue.core.ops import ClaimJobs, EnqueueJobs, JobSpec, Op, Outcome, Request
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
+from osqueue.core.ops import Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.state import (
     ARCHIVE_ONLY,

@@ -7,7 +7,7 @@ from typing import Any
 
 from osqueue import Queue, Unavailable
 from osqueue.bulk.writer import BulkWriter, StagedJobs
-from osqueue.core.ops import JobSpec
+from osqueue.core.job_ops import JobSpec
 from osqueue.stores.base import Failed, List, Listed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore

@@ -15,7 +15,8 @@ from osqueue.bulk.writer import BulkWriter, StagedJobs
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import RequestRefused, commit
 from osqueue.core.encoding import encode_head
-from osqueue.core.ops import AttachBulk, nonce_digest
+from osqueue.core.job_ops import AttachBulk
+from osqueue.core.ops import nonce_digest
 from osqueue.core.state import Refusals, State
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest

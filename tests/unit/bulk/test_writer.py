@@ -11,7 +11,9 @@ from osqueue import Queue, Throttled, Unavailable
 from osqueue.bulk.writer import BulkPlan, BulkWriter, StagedJobs
 from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
-from osqueue.core.ops import AttachBulk, AttachSpans, Code, JobSpec, RaiseGcFloor
+from osqueue.core.job_ops import AttachBulk, AttachSpans, JobSpec
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RaiseGcFloor
 from osqueue.core.state import JobRecord
 from osqueue.stores.base import Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore

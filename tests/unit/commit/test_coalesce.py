@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from osqueue import limits
 from osqueue.commit.coalesce import coalesced, runs_of, split_outcomes
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     CancelJob,
-    ChangeSettings,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
@@ -25,11 +23,10 @@ from osqueue.core.ops import (
     JobSpec,
     LeaseBeat,
     LeaseRef,
-    Op,
-    Outcome,
     ReleaseJobs,
-    RunTimers,
 )
+from osqueue.core.ops import Code, Op, Outcome
+from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.state import JobRecord, LeaseRecord, State
 from simulation.tight import limited
 

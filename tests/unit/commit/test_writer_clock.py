@@ -12,7 +12,8 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.encoding import encode_head
-from osqueue.core.ops import ChangeSettings, Code
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import Session, State
 from osqueue.core.weights import session_weight, session_weight_of
 from osqueue.errors import Throttled

@@ -10,7 +10,9 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.protocol import commit
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import ChangeSettings, Code, EnqueueJobs, JobSpec, Op
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
+from osqueue.core.ops import Code, Op
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
 

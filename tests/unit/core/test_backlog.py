@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
-from osqueue.core.ops import (
-    AttachSpans,
-    CancelJob,
-    ClaimJobs,
-    Code,
-    FailedAttempt,
-    FailJobs,
-    RedriveJobs,
-    RunTimers,
-)
+from osqueue.core.job_ops import AttachSpans, CancelJob, ClaimJobs, FailedAttempt, FailJobs
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RedriveJobs, RunTimers
 from osqueue.core.state import JobRecord
 from simulation.tight import limited
 
@@ -46,7 +39,7 @@ def keys_of(leases: Any) -> list[bytes]:
 
 def finish(shard: Any, leases: Any) -> None:
     """Complete leases, so that they do not fill the lease budget."""
-    from osqueue.core.ops import CompleteJobs, Completion
+    from osqueue.core.job_ops import CompleteJobs, Completion
 
     shard.apply(CompleteJobs(tuple(Completion(lease.job.key, lease.token) for lease in leases)))
 
@@ -162,7 +155,7 @@ def test_a_claim_that_may_not_read_segments_takes_nothing_out_of_turn(small: Non
 
 
 def test_a_job_released_in_front_of_a_deep_backlog_comes_next(small: None, shard: Any) -> None:
-    from osqueue.core.ops import LeaseRef, ReleaseJobs
+    from osqueue.core.job_ops import LeaseRef, ReleaseJobs
 
     keys = shard.enqueue(200)
     leases = shard.claim(30)
@@ -350,7 +343,7 @@ def test_an_attached_bulk_of_delayed_jobs_becomes_due_in_order(small: None, shar
 
 
 def test_a_bulk_staged_before_the_collectors_floor_is_refused(small: None, shard: Any) -> None:
-    from osqueue.core.ops import RaiseGcFloor
+    from osqueue.core.queue_ops import RaiseGcFloor
 
     spans = (staged(shard, bulk_jobs(shard, 10)),)
     shard.enqueue()

@@ -7,7 +7,8 @@ from typing import Any
 
 from osqueue.core import spill
 from osqueue.core.encoding import encode_segment, staged_name
-from osqueue.core.ops import AttachSpans, Code, EnqueueJobs
+from osqueue.core.job_ops import AttachSpans, EnqueueJobs
+from osqueue.core.ops import Code
 from osqueue.core.state import JobRecord, Span
 from simulation.tight import limited
 

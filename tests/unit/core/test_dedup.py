@@ -10,17 +10,9 @@ from msgspec.structs import replace
 from osqueue import Queue, limits
 from osqueue.core import dedup
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import (
-    CancelJob,
-    ClaimJobs,
-    Code,
-    CompleteJobs,
-    Completion,
-    EnqueueJobs,
-    JobSpec,
-    MergeTables,
-    RunTimers,
-)
+from osqueue.core.job_ops import CancelJob, ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import MergeTables, RunTimers
 from osqueue.core.state import TableRef
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited

@@ -22,7 +22,7 @@ from osqueue.core.encoding import (
     removal_mark,
     unframe,
 )
-from osqueue.core.ops import CancelJob, CompleteJobs, Completion, FailedAttempt, FailJobs
+from osqueue.core.job_ops import CancelJob, CompleteJobs, Completion, FailedAttempt, FailJobs
 from osqueue.core.state import BodyRef, JobRecord, State
 from osqueue.errors import Conflict, Damaged, NewerFormat
 

@@ -22,20 +22,18 @@ from osqueue.core.erase import (
     rows_in,
     strip_part,
 )
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     CancelJob,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
-    EraseJobs,
     FailedAttempt,
     FailJobs,
     JobSpec,
-    RedriveJobs,
-    RunTimers,
     SpanSwap,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import EraseJobs, RedriveJobs, RunTimers
 from osqueue.core.state import BodyRef, FinishedJob, JobRecord, PastAttempt
 from osqueue.core.tables import encode_table
 from osqueue.core.weights import job_weight

@@ -20,7 +20,8 @@ from osqueue.core.event_log import (
     of_a_new_life,
     rows_of,
 )
-from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, RecordEvents, RunTimers
+from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs
+from osqueue.core.queue_ops import RecordEvents, RunTimers
 from osqueue.core.state import EventLog, Transition
 from osqueue.errors import Damaged
 from tests.support.shard import Shard

@@ -8,10 +8,8 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.failures import TIMED_OUT
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
@@ -19,9 +17,9 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     LeaseBeat,
-    RedriveJobs,
-    RunTimers,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import CANCELLED, FAILED, KindSettings, LeaseRecord
 from simulation.tight import limited
 

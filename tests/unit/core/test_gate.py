@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from osqueue.core.gate import gate_of, share_of
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     FailedAttempt,
@@ -18,6 +16,8 @@ from osqueue.core.ops import (
     LeaseRef,
     ReleaseJobs,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.reduce import has_claimable
 from osqueue.core.state import KindSettings, QueueSettings
 from tests.support.shard import Shard

@@ -21,7 +21,7 @@ from osqueue.core.intents import (
     read_intent,
     request_in_key,
 )
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     ClaimJobs,
     CompleteJobs,
@@ -33,10 +33,9 @@ from osqueue.core.ops import (
     JobSpec,
     LeaseBeat,
     LeaseRef,
-    Request,
-    RunTimers,
-    token_of,
 )
+from osqueue.core.ops import Request, token_of
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.state import State
 from osqueue.errors import Damaged, NewerFormat
 from osqueue.objects.layout import root_of

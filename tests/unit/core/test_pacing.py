@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 
 from osqueue.commit.coalesce import coalesced, runs_of, split_outcomes
 from osqueue.core.encoding import decode_head, encode, encode_head
-from osqueue.core.ops import (
-    ChangePacer,
-    Code,
-    Op,
-    Outcome,
-    ReserveSlots,
-    ReturnSlot,
-    decode_outcomes,
-    encode_outcomes,
-    outcomes_bytes_max,
-)
+from osqueue.core.ops import Code, Op, Outcome, decode_outcomes, encode_outcomes, outcomes_bytes_max
 from osqueue.core.pacing import RESUME_MS, Slot, ahead, head_us, next_us, own_us, slot_of
+from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from tests.support.machines import NOON_MS
 from tests.support.shard import Shard

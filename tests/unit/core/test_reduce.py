@@ -12,12 +12,10 @@ from osqueue.core import arrows
 from osqueue.core.archive_record import wants_record
 from osqueue.core.arrows import EXPIRED
 from osqueue.core.failures import backoff_ms
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
-    ChangeSettings,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
@@ -26,12 +24,11 @@ from osqueue.core.ops import (
     FailJobs,
     LeaseBeat,
     LeaseRef,
-    Op,
-    RedriveJobs,
     ReleaseJobs,
     RunJobNow,
-    RunTimers,
 )
+from osqueue.core.ops import Code, Op
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from osqueue import limits
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     CancelJob,
     ClaimJobs,
-    Code,
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
     LeaseRef,
     ReleaseJobs,
-    RunTimers,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RunTimers
 
 
 def keys_of(leases: Any) -> list[bytes]:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import decode_head, encode_head
 from osqueue.core.intents import intent_body, intent_key, parse_intent_key, read_intent, request_in_key
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
-    ChangeSettings,
     ClaimJobs,
     CompleteJobs,
     Completion,
@@ -25,14 +24,10 @@ from osqueue.core.ops import (
     JobSpec,
     LeaseBeat,
     LeaseRef,
-    Op,
-    RaiseGcFloor,
-    RedriveJobs,
     ReleaseJobs,
-    RunTimers,
-    decode_outcomes,
-    encode_outcomes,
 )
+from osqueue.core.ops import Op, decode_outcomes, encode_outcomes
+from osqueue.core.queue_ops import ChangeSettings, RaiseGcFloor, RedriveJobs, RunTimers
 from osqueue.core.reduce import reduce
 from osqueue.core.state import BodyRef, State
 from simulation.invariants import MOVES

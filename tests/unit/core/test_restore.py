@@ -14,18 +14,17 @@ from osqueue.commit.request_status import RequestStatus, status_of_request
 from osqueue.core.audit import imbalances, live_keysum, spans_of
 from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
 from osqueue.core.erase import blank_state
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     CancelJob,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
-    RedriveJobs,
-    RunTimers,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RedriveJobs, RunTimers
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import (
     SEQ_MARGIN,

@@ -9,10 +9,8 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.encoding import encode
-from osqueue.core.ops import (
-    ChangeSettings,
+from osqueue.core.job_ops import (
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
@@ -20,9 +18,9 @@ from osqueue.core.ops import (
     FailedAttempt,
     FailJobs,
     LeaseBeat,
-    RedriveJobs,
-    RunTimers,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import BodyRef
 from osqueue.core.weights import finished_weight, session_weight_of
 

@@ -16,19 +16,18 @@ from osqueue import Damaged, NewerFormat, NotFound, limits
 from osqueue.commit.effects import All
 from osqueue.core import tables
 from osqueue.core.encoding import Footer, decode_footer
-from osqueue.core.ops import (
+from osqueue.core.job_ops import (
     AbortJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
     LeaseRef,
-    MergeTables,
-    RunTimers,
     SetResultTtl,
 )
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import MergeTables, RunTimers
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,

@@ -12,7 +12,8 @@ import pytest
 from osqueue import Queue, limits
 from osqueue.core.draft import ReductionContext, StagedObject
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_segment
-from osqueue.core.ops import CompleteJobs, Completion, EnqueueJobs, RunTimers
+from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, Span, State
 from osqueue.core.timers import LANE_WAIT_MS

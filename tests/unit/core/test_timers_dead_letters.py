@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, Unavailable, limits
-from osqueue.core.ops import Code, FailedAttempt, FailJobs, RunTimers
+from osqueue.core.job_ops import FailedAttempt, FailJobs
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.state import waiting
 from osqueue.maintenance import reaper
 from osqueue.stores.base import Delete, Get, List

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from osqueue.commit.driver import BlockingDriver
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intent_body, intent_key, intents_prefix
-from osqueue.core.ops import ChangeSettings
 from osqueue.core.ops import Request as Announced
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, StoreProbes, measure, worst

@@ -9,7 +9,7 @@ import pytest
 from osqueue import Queue, Unavailable, limits
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import staged_name
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import backups
 from osqueue.stores.base import Delete, Get, List, Put, PutIfMatch

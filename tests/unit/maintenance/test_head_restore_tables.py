@@ -12,7 +12,7 @@ from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
 from osqueue.commit.effects import Submit
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.errors import Unavailable, Unknown
 from osqueue.maintenance.doctor import fix_clock
 from osqueue.maintenance.head_restore import Restorer, hourly_backups

@@ -12,7 +12,7 @@ from osqueue import Damaged, NewerFormat, Queue, limits
 from osqueue.commit.effects import Submit
 from osqueue.core import tables
 from osqueue.core.audit import spans_of
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.state import TableRef
 from osqueue.errors import NotSupported, OsqueueError, Unavailable
 from osqueue.model.keys import KeySource, job_id, key_of

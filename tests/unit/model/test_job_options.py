@@ -15,7 +15,7 @@ from osqueue.contract.schemas import Leased, NewJob
 from osqueue.core.archive_record import ArchiveRecord, to_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import blank_job, blank_row
-from osqueue.core.ops import JobSpec, record_of
+from osqueue.core.job_ops import JobSpec, record_of
 from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord, QueueSettings
 from osqueue.core.weights import finished_weight, job_weight, lease_weight
 from osqueue.model.dead_letters import DeadLetter

@@ -11,7 +11,7 @@ from msgspec.structs import fields as struct_fields
 from osqueue import Queue, Rejected
 from osqueue.cli.queues import configure
 from osqueue.contract.admin_schemas import Settings
-from osqueue.core.ops import ChangeSettings
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import KindSettings, QueueSettings
 from osqueue.model.settings import (
     DEFAULTS,

@@ -8,7 +8,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.commit.effects import Submit
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.objects import listing
 from osqueue.stores.memory import MemoryStore
 

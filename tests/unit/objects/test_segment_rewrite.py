@@ -10,7 +10,9 @@ import pytest
 
 from osqueue import Queue, limits
 from osqueue.core.deletion_vectors import DeletionVector, decode_vector, encode_vector
-from osqueue.core.ops import CancelJob, ClaimJobs, Code, RaiseGcFloor, ReplaceSpan
+from osqueue.core.job_ops import CancelJob, ClaimJobs
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RaiseGcFloor, ReplaceSpan
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged
 from osqueue.model.keys import job_id
@@ -139,7 +141,7 @@ def test_settled_delayed_jobs_are_not_merged_back(small: None, shard: Any) -> No
 
 
 def test_failing_jobs_that_are_settled_are_counted_out_as_failing(small: None, shard: Any) -> None:
-    from osqueue.core.ops import FailedAttempt, FailJobs
+    from osqueue.core.job_ops import FailedAttempt, FailJobs
 
     shard.enqueue(60)
     leases = shard.claim(60)

@@ -12,7 +12,9 @@ from osqueue import limits
 from osqueue.commit.protocol import commit
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.ops import ClaimJobs, Code, EnqueueJobs, ExtendLeases, JobSpec, LeaseBeat, Op, RunTimers
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, ExtendLeases, JobSpec, LeaseBeat
+from osqueue.core.ops import Code, Op
+from osqueue.core.queue_ops import RunTimers
 from osqueue.stores.base import Get, Put
 from simulation.machine import EPOCH_MS, VirtualMachine
 from simulation.truth import Truth

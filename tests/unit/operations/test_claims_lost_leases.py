@@ -8,7 +8,7 @@ import pytest
 
 from osqueue import OsqueueError, Queue, Unavailable, limits
 from osqueue.commit.effects import Submit
-from osqueue.core.ops import RunTimers
+from osqueue.core.queue_ops import RunTimers
 from osqueue.objects.layout import read_state, root_of
 from osqueue.server.app import Api
 from osqueue.stores.base import Delete, Failed, Get, List, PutIfMatch, StoreReply, StoreRequest

@@ -10,8 +10,10 @@ import pytest
 from osqueue import Damaged, Queue, Throttled, Timeout, limits
 from osqueue.core.draft import ReductionContext
 from osqueue.core.erase import blank_job
-from osqueue.core.ops import Code, EnqueueJobs, FailedAttempt, FailJobs, Outcome, RedriveJobs
+from osqueue.core.job_ops import EnqueueJobs, FailedAttempt, FailJobs
+from osqueue.core.ops import Code, Outcome
 from osqueue.core.ops import Request as Asked
+from osqueue.core.queue_ops import RedriveJobs
 from osqueue.core.reduce import reduce
 from osqueue.core.state import Backlog, JobRecord, State
 from osqueue.objects.layout import root_of

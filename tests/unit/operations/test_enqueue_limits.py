@@ -11,7 +11,7 @@ import pytest
 from osqueue import JobCancelled, Kind, Queue, Rejected, limits
 from osqueue.bulk.writer import BulkWriter
 from osqueue.contract.admin_schemas import Settings
-from osqueue.core.ops import JobSpec, record_of
+from osqueue.core.job_ops import JobSpec, record_of
 from osqueue.core.state import BodyRef, QueueSettings
 from osqueue.objects.lookup import JobLocation
 from osqueue.server.flows import same_job

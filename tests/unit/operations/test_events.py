@@ -11,7 +11,8 @@ from osqueue import Damaged, Expired, Queue, limits
 from osqueue.commit.effects import AwaitNews, Submit
 from osqueue.core.encoding import decode_head, encode_head
 from osqueue.core.event_log import encode_events, object_of, rows_of
-from osqueue.core.ops import ChangeSettings, Code, RecordEvents
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import ChangeSettings, RecordEvents
 from osqueue.core.state import State
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Found, Get, List, Put

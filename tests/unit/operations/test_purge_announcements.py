@@ -7,7 +7,8 @@ from typing import Any
 from osqueue import Queue
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import EnqueueJobs, JobSpec, Request
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
+from osqueue.core.ops import Request
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Found, Get, List, Put
 from osqueue.stores.memory import MemoryStore

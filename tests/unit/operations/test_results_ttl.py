@@ -8,16 +8,9 @@ from msgspec.structs import replace
 
 from osqueue import Queue
 from osqueue.core.draft import ReductionContext
-from osqueue.core.ops import (
-    Code,
-    CompleteJobs,
-    Completion,
-    EnqueueJobs,
-    JobSpec,
-    Request,
-    RunTimers,
-    SetResultTtl,
-)
+from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs, JobSpec, SetResultTtl
+from osqueue.core.ops import Code, Request
+from osqueue.core.queue_ops import RunTimers
 from osqueue.core.reduce import reduce
 from osqueue.core.state import State, TableRef
 from osqueue.objects.lookup import JobLocation, seek

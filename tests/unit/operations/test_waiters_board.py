@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from osqueue import AsyncQueue, Queue, WaitTimeout
-from osqueue.core.ops import FailedAttempt, FailJobs
+from osqueue.core.job_ops import FailedAttempt, FailJobs
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     COMPLETED,

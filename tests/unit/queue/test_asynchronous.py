@@ -11,7 +11,7 @@ import pytest
 from osqueue import AsyncQueue
 from osqueue.commit.effects import AwaitNews, Submit
 from osqueue.commit.group import CommitWaiter
-from osqueue.core.ops import ClaimJobs
+from osqueue.core.job_ops import ClaimJobs
 from osqueue.operations.head_board import HeadWaiter, Pace
 from osqueue.stores.memory import MemoryStore
 

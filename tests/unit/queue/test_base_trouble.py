@@ -10,7 +10,7 @@ from osqueue import Damaged, Queue, Rejected, Timeout, Unavailable, limits
 from osqueue.commit import protocol
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
-from osqueue.core.ops import EnqueueJobs, JobSpec
+from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.core.ops import Request as OpRequest
 from osqueue.core.reduce import reduce
 from osqueue.objects.layout import root_of

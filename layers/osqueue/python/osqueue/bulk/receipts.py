@@ -28,7 +28,8 @@ from ..commit.request_status import RequestStatus, outcomes_of, status_of_reques
 from ..commit.retry import NEEDED, ask, ask_all, retried
 from ..commit.writer import ShardWriter
 from ..core.encoding import born_of, encode, frame, unframe
-from ..core.ops import AttachBulk, Code, Op, Request
+from ..core.job_ops import AttachBulk
+from ..core.ops import Code, Op, Request
 from ..core.reduce import applicable
 from ..core.state import Span, State
 from ..core.turns import SLICES, turn_of

@@ -13,7 +13,7 @@ from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, content_from
-from ..core.ops import JobSpec
+from ..core.job_ops import JobSpec
 from ..core.state import FAILED
 from ..objects import archive
 from ..stores.base import Store

@@ -28,7 +28,9 @@ from ..commit.retry import NEEDED, ask
 from ..commit.writer import ShardWriter
 from ..core.draft import ReductionContext, due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
-from ..core.ops import LOOK_AGAIN, AttachBulk, AttachSpans, Code, JobSpec, Request
+from ..core.job_ops import AttachBulk, AttachSpans, JobSpec
+from ..core.ops import Code, Request
+from ..core.queue_ops import LOOK_AGAIN
 from ..core.reduce import reduce
 from ..core.state import JobRecord, QueueSettings, Span, State
 from ..errors import Throttled, Unavailable

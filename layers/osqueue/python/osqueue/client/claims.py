@@ -25,7 +25,7 @@ from ..contract.schemas import (
     NewClaim,
 )
 from ..contract.schemas import Leases as Answered
-from ..core.ops import LeaseBeat
+from ..core.job_ops import LeaseBeat
 from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
 from ..model import validation

@@ -13,19 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..core.ops import (
-    ClaimJobs,
-    Code,
-    CompleteJobs,
-    EnqueueJobs,
-    ExtendLeases,
-    FailJobs,
-    Op,
-    Outcome,
-    ReserveSlots,
-    outcome,
-)
+from ..core.job_ops import ClaimJobs, CompleteJobs, EnqueueJobs, ExtendLeases, FailJobs
+from ..core.ops import Code, Op, Outcome, outcome
 from ..core.pacing import split_slots
+from ..core.queue_ops import ReserveSlots
 
 OpRun = list[Any]  # neighbours that are alike
 

@@ -21,7 +21,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..clock import Machine
-from ..core.ops import ClaimJobs, EnqueueJobs, LeaseRef, Op, ReleaseJobs
+from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
+from ..core.ops import Op
 from ..errors import Timeout, Unavailable
 from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, split_outcomes

@@ -20,21 +20,9 @@ from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
 from .event_log import is_recorded
-from .ops import (
-    CancelJob,
-    ChangeSettings,
-    Code,
-    MergeTables,
-    Outcome,
-    RaiseGcFloor,
-    RedriveJobs,
-    ReplaceSpan,
-    RunJobNow,
-    RunTimers,
-    SetResultTtl,
-    SpanSwap,
-    outcome,
-)
+from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
+from .ops import Code, Outcome, outcome
+from .queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs, ReplaceSpan, RunTimers
 from .state import (
     ARCHIVE_ONLY,
     CANCELLED,

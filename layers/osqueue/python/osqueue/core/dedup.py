@@ -11,7 +11,8 @@ from __future__ import annotations
 from .backlog import NeededRange
 from .draft import Draft
 from .encoding import Footer, born_of, decode_blocks, decode_footer, decode_index
-from .ops import Code, JobSpec
+from .job_ops import JobSpec
+from .ops import Code
 from .state import Span, TableRef
 from .tables import decode_rows
 from .tables import decode_table_index as decode_tables

@@ -29,7 +29,8 @@ from .encoding import (
     unframe,
     unpack_length,
 )
-from .ops import Code, EraseJobs, Outcome, outcome
+from .ops import Code, Outcome, outcome
+from .queue_ops import EraseJobs
 from .state import (
     ENDED,
     EXPIRED_DEAD,

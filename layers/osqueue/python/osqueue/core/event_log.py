@@ -38,7 +38,8 @@ from .encoding import (
     pack_length,
     unframe,
 )
-from .ops import Code, Outcome, RecordEvents, outcome
+from .ops import Code, Outcome, outcome
+from .queue_ops import RecordEvents
 from .state import NOT_RECORDED, EventLog, State, Transition
 
 FOLDER = "events"

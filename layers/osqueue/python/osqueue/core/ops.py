@@ -1,7 +1,7 @@
-"""What can be asked of a queue: operations, the request that carries them, and their outcomes.
+"""What can be asked of a shard: a request of operations, and their outcomes.
 
 A request is a vector of operations with an identity ``(env, n, nonce)`` that is fixed for good before it is
-first sent. Every operation answers per item: one bad item fails alone.
+first sent. The operations are in ``job_ops`` and ``queue_ops``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,34 @@ from itertools import groupby
 import msgspec
 from msgspec import Struct
 
-from .state import (
-    BodyRef,
-    FinishedJob,
-    JobRecord,
-    KindSettings,
-    LeaseRecord,
-    PacerRow,
-    QueueSettings,
-    Span,
-    StoredContent,
-    TableRef,
+from .job_ops import (
+    AbortJobs,
+    AttachBulk,
+    AttachSpans,
+    CancelJob,
+    ClaimJobs,
+    CompleteJobs,
+    EnqueueJobs,
+    ExtendLeases,
+    FailJobs,
+    ReleaseJobs,
+    RunJobNow,
+    SetResultTtl,
 )
+from .queue_ops import (
+    ChangePacer,
+    ChangeSettings,
+    EraseJobs,
+    MergeTables,
+    RaiseGcFloor,
+    RecordEvents,
+    RedriveJobs,
+    ReplaceSpan,
+    ReserveSlots,
+    ReturnSlot,
+    RunTimers,
+)
+from .state import LeaseRecord
 
 
 class Code(IntEnum):
@@ -60,347 +76,6 @@ class Code(IntEnum):
 
 
 _CODES = {int(code): code for code in Code}
-
-
-class JobSpec(Struct, frozen=True, array_like=True, gc=False):
-    """One job to enqueue."""
-
-    key: bytes
-    payload: StoredContent
-    codec: str = "json"
-    kind: str = ""
-    # None: as its kind or its queue says when it is accepted.
-    priority: int | None = None
-    max_attempts: int | None = None
-    result_ttl_ms: int | None = None
-    delay_ms: int = 0  # from the commit's time
-    at_ms: int = 0  # or an absolute time
-    client_id: str | None = None
-    seen: int = -1  # seq of a head in whose objects the key was nowhere; others may enqueue under it as well
-    headers: tuple[tuple[str, str], ...] | None = None
-    run_within_ms: int | None = None
-    start_within_ms: int | None = (
-        None  # from when it may start first: the commit's time, or the end of its delay
-    )
-
-
-def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
-    """The row of a new job, accepted now; ``due_ms`` 0 is at once. What it does not say its queue's settings do.
-
-    ``latest_ms`` is the latest that the clock may show, from which it counts what begins.
-    """
-    kind = new.kind
-
-    def said(value: int | None, name: str) -> int:
-        return settings.of(kind, name) if value is None else value
-
-    start_within_ms = said(new.start_within_ms, "start_within_ms")
-    return JobRecord(
-        new.key,
-        new.payload,
-        now_ms,
-        said(new.priority, "priority"),
-        kind,
-        said(new.max_attempts, "max_attempts"),
-        said(new.result_ttl_ms, "result_ttl_ms"),
-        new.codec,
-        due_ms=due_ms,
-        client_id=new.client_id,
-        scheduled_ms=due_ms,
-        headers=new.headers,
-        run_within_ms=said(new.run_within_ms, "run_within_ms"),
-        start_by_ms=(due_ms or latest_ms) + start_within_ms if start_within_ms else 0,
-    )
-
-
-class LeaseRef(Struct, frozen=True, array_like=True, gc=False):
-    """A job and the lease token its worker holds."""
-
-    key: bytes
-    token: str
-
-
-class LeaseBeat(LeaseRef, frozen=True, array_like=True, gc=False):
-    """A lease to extend, and how far its worker is with the job, where that is news."""
-
-    progress: int = -1  # thousandths; -1: as before
-    note: str | None = None  # None: as before
-
-
-class Completion(Struct, frozen=True, array_like=True, gc=False):
-    """A job done, and its result, serialised."""
-
-    key: bytes
-    token: str
-    result: StoredContent = b""
-    codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
-
-
-class FailedAttempt(Struct, frozen=True, array_like=True, gc=False):
-    """An attempt that failed."""
-
-    key: bytes
-    token: str
-    error: str
-    retry_ms: int = -1  # wait this long; -1 leaves it to the queue's back-off
-    jitter: float = 1.0  # in [0, 1), drawn by the caller: the share of the full back-off to wait
-    final: bool = False  # do not retry
-    error_type: str = ""  # the exception's class, where there was one
-    trace: str = ""  # the end of its traceback
-
-
-class Operation(Struct, frozen=True, array_like=True, tag_field="op"):
-    """Base of the operations."""
-
-    def codes_max(self) -> int:
-        """How many runs of codes its outcome can have: one for every item, where it answers item by item."""
-        return 2
-
-
-class EnqueueJobs(Operation, frozen=True, tag="enqueue"):
-    """Accept jobs."""
-
-    jobs: tuple[JobSpec, ...]
-
-    def codes_max(self) -> int:
-        return len(self.jobs)
-
-
-class AttachSpans(Operation, frozen=True, tag="attach"):
-    """Accept a bulk of jobs already written as segments: of one lane, or of delayed jobs sorted by due time."""
-
-    priority: int
-    kind: str
-    spans: tuple[Span, ...]
-    delayed: bool = False
-
-
-class AttachBulk(Operation, frozen=True, tag="attach_all"):
-    """Accept several bulks at once: all of them, or none."""
-
-    parts: tuple[AttachSpans, ...]  # each of a lane of its own; at most one is of delayed jobs
-
-
-class ClaimJobs(Operation, frozen=True, tag="claim"):
-    """Lease up to ``limit`` jobs to a worker."""
-
-    limit: int
-    worker: str
-    lease_ms: int
-    kinds: tuple[str, ...] | None = None  # only these
-
-
-class ExtendLeases(Operation, frozen=True, tag="heartbeat"):
-    """Extend leases to the commit's time plus their length."""
-
-    held: tuple[LeaseBeat, ...]
-    lease_ms: int = 0  # 0 keeps each lease's own length
-
-    def codes_max(self) -> int:
-        return len(self.held)
-
-
-class CompleteJobs(Operation, frozen=True, tag="complete"):
-    """Finish jobs."""
-
-    items: tuple[Completion, ...]
-
-    def codes_max(self) -> int:
-        return len(self.items)
-
-
-class FailJobs(Operation, frozen=True, tag="fail"):
-    """Report failed attempts."""
-
-    items: tuple[FailedAttempt, ...]
-
-    def codes_max(self) -> int:
-        return len(self.items)
-
-
-class ReleaseJobs(Operation, frozen=True, tag="release"):
-    """Give jobs back unworked: the attempt does not count."""
-
-    held: tuple[LeaseRef, ...]
-    delay_ms: int = 0
-
-    def codes_max(self) -> int:
-        return len(self.held)
-
-
-class AbortJobs(Operation, frozen=True, tag="abort"):
-    """The worker cancels its job, on request or by its own decision."""
-
-    held: tuple[LeaseRef, ...]
-    why: str = ""
-
-    def codes_max(self) -> int:
-        return len(self.held)
-
-
-class CancelJob(Operation, frozen=True, tag="cancel"):
-    """Cancel a job that waits; ask its worker when it runs.
-
-    A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record and
-    the place of the outermost span it found it under; if that span has moved on, or its deletion vector is another
-    one, which may tell of this job: RETRY.
-    """
-
-    key: bytes
-    job: JobRecord | None = None
-    span: str = ""  # the outermost span's name
-    offset: int = 0  # of the job's block, where that span is a segment
-    index: int = 0  # of the job in its block
-    vector: str = ""  # the name of the deletion vector beside that span
-
-
-class SpanSwap(Struct, frozen=True, array_like=True):
-    """A span, and the one that takes its place."""
-
-    span: Span  # as it stands in the head
-    replacement: Span | None  # None when nothing is left
-
-
-class RunJobNow(Operation, frozen=True, tag="run_now"):
-    """Let a delayed job be claimable at once.
-
-    A job inside a segment cannot be seen by the reducer. The caller, who read it there, sends the record, and the
-    outermost span without it; if that span is not what it was: RETRY.
-    """
-
-    key: bytes
-    job: JobRecord | None = None
-    swap: SpanSwap | None = None
-
-
-class SetResultTtl(Operation, frozen=True, tag="amend"):
-    """Let a job's result live for ``ttl_ms``: from now on if it is there, else from the job's end on.
-
-    A job in a table or a segment cannot be seen by the reducer: as for ``CancelJob``, the caller sends what it read
-    and the name of the outermost pointer it found it under; if that has moved on: RETRY.
-    """
-
-    key: bytes
-    ttl_ms: int
-    row: FinishedJob | None = None  # of a finished job
-    table: str = ""  # the outermost table's name
-    span: str = ""  # of a waiting job: as in Cancel
-    offset: int = 0
-    index: int = 0
-    vector: str = ""
-    seen: int = -1  # with a row: seq of the head in which it was looked for
-
-
-class MergeTables(Operation, frozen=True, tag="merge"):
-    """Exchange neighbouring tables for others that hold the same rows but those that may be forgotten."""
-
-    taken: tuple[TableRef, ...]  # as they stand in the head
-    put: tuple[TableRef, ...]
-    archived: int = 0  # rows whose records have just been written to the archive
-    forgets: bool = False  # some rows were left out
-
-
-class ChangeSettings(Operation, frozen=True, tag="configure"):
-    """Change settings; None leaves one as it is."""
-
-    paused: bool | None = None
-    backoff_base_ms: int | None = None
-    backoff_cap_ms: int | None = None
-    dead_ttl_ms: int | None = None
-    shards: int | None = None
-    priority: int | None = None
-    max_attempts: int | None = None
-    result_ttl_ms: int | None = None
-    run_within_ms: int | None = None
-    start_within_ms: int | None = None
-    kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
-    kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
-    max_running: int | None = None
-    shard: int | None = None  # which one it is
-    recorded: bool = False  # with ``shards``: do those that come new record their transitions?
-    archive_payloads: bool | None = None
-
-
-class RedriveJobs(Operation, frozen=True, tag="redrive"):
-    """Look at ``scan`` dead jobs from the oldest on; queue up to ``limit`` that match, keep the others."""
-
-    limit: int
-    scan: int
-    kinds: tuple[str, ...] | None = None
-    error: str = ""  # part of the last error's text
-    keys: tuple[bytes, ...] | None = None  # only these, as chosen by a caller who has read the first ``scan``
-    first: bytes = b""  # then: the first of them; if another one is first by now, RETRY
-
-
-class RunTimers(Operation, frozen=True, tag="sweep"):
-    """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
-
-    flush: bool = False  # also move finished jobs to the archive
-
-
-class RecordEvents(Operation, frozen=True, tag="events"):
-    """Somebody listens: record transitions for another while."""
-
-
-class RaiseGcFloor(Operation, frozen=True, tag="gc"):
-    """Declare staged objects born before ``floor`` collectable, if they are still unreferenced."""
-
-    floor: int
-    after: str = ""  # the name behind which the next pass goes on; "": all are looked at
-
-
-class ReplaceSpan(Operation, frozen=True, tag="rewrite"):
-    """Replace a span by one that lacks cancelled jobs it held: a segment's by itself with another deletion vector.
-
-    A segment may have moved on meanwhile, but for its vector; an index must be as it was.
-    """
-
-    span: Span  # as it stood in the head
-    replacement: Span | None  # None when nothing is left
-    dropped: tuple[bytes, ...]  # keys whose tombstones are settled
-
-
-class EraseJobs(Operation, frozen=True, tag="erase"):
-    """Forget jobs that are over as if they had never been: from the head, and from spans of dead letters."""
-
-    keys: tuple[bytes, ...]
-    swaps: tuple[SpanSwap, ...] = ()  # spans rewritten without them
-    again: bool = False  # whoever is about to enqueue under an id has to look again
-    wiped: tuple[BodyRef, ...] = ()  # contents beside the head that nobody can read any more
-
-
-LOOK_AGAIN = EraseJobs(
-    (), again=True
-)  # commits that whoever is about to enqueue under an id has to look again
-
-
-class ChangePacer(Operation, frozen=True, tag="pacer"):
-    """Create a pacer where there is none, or anew; pause it or let it go on; remove it."""
-
-    created: PacerRow | None = None
-    reset: bool = False  # with ``created``: in the place of the one there is
-    paused: bool | None = None
-    removed: bool = False
-
-
-class ReserveSlots(Operation, frozen=True, tag="reserve"):
-    """Take ``count`` slots of a pacer, each of ``units``, none further ahead than ``ahead_us``."""
-
-    count: int
-    units: int
-    ahead_us: int
-    lead_us: int = 0  # none is sooner than this: so long its answer is on the way
-
-    def codes_max(self) -> int:
-        return 13  # of as many bytes as its runs of large numbers take
-
-
-class ReturnSlot(Operation, frozen=True, tag="return"):
-    """Give a slot back, if no later one has been taken since."""
-
-    number: int
-    units: int
-    epoch: int  # of its pacer
 
 
 Op = (

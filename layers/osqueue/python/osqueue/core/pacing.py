@@ -21,7 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .draft import Draft
-from .ops import ChangePacer, Code, Outcome, ReserveSlots, ReturnSlot, outcome
+from .ops import Code, Outcome, outcome
+from .queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from .state import NO_PACER, PacerRow
 
 RESUME_MS = (

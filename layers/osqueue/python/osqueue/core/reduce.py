@@ -29,44 +29,39 @@ from .draft import Draft, ReductionContext, StagedObject, lease_end
 from .encoding import born_of
 from .failures import settle_failure
 from .gate import Gate, gate_of
-from .ops import (
+from .job_ops import (
     AbortJobs,
     AttachBulk,
     AttachSpans,
     CancelJob,
-    ChangePacer,
-    ChangeSettings,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     EnqueueJobs,
-    EraseJobs,
     ExtendLeases,
     FailedAttempt,
     FailJobs,
-    Identity,
     JobSpec,
     LeaseBeat,
     LeaseRef,
+    ReleaseJobs,
+    RunJobNow,
+    SetResultTtl,
+    record_of,
+)
+from .ops import Code, Identity, Outcome, Request, encode_outcomes, nonce_digest, outcome, token_of
+from .queue_ops import (
+    ChangePacer,
+    ChangeSettings,
+    EraseJobs,
     MergeTables,
-    Outcome,
     RaiseGcFloor,
     RecordEvents,
     RedriveJobs,
-    ReleaseJobs,
     ReplaceSpan,
-    Request,
     ReserveSlots,
     ReturnSlot,
-    RunJobNow,
     RunTimers,
-    SetResultTtl,
-    encode_outcomes,
-    nonce_digest,
-    outcome,
-    record_of,
-    token_of,
 )
 from .state import (
     CANCELLED,

@@ -25,7 +25,8 @@ from ..core.archive_record import (
     wants_record,
 )
 from ..core.encoding import born_of
-from ..core.ops import Code, MergeTables
+from ..core.ops import Code
+from ..core.queue_ops import MergeTables
 from ..core.state import FinishedJob, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport

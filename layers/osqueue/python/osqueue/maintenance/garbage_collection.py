@@ -24,7 +24,7 @@ from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.encoding import born_of
 from ..core.event_log import FOLDER as EVENTS
-from ..core.ops import RaiseGcFloor
+from ..core.queue_ops import RaiseGcFloor
 from ..core.state import BodyRef, Span, State, TableRef, jobs_in_memory, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError

@@ -32,7 +32,8 @@ from ..bulk import receipts
 from ..clock import Machine
 from ..commit.effects import QueueEffect, QueueFlow, Submit
 from ..core.intents import intents_prefix
-from ..core.ops import Code, RunTimers
+from ..core.ops import Code
+from ..core.queue_ops import RunTimers
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport

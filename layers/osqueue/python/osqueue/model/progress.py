@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import limits
-from ..core.ops import LeaseBeat
+from ..core.job_ops import LeaseBeat
 from . import validation
 
 

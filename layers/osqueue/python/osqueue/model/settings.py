@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from .. import limits
-from ..core.ops import ChangeSettings
+from ..core.queue_ops import ChangeSettings
 from ..core.state import KindSettings, QueueSettings
 from ..errors import Rejected, shown
 from .fields import DescribedField, described_fields

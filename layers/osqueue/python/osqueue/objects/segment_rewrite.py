@@ -17,7 +17,8 @@ from .. import limits
 from ..commit.effects import Flow
 from ..core.deletion_vectors import encode_vector, without_jobs
 from ..core.encoding import encode_index
-from ..core.ops import Op, ReplaceSpan
+from ..core.ops import Op
+from ..core.queue_ops import ReplaceSpan
 from ..core.state import FAILING, Span, State, delayed_state
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from .listing import waiting_spans

@@ -15,7 +15,7 @@ from ..clock import Machine
 from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
-from ..core.ops import AttachSpans, JobSpec, record_of
+from ..core.job_ops import AttachSpans, JobSpec, record_of
 from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent
 from ..core.weights import job_weight
 from ..errors import OsqueueError

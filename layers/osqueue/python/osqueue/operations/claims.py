@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.ops import (
+from ..core.job_ops import (
     AbortJobs,
     ClaimJobs,
-    Code,
     CompleteJobs,
     Completion,
     ExtendLeases,
@@ -22,10 +21,9 @@ from ..core.ops import (
     FailJobs,
     LeaseBeat,
     LeaseRef,
-    Op,
-    Outcome,
     ReleaseJobs,
 )
+from ..core.ops import Code, Op, Outcome
 from ..core.state import COMPLETED, BodyRef, LeaseRecord
 from ..errors import Damaged, LeaseLost, OsqueueError
 from ..model import validation

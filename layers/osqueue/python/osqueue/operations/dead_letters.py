@@ -10,7 +10,8 @@ from msgspec.structs import asdict, replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Sleep, Submit
-from ..core.ops import Code, Outcome, RedriveJobs
+from ..core.ops import Code, Outcome
+from ..core.queue_ops import RedriveJobs
 from ..core.state import FAILED
 from ..errors import Damaged, Rejected, Throttled, Timeout, shown
 from ..model import validation

@@ -15,7 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..commit.effects import Flow, QueueFlow, Submit, together
-from ..core.ops import LOOK_AGAIN, Code, JobSpec
+from ..core.job_ops import JobSpec
+from ..core.ops import Code
+from ..core.queue_ops import LOOK_AGAIN
 from ..core.state import COMPLETED, State
 from ..errors import Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
-from ..core.ops import AttachSpans, Code, EnqueueJobs, JobSpec
+from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
+from ..core.ops import Code
 from ..core.state import PROCESSING, QUEUED, SCHEDULED, QueueSettings, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation

@@ -21,7 +21,7 @@ from ..commit.retry import HEAD_READ, NEEDED, ask_all
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..core.event_log import POSITIONS_PER_COMMIT, end_of
-from ..core.ops import RecordEvents
+from ..core.queue_ops import RecordEvents
 from ..core.state import State, Transition
 from ..errors import Damaged, Expired, NotFound
 from ..model.event import PREFIX, Event, ShardPosition, cursor_of, positions_of, public_event

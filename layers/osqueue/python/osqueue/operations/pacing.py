@@ -15,8 +15,9 @@ from ..commit.pacer_writer import PacerWriter
 from ..commit.retry import HEAD_READ, ask
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
-from ..core.ops import ChangePacer, Code, ReserveSlots, ReturnSlot
+from ..core.ops import Code
 from ..core.pacing import Slot, burst_of, exists, head_us, slot_of
+from ..core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from ..core.state import NO_PACER, PacerRow
 from ..errors import Conflict, NotFound, Rejected, Throttled, shown
 from ..model.pacer import PacerStatus, status_of

@@ -14,7 +14,9 @@ from ..commit.effects import Flow, QueueFlow, Submit
 from ..commit.retry import ENTRY, ask
 from ..core import erase, event_log
 from ..core.encoding import decode_head, encode_head, encode_segment
-from ..core.ops import Code, EraseJobs, MergeTables, Op, SpanSwap
+from ..core.job_ops import SpanSwap
+from ..core.ops import Code, Op
+from ..core.queue_ops import EraseJobs, MergeTables
 from ..core.state import (
     CANCELLED,
     COMPLETED,

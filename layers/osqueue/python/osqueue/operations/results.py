@@ -13,7 +13,8 @@ from ..commit.effects import AwaitNews, Flow, QueueFlow, Submit, together
 from ..commit.retry import HEAD_READ, ask
 from ..commit.writer import HEAD
 from ..core import state as stored
-from ..core.ops import Code, SetResultTtl
+from ..core.job_ops import SetResultTtl
+from ..core.ops import Code
 from ..core.state import CANCELLED, FAILED, State
 from ..errors import (
     Damaged,

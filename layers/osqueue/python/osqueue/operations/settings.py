@@ -9,7 +9,9 @@ from msgspec.structs import asdict, replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.ops import CancelJob, ChangeSettings, Code, Op, RecordEvents, RunJobNow, SpanSwap
+from ..core.job_ops import CancelJob, RunJobNow, SpanSwap
+from ..core.ops import Code, Op
+from ..core.queue_ops import ChangeSettings, RecordEvents
 from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED, QueueSettings
 from ..errors import Damaged, Rejected, Throttled
 from ..model.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..core.ops import LeaseBeat
+from ..core.job_ops import LeaseBeat
 from ..errors import Rejected
 from ..model import validation
 from ..model.job import Done

@@ -27,7 +27,7 @@ from ..contract.schemas import (
     Leases,
     NewClaim,
 )
-from ..core.ops import Completion, FailedAttempt, LeaseBeat
+from ..core.job_ops import Completion, FailedAttempt, LeaseBeat
 from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.fields import moment

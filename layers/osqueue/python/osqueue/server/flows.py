@@ -21,17 +21,8 @@ from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
 from ..contract.schemas import EncodedContent, NewJob
-from ..core.ops import (
-    AbortJobs,
-    Code,
-    Completion,
-    FailedAttempt,
-    FailJobs,
-    JobSpec,
-    LeaseRef,
-    Op,
-    ReleaseJobs,
-)
+from ..core.job_ops import AbortJobs, Completion, FailedAttempt, FailJobs, JobSpec, LeaseRef, ReleaseJobs
+from ..core.ops import Code, Op
 from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
 from ..core.weights import headers_weight
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from .. import limits
-from ..core.ops import JobSpec
+from ..core.job_ops import JobSpec
 from ..errors import NotSupported, Rejected
 from ..model.codecs import Codec, serializer_of
 from ..model.job_options import ITEM_FIELDS, OPTIONS, columns_of

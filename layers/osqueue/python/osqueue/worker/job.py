@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic
 
 from ..clock import Machine
-from ..core.ops import LeaseBeat
+from ..core.job_ops import LeaseBeat
 from ..core.state import LeaseRecord
 from ..model.fields import moment
 from ..model.job_options import JobAttributes
