@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from osqueue.commit.effects import Flow
-from osqueue.core.event_log import end_of, object_of, rows_of
+from osqueue.core.event_log import object_of, rows_of
 from osqueue.core.state import NOT_RECORDED, State, Transition
 from osqueue.errors import Damaged, Expired, NotFound, Throttled, Timeout, Unavailable
 from osqueue.model.event import Event, ShardPosition, public_event
@@ -44,9 +44,9 @@ class EventWatch:
             if log.until_ms and self.told and log.first <= max(self.told):
                 raise Violation("a recording begins at a position that was given before")
             return
-        if end_of(log) != end_of(was) + len(events):
-            raise Violation(f"{end_of(log) - end_of(was)} transitions were recorded of {len(events)}")
-        for position, event in enumerate(events, end_of(was)):
+        if log.end != was.end + len(events):
+            raise Violation(f"{log.end - was.end} transitions were recorded of {len(events)}")
+        for position, event in enumerate(events, was.end):
             if self.told.setdefault(position, event) != event:
                 raise Violation("a position tells of two transitions")
         self._check(log.first, log.rows)
@@ -114,5 +114,5 @@ def listen(client: Client, pause_seconds: float) -> Flow[None]:
 
 def _complete(after: ShardPosition, newest: State | None) -> None:
     """All that was committed when it began has been read."""
-    if newest is not None and newest.epoch == after.epoch and end_of(newest.log) > after.position:
+    if newest is not None and newest.epoch == after.epoch and newest.log.end > after.position:
         raise Violation("a listener was not told all that was committed")

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from osqueue.core import event_log
 from osqueue.core.draft import Draft
-from osqueue.core.event_log import end_of
 from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import RecordEvents
 from osqueue.core.state import NOT_RECORDED
@@ -29,7 +28,7 @@ def _spill_all(draft: Draft) -> None:
             replace(log, first=draft.state.log.first, rows=(*draft.state.log.rows, *log.rows)),
             draft.state,
         )
-        draft.log = replace(log, first=end_of(log), rows=(), rows_bytes=0)
+        draft.log = replace(log, first=log.end, rows=(), rows_bytes=0)
 
 
 def _drop(draft: Draft) -> None:

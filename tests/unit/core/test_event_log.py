@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.core import erase
 from osqueue.core.audit import imbalances
+from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import encode_head
 from osqueue.core.event_log import (
     EventObject,
     at_another_time,
     encode_events,
-    end_of,
     event_weight,
     first_after,
     object_of,
@@ -22,6 +24,7 @@ from osqueue.core.event_log import (
 )
 from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs
 from osqueue.core.queue_ops import RecordEvents, RunTimers
+from osqueue.core.reduce import reduce
 from osqueue.core.state import EventLog, Transition
 from osqueue.errors import Damaged
 from tests.support.shard import Shard
@@ -42,7 +45,7 @@ def recorded(shard: Shard) -> list[tuple[int, Transition]]:
             assert (each.end - each.first, each.at_ms) == (len(rows), rows[-1].at_ms)
             found.update(zip(range(each.first, each.end), rows, strict=True))
     log = shard.state.log
-    found.update(zip(range(log.first, end_of(log)), log.rows, strict=True))
+    found.update(zip(range(log.first, log.end), log.rows, strict=True))
     return sorted(found.items())
 
 
@@ -165,7 +168,7 @@ def test_recording_ends_a_day_after_the_last_wish_and_leaves_nothing_in_the_head
 def test_a_later_recording_begins_behind_a_gap(shard: Shard) -> None:
     shard.apply(RecordEvents())
     work(shard)
-    end = end_of(shard.state.log)
+    end = shard.state.log.end
     shard.now = shard.state.log.until_ms
     shard.apply(RecordEvents())
     assert shard.state.log.first > end
@@ -173,6 +176,18 @@ def test_a_later_recording_begins_behind_a_gap(shard: Shard) -> None:
     shard.enqueue()
     shard.apply(RecordEvents())
     assert shard.state.log.first > end
+
+
+@pytest.mark.parametrize("first", [RecordEvents(), RunTimers(flush=True)])
+def test_whatever_comes_first_after_a_lapse_keeps_what_the_head_still_held(shard: Shard, first: Any) -> None:
+    shard.apply(RecordEvents())
+    work(shard, 3)
+    before = recorded(shard)
+    assert len(before) == 9
+    shard.now = shard.state.log.until_ms
+    shard.apply(first)
+    shard.enqueue()
+    assert recorded(shard)[:9] == before
 
 
 def test_a_pass_that_changes_nothing_writes_nothing(shard: Shard) -> None:
@@ -249,9 +264,6 @@ def test_a_purged_jobs_transitions_lose_their_words_and_nothing_else(shard: Shar
 
 
 def test_recorded_transitions_are_told_to_nobody_who_did_not_ask(shard: Shard) -> None:
-    from osqueue.core.draft import ReductionContext
-    from osqueue.core.reduce import reduce
-
     shard.apply(RecordEvents())
     request = shard.request(EnqueueJobs((shard.new(),)))
     done = reduce(shard.state, [request], ReductionContext(shard.now, b"c" * 16, 1, observed=False))

@@ -63,7 +63,7 @@ def test_a_listener_asks_again_once_an_hour(q: Queue[Any], store: MemoryStore, m
 
 
 def test_no_listener_no_requests(q: Queue[Any], store: MemoryStore) -> None:
-    """What a commit asks of its store is the same whether the log was ever thought of: nothing is written beside it."""
+    """Nothing of it is stored, beside the head or in it."""
     for _ in range(20):
         q.enqueue("x" * 500, kind="k")
     assert not [key for key in store.perform(List("")).keys if "/events/" in key]  # type: ignore[union-attr]

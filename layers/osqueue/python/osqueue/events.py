@@ -20,6 +20,7 @@ from msgspec import Struct
 from . import forks
 from .clock import MACHINE, Machine
 from .core import state as stored
+from .core.encoding import cut_by_weight
 from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
 from .limits import ERROR_CHARS_MAX, KB
 from .model.event import NAMES, Event, public_events
@@ -46,6 +47,11 @@ READ_TIMEOUT_S = 5
 TRIES = 2  # of each entry: the first one, and one more
 
 log = getLogger("osqueue.events")
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """Is it one, or an object whose calls are coroutines?"""
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 class Undelivered(Unavailable):
@@ -83,7 +89,7 @@ class CallbackSink:
     def __init__(self, function: Callable[[Event], object], name: str = "callback") -> None:
         if not callable(function):
             raise Rejected(f"function: {shown(function)} cannot be called.", field="function")
-        if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        if is_coroutine_function(function):
             raise Rejected(
                 "function: a coroutine function cannot be told of events. Pass a plain one; it may create a task.",
                 field="function",
@@ -213,17 +219,7 @@ def entry_bytes(entry: dict[str, Any]) -> int:
 
 def batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The entries in order, as few at a time as one PutEvents takes."""
-    batch: list[dict[str, Any]] = []
-    size = 0
-    for entry in entries:
-        more = entry_bytes(entry)
-        if batch and (len(batch) == ENTRIES_PER_REQUEST_MAX or size + more > REQUEST_BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += more
-    if batch:
-        yield batch
+    return cut_by_weight(entries, entry_bytes, REQUEST_BYTES_MAX, ENTRIES_PER_REQUEST_MAX)
 
 
 class Delivery(Struct, frozen=True):

@@ -13,6 +13,7 @@ from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, content_from
+from ..core.encoding import cut_by_weight
 from ..core.job_ops import JobSpec
 from ..core.state import FAILED
 from ..objects import archive
@@ -140,14 +141,6 @@ def enqueue_again(
 
 def groups(records: Iterable[ArchiveRecord]) -> Iterator[list[ArchiveRecord]]:
     """As many as are enqueued together."""
-    group: list[ArchiveRecord] = []
-    size = 0
-    for record in records:
-        more = len(record.payload or "")
-        if group and (len(group) >= limits.ITEMS_PER_REQUEST_MAX or size + more > GROUP_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(record)
-        size += more
-    if group:
-        yield group
+    return cut_by_weight(
+        records, lambda each: len(each.payload or ""), GROUP_BYTES, limits.ITEMS_PER_REQUEST_MAX
+    )

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import limits
+from ..core.encoding import cut_by_weight
 from ..errors import Rejected
 from ..model.job_options import check_item, columns_of
 from .options import json, moment
@@ -114,15 +115,7 @@ def batches(
 ) -> None:
     """Hand the jobs over in batches of bounded number and size."""
     count, most = (REMOTE_JOBS, REMOTE_BYTES) if remote else (BATCH_JOBS, BATCH_BYTES)
-    batch: list[InputLine] = []
-    size = 0
-    for line in jobs:
-        if batch and (len(batch) >= count or size + line.size > most):
-            flush(batch)
-            batch, size = [], 0
-        batch.append(line)
-        size += line.size
-    if batch:
+    for batch in cut_by_weight(jobs, lambda line: line.size, most, count):
         flush(batch)
 
 

@@ -19,7 +19,6 @@ from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
-from .event_log import is_recorded
 from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs, ReplaceSpan, RunTimers
@@ -246,7 +245,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
 
     RETRY where shards come new that record nothing, although somebody listens: he would miss what happens there.
     """
-    if (op.shards or 0) > draft.settings.shards and not op.recorded and is_recorded(draft.log, draft.now):
+    if (op.shards or 0) > draft.settings.shards and not op.recorded and draft.log.is_recorded_at(draft.now):
         return outcome([Code.RETRY])
     wished = _said(op)
     dropped = wished.pop("kinds_dropped")

@@ -24,6 +24,7 @@ from msgspec.structs import astuple
 
 from .. import limits
 from ..errors import Damaged, NewerFormat, OsqueueError
+from .encoding import cut_by_weight
 from .state import (
     ARCHIVE_ONLY,
     ENDED,
@@ -151,17 +152,9 @@ def content_from(text: str, codec: str) -> bytes:
 
 def cut_by_contents(rows: Sequence[FinishedJob]) -> Iterator[list[FinishedJob]]:
     """Rows, in order, as groups for parts that hold no more contents than ``ARCHIVE_PART_BYTES`` (or one job's)."""
-    group: list[FinishedJob] = []
-    size = 0
-    for row in rows:
-        more = sum(map(content_bytes, contents_of(row)))
-        if group and size + more > limits.ARCHIVE_PART_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += more
-    if group:
-        yield group
+    return cut_by_weight(
+        rows, lambda row: sum(map(content_bytes, contents_of(row))), limits.ARCHIVE_PART_BYTES
+    )
 
 
 def to_record(row: FinishedJob, contents: ArchivedContents = NO_CONTENTS) -> ArchiveRecord:

@@ -174,7 +174,7 @@ class Draft:
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.log = state.log
         self.pacer = state.pacer
-        self.recorded = self.now < state.log.until_ms
+        self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
         self.spills: list[StagedObject] = []

@@ -16,9 +16,10 @@ a newer one and neither is ever mistaken for state.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,7 @@ _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
 
 
 R = TypeVar("R", bound=StoredRow)
+T = TypeVar("T")
 
 
 class Block(Struct, frozen=True):
@@ -223,6 +225,23 @@ def encode_segment(jobs: Sequence[JobRecord], name: str) -> tuple[bytes, Span]:
         failing=sum(delayed_state(job) == FAILING for job in jobs) if jobs[0].due_ms else 0,
     )
     return data, span
+
+
+def cut_by_weight(
+    items: Iterable[T], weigh: Callable[[T], int], weight_max: float, items_max: float = math.inf
+) -> Iterator[list[T]]:
+    """Cut items, in order, into groups of at most so much weight and so many items; a heavier one stands alone."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        weight = weigh(item)
+        if group and (len(group) >= items_max or total + weight > weight_max):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += weight
+    if group:
+        yield group
 
 
 def cut_rows(jobs: Iterable[R]) -> Iterator[tuple[list[R], bytes]]:

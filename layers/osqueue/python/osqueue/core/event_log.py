@@ -65,16 +65,6 @@ def event_weight(event: Transition) -> int:
     return len(encode(event))
 
 
-def end_of(log: EventLog) -> int:
-    """The position of the next transition."""
-    return log.first + len(log.rows)
-
-
-def is_recorded(log: EventLog, now_ms: int) -> bool:
-    """Are the transitions of a commit at this time recorded?"""
-    return now_ms < log.until_ms
-
-
 def first_after(seq: int) -> int:
     """A position past all those of commits up to this one."""
     return (seq + 1) * POSITIONS_PER_COMMIT
@@ -85,7 +75,8 @@ def record(draft: Draft, op: RecordEvents) -> Outcome:
     """Record transitions, from the next commit on where none were recorded, for another while."""
     until = draft.latest + limits.EVENTS_KEPT_MS
     log = draft.log
-    if not is_recorded(log, draft.now):
+    if not log.is_recorded_at(draft.now):
+        _let_go(draft)
         draft.log = EventLog(until, first_after(draft.state.seq + 1))
         draft.changed = True
     elif until > log.until_ms:
@@ -96,13 +87,10 @@ def record(draft: Draft, op: RecordEvents) -> Outcome:
 
 def settle(draft: Draft) -> None:
     """The end of a reduction: take in its transitions, and move older ones out of the head."""
-    state, log = draft.state, draft.log
-    as_it_was = bool(log.rows) and log.rows is state.log.rows
+    log = draft.log
     if not draft.recorded:
-        if log.until_ms and not is_recorded(log, draft.now):  # nobody has listened for long
-            if as_it_was:
-                draft.spills.append(_spilled(log, state))
-            draft.log = NOT_RECORDED
+        if not log.is_recorded_at(draft.now):  # nobody has listened for long
+            _let_go(draft)
         return
     more = tuple(draft.events)
     size = sum(map(event_weight, more))
@@ -110,17 +98,33 @@ def settle(draft: Draft) -> None:
         more = tuple([replace(each, client_id=None, headers=()) for each in more])
         size = sum(map(event_weight, more))
     size += log.rows_bytes
-    if size > limits.EVENTS_BYTES_MAX and as_it_was:
-        draft.spills.append(_spilled(log, state))
+    if size > limits.EVENTS_BYTES_MAX and _is_spilled(draft):
         size -= log.rows_bytes
-        log = replace(log, first=end_of(log), rows=())
+        log = replace(log, first=log.end, rows=())
     if more or log is not draft.log:
         draft.log = replace(log, rows=(*log.rows, *more), rows_bytes=size)
 
 
+def _let_go(draft: Draft) -> None:
+    """The end of a recording: what the head still holds of it is kept beside it."""
+    _is_spilled(draft)
+    draft.log = NOT_RECORDED
+
+
+def _is_spilled(draft: Draft) -> bool:
+    """Move the rows that the head held before this reduction into an object, if there are any."""
+    log = draft.log
+    if not log.rows or log.rows is not draft.state.log.rows:
+        return False
+    draft.spills.append(_spilled(log, draft.state))
+    return True
+
+
 def _spilled(log: EventLog, state: State) -> StagedObject:
     """The object of the rows of a head. Whoever spills the rows of this head writes the same one."""
-    name = f"{FOLDER}/{state.seq:012x}-{end_of(log):016x}-{len(log.rows):x}-{log.rows[-1].at_ms:x}-{state.epoch:x}"
+    name = (
+        f"{FOLDER}/{state.seq:012x}-{log.end:016x}-{len(log.rows):x}-{log.rows[-1].at_ms:x}-{state.epoch:x}"
+    )
     return StagedObject(name, encode_events(log.rows))
 
 

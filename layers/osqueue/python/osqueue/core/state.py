@@ -335,6 +335,15 @@ class EventLog(StoredRow, frozen=True):
     rows: tuple[Transition, ...] = ()
     rows_bytes: int = 0  # of them, encoded
 
+    @property
+    def end(self) -> int:
+        """The position of the next transition."""
+        return self.first + len(self.rows)
+
+    def is_recorded_at(self, now_ms: int) -> bool:
+        """Are the transitions of a commit at this time recorded?"""
+        return now_ms < self.until_ms
+
 
 NOT_RECORDED = EventLog()  # this very one stays away from an encoded head
 

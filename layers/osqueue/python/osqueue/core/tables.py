@@ -26,6 +26,7 @@ from .encoding import (
     FRAME_BYTES,
     BlockInfo,
     Footer,
+    cut_by_weight,
     cut_rows,
     encode,
     frame,
@@ -61,15 +62,7 @@ def encode_tables(
     rows: Sequence[FinishedJob], archived: bool, name: Callable[[], str]
 ) -> Iterator[tuple[bytes, TableRef]]:
     """The same, cut into tables of at most ``TABLE_BYTES_MAX`` (and a block each at least), each with a new name."""
-    runs: list[tuple[list[FinishedJob], bytes]] = []
-    size = 0
-    for run, body in cut_rows(rows):
-        if runs and size + _block_bytes(body) > TABLE_BYTES_MAX:
-            yield _encode_table(runs, archived, name())
-            runs, size = [], 0
-        runs.append((run, body))
-        size += _block_bytes(body)
-    if runs:
+    for runs in cut_by_weight(cut_rows(rows), lambda run: _block_bytes(run[1]), TABLE_BYTES_MAX):
         yield _encode_table(runs, archived, name())
 
 

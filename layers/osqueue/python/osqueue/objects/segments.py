@@ -19,6 +19,7 @@ from ..core.encoding import (
     Block,
     BlockInfo,
     Footer,
+    cut_by_weight,
     decode_blocks,
     decode_footer,
     decode_index,
@@ -287,13 +288,4 @@ def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None
 
 def by_bytes(spans: Iterable[Span]) -> Iterator[list[Span]]:
     """Spans in groups that may be read at once."""
-    group: list[Span] = []
-    size = 0
-    for span in spans:
-        if group and (len(group) >= READS_AT_ONCE or size + span.size > READ_BYTES_AT_ONCE):
-            yield group
-            group, size = [], 0
-        group.append(span)
-        size += span.size
-    if group:
-        yield group
+    return cut_by_weight(spans, lambda span: span.size, READ_BYTES_AT_ONCE, READS_AT_ONCE)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import Flow, together
 from ..core import state as stored
+from ..core.encoding import cut_by_weight
 from ..core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, JobRecord, LeaseRecord, Span, State
 from ..errors import NotFound, Rejected, Unavailable, shown
 from .layout import read_state, root_of
@@ -119,17 +120,7 @@ def _pieces(queue: str, shard: int, state: State, wanted: tuple[str, ...]) -> Fl
 
 def _groups(segments: Sequence[Span]) -> Iterator[tuple[Span, ...]]:
     """Neighbours that together are about as large as one segment may be."""
-    group: list[Span] = []
-    size = 0
-    for span in segments:
-        left = span.size - span.offset
-        if group and size + left > PIECE_BYTES:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(span)
-        size += left
-    if group:
-        yield tuple(group)
+    return map(tuple, cut_by_weight(segments, lambda span: span.size - span.offset, PIECE_BYTES))
 
 
 def _live(jobs: Sequence[JobRecord], state: str) -> Iterator[LiveJob]:

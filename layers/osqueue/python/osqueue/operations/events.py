@@ -20,7 +20,7 @@ from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..commit.retry import HEAD_READ, NEEDED, ask_all
 from ..commit.writer import HEAD
 from ..core.encoding import decode_head
-from ..core.event_log import POSITIONS_PER_COMMIT, end_of
+from ..core.event_log import POSITIONS_PER_COMMIT
 from ..core.queue_ops import RecordEvents
 from ..core.state import State, Transition
 from ..errors import Damaged, Expired, NotFound
@@ -158,7 +158,7 @@ class EventReader:
         """Where to begin in a shard of which the cursor, if there is one, tells nothing: it came later."""
         state = self._heads[shard].state
         if self._from_now:
-            return ShardPosition(state.epoch, state.seq, end_of(state.log))
+            return ShardPosition(state.epoch, state.seq, state.log.end)
         at = yield from self._oldest(shard, -1)
         if self._since_ms is None and at.position % POSITIONS_PER_COMMIT:
             raise _gone(KEPT)

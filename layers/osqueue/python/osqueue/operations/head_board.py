@@ -15,7 +15,6 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from ..core.event_log import end_of
 from ..core.reduce import has_claimable
 from ..core.state import State
 from ..core.timers import next_due_ms
@@ -113,7 +112,7 @@ class EventWaiter(HeadListener):
 
     def hears(self, root: str, state: State) -> bool:
         epoch, position = self._positions.get(root, (state.epoch, 0))
-        if state.epoch == epoch and end_of(state.log) <= position:  # it may be older than what was read
+        if state.epoch == epoch and state.log.end <= position:  # it may be older than what was read
             return False
         self.ready = True
         return True

@@ -29,7 +29,7 @@ from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
-from .events import SECONDS_AT_ONCE, wait_seconds
+from .events import wait_seconds
 from .flow_methods import Awaiting, with_options_of
 from .lease import AsyncLease
 from .options import QueueOptions, WorkerOptions, worker_class
@@ -187,13 +187,10 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
         async for event in self._events(self._flows.event_reader(since, poll), wait_seconds(wait)):
             yield event
 
-    async def _events(self, reader: AnyReader, wait: float | None) -> AsyncIterator[Event]:
-        while True:
-            page = await self._run(reader.page(wait=SECONDS_AT_ONCE if wait is None else wait))
+    async def _events(self, reader: AnyReader, wait: float) -> AsyncIterator[Event]:
+        while page := await self._run(reader.page(wait=wait)):
             for event in page:
                 yield event
-            if not page and wait is not None:
-                return
 
     async def listen(
         self,

@@ -29,7 +29,7 @@ from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
-from .events import SECONDS_AT_ONCE, wait_seconds
+from .events import wait_seconds
 from .flow_methods import Blocking, with_options_of
 from .lease import Lease
 from .options import QueueOptions, WorkerOptions, worker_class
@@ -153,12 +153,9 @@ class Queue(BlockingRunner, QueueBase[Lease[T], T]):
         self._run(reader.begin())
         return self._events(reader, seconds)
 
-    def _events(self, reader: AnyReader, wait: float | None) -> Iterator[Event]:
-        while True:
-            page = self._run(reader.page(wait=SECONDS_AT_ONCE if wait is None else wait))
+    def _events(self, reader: AnyReader, wait: float) -> Iterator[Event]:
+        while page := self._run(reader.page(wait=wait)):
             yield from page
-            if not page and wait is not None:
-                return
 
     def listen(
         self,

@@ -11,6 +11,7 @@ from ..core.state import Transition
 from ..errors import NotSupported, Rejected, shown
 from ..model.validation import milliseconds
 from ..operations.context import Writers
+from ..operations.head_board import NEVER
 from ..stores.counting import CountingStore
 
 if TYPE_CHECKING:  # loaded where they are used
@@ -25,12 +26,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 WAIT_MS_MAX = limits.DAY_MS
-SECONDS_AT_ONCE = 3600.0  # for which one look waits where a listener waits for ever
 
 
-def wait_seconds(wait: Any) -> float | None:
+def wait_seconds(wait: Any) -> float:
     """For how long a listener waits for the next event; None: for ever. Raises Rejected."""
-    return None if wait is None else milliseconds(wait, "wait", 0, WAIT_MS_MAX) / 1000
+    return NEVER if wait is None else milliseconds(wait, "wait", 0, WAIT_MS_MAX) / 1000
 
 
 class EventCallback(NamedTuple):
@@ -71,7 +71,7 @@ class QueueEvents:
         The names are those of ``osqueue.events.NAMES``, such as "completed"; none of them means all. Raises Rejected
         for another one, and for a coroutine function where ``listen`` blocks.
         """
-        from ..model.event import NAMES
+        from ..events import NAMES, is_coroutine_function
 
         for name in names:
             if name not in NAMES:
@@ -83,7 +83,7 @@ class QueueEvents:
         def register(function: F) -> F:
             if not callable(function):
                 raise Rejected(f"function: {shown(function)} cannot be called.", field="function")
-            if self._blocks and _is_coroutine_function(function):
+            if self._blocks and is_coroutine_function(function):
                 raise Rejected(
                     "function: a coroutine function needs an AsyncQueue. Register a plain one here.",
                     field="function",
@@ -151,9 +151,3 @@ class QueueEvents:
     def _tell_sinks(self, events: Sequence[Transition]) -> None:
         if self._outlet is not None:
             self._outlet.tell(self.name, events)
-
-
-def _is_coroutine_function(function: Any) -> bool:
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

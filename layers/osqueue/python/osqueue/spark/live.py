@@ -6,6 +6,7 @@ others commit meanwhile is not seen. A snapshot can be read for a day, after whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
+from ..core.encoding import cut_by_weight
 from ..core.state import content_bytes
 from ..objects import snapshot
 from ..objects.layout import root_of
@@ -76,14 +78,5 @@ class LiveReader(DataSourceReader):
 
 def cut(jobs: Sequence[LiveJob], payload_bytes: int | None) -> Iterator[list[LiveJob]]:
     """Runs of jobs for one Arrow batch each: so many at most, and so many bytes of payload."""
-    run: list[LiveJob] = []
-    size = 0
-    for live in jobs:
-        more = content_bytes(live.job.payload) if payload_bytes is not None else 0
-        if run and (len(run) == BATCH_ROWS or (payload_bytes is not None and size + more > payload_bytes)):
-            yield run
-            run, size = [], 0
-        run.append(live)
-        size += more
-    if run:
-        yield run
+    most = math.inf if payload_bytes is None else payload_bytes
+    return cut_by_weight(jobs, lambda live: content_bytes(live.job.payload), most, BATCH_ROWS)
