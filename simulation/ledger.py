@@ -12,7 +12,7 @@ from msgspec import Struct
 from osqueue.commit import protocol
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.ops import Identity, Op, Outcome, Request
 from osqueue.core.reduce import Reduction, reduce
 from osqueue.core.restore import RestoreLoss

@@ -7,7 +7,7 @@ from typing import Any
 
 from osqueue.commit import announcements, protocol
 from osqueue.commit.effects import Flow
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.ops import Request
 from osqueue.stores.base import List
 

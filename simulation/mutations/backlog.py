@@ -12,8 +12,9 @@ from osqueue.commit.effects import Flow
 from osqueue.core import admin, backlog, deletion_vectors, timers
 from osqueue.core import spill as settle
 from osqueue.core.backlog import BacklogDraft, Blocks, NeededRange
+from osqueue.core.context import StagedObject
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, DeletionVector
-from osqueue.core.draft import Draft, StagedObject
+from osqueue.core.draft import Draft
 from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Op, Outcome
 from osqueue.core.queue_ops import ReplaceSpan

@@ -11,7 +11,7 @@ from osqueue.commit.effects import All, Effect, Sleep
 from osqueue.commit.protocol import commit
 from osqueue.commit.request_status import RequestStatus, status_of_request
 from osqueue.commit.writer import ShardWriter
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.encoding import decode_head, encode_segment
 from osqueue.core.intents import intent_body, intent_key, intents_prefix, within_bytes
 from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs, JobSpec

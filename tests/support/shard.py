@@ -8,8 +8,8 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.block_reader import decode_need
+from osqueue.core.context import ReductionContext
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
-from osqueue.core.draft import ReductionContext
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
 from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
 from osqueue.core.ops import Op, Outcome, Request

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.core import erase
 from osqueue.core.audit import imbalances
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.encoding import encode_head
 from osqueue.core.event_log import (
     EventObject,

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.encoding import decode_head, encode_head
 from osqueue.core.intents import intent_body, intent_key, parse_intent_key, read_intent, request_in_key
 from osqueue.core.job_ops import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue, limits
-from osqueue.core.draft import ReductionContext, StagedObject
+from osqueue.core.context import ReductionContext, StagedObject
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_segment
 from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs
 from osqueue.core.queue_ops import RunTimers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, Throttled, Timeout, limits
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.erase import blank_job
 from osqueue.core.job_ops import EnqueueJobs, FailedAttempt, FailJobs
 from osqueue.core.ops import Code, Outcome

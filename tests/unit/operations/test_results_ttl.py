@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue import Queue
-from osqueue.core.draft import ReductionContext
+from osqueue.core.context import ReductionContext
 from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs, JobSpec, SetResultTtl
 from osqueue.core.ops import Code, Request
 from osqueue.core.queue_ops import RunTimers

@@ -26,7 +26,8 @@ from ..commit.effects import Flow, QueueFlow, together
 from ..commit.protocol import commit
 from ..commit.retry import NEEDED, ask
 from ..commit.writer import ShardWriter
-from ..core.draft import ReductionContext, due_order
+from ..core.context import ReductionContext
+from ..core.draft import due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
 from ..core.job_ops import AttachBulk, AttachSpans, JobSpec
 from ..core.ops import Code, Request

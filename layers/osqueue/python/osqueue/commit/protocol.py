@@ -39,7 +39,7 @@ from collections.abc import Iterable, Sequence
 from .. import limits
 from ..core import intents
 from ..core.backlog import NeededRange
-from ..core.draft import ReductionContext, StagedObject
+from ..core.context import ReductionContext, StagedObject
 from ..core.ops import Identity, Op, Outcome, Request
 from ..core.reduce import Reduction, needs_of_claims, reduce
 from ..core.state import State, Transition

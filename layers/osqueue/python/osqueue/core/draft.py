@@ -12,11 +12,11 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from .backlog import BacklogDraft, Blocks, NeededRange
+from .backlog import BacklogDraft, NeededRange
+from .context import ReductionContext, StagedObject
 from .encoding import decode_blocks, staged_name
 from .state import (
     ARCHIVE_ONLY,
@@ -56,25 +56,6 @@ from .state import (
 from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
 
 Pointer = TypeVar("Pointer", Span, TableRef)
-
-
-class ReductionContext(Struct, frozen=True):
-    """Everything a reduction may know besides the state and the requests: all of it chosen outside."""
-
-    now_ms: int  # the commit's time; a time before the head's own is ignored
-    commit: bytes  # the new commit id, 16 random bytes
-    chance: int  # 64 random bits that name whatever this reduction spills
-    blocks: Blocks = {}  # what was read from segments so far
-    unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
-    observed: bool = True  # somebody wants to know the transitions
-    latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
-
-
-class StagedObject(Struct, frozen=True):
-    """An immutable object to write before the commit that refers to it."""
-
-    name: str
-    body: bytes
 
 
 LATE = "expired: it was not started by its deadline"  # why such a job was cancelled

@@ -27,7 +27,8 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..errors import Damaged
-from .draft import Draft, StagedObject
+from .context import StagedObject
+from .draft import Draft
 from .encoding import (
     BlockInfo,
     Footer,

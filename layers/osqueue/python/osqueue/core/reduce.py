@@ -24,8 +24,9 @@ from .. import limits
 from . import admin, event_log, pacing, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
+from .context import ReductionContext, StagedObject
 from .dedup import seen_before
-from .draft import Draft, ReductionContext, StagedObject, lease_end
+from .draft import Draft, lease_end
 from .encoding import born_of
 from .failures import settle_failure
 from .gate import Gate, gate_of

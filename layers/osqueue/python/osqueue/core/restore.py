@@ -26,7 +26,8 @@ from msgspec.structs import replace
 
 from . import event_log, spill, tables, timers
 from .audit import live_keysum, spans_of
-from .draft import Draft, ReductionContext, StagedObject
+from .context import ReductionContext, StagedObject
+from .draft import Draft
 from .erase import is_blank
 from .state import (
     ARCHIVE_ONLY,

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from .. import limits
 from . import event_log, tables
 from .backlog import NeededRange, deleted_from, need_of
-from .draft import Draft, StagedObject, due_order
+from .context import StagedObject
+from .draft import Draft, due_order
 from .encoding import Block, encode_segment, staged_name
 from .ops import Request, nonce_digest, outcomes_bytes_max
 from .state import (

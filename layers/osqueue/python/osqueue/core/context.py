@@ -1,0 +1,26 @@
+"""What a reduction is given besides the state and the requests, and what it wants to be written before its commit."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .backlog import Blocks
+
+
+class ReductionContext(Struct, frozen=True):
+    """Everything a reduction may know besides the state and the requests: all of it chosen outside."""
+
+    now_ms: int  # the commit's time; a time before the head's own is ignored
+    commit: bytes  # the new commit id, 16 random bytes
+    chance: int  # 64 random bits that name whatever this reduction spills
+    blocks: Blocks = {}  # what was read from segments so far
+    unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
+    observed: bool = True  # somebody wants to know the transitions
+    latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
+
+
+class StagedObject(Struct, frozen=True):
+    """An immutable object to write before the commit that refers to it."""
+
+    name: str
+    body: bytes
