@@ -127,7 +127,7 @@ def attempt() -> str:
 def settings() -> str:
     """What an operator may change while a queue runs."""
     rows = [
-        (f"`{each.name}`", each.about.description or "", _range(each), _default(DEFAULTS[each.name]))
+        (f"`{each.name}`", each.about.description or "", _range(each), _default(DEFAULTS.get(each.name)))
         for each in SETTINGS.values()
     ]
     return table(("setting", "", "what", "default"), rows)
@@ -140,7 +140,12 @@ def setting_options() -> str:
         if each.name == "kinds":  # --kind and --drop-kind
             continue
         name = f"--{each.name.replace('_', '-')}"
-        written = {float: f"`{name} DURATION`", int: f"`{name} N`", bool: f"`{name}/--no-{name[2:]}`"}
+        written = {
+            float: f"`{name} DURATION`",
+            int: f"`{name} N`",
+            datetime: f"`{name} TIME`",
+            bool: f"`{name}/--no-{name[2:]}`",
+        }
         rows.append((written[each.type], (each.about.description or "").rstrip(".")))
     return table(("option", ""), rows)
 

@@ -185,6 +185,8 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
             known = [name for name in QueueSettings.__struct_fields__ if name != "kinds"]
             wished = {name: getattr(op, name) for name in known}
             has = {name: getattr(state.settings, name) for name in wished}
+            if (wished["paused_until_ms"] or 0) < 0:  # for so long from a time that nobody wrote down
+                wished["paused_until_ms"] = None
             has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
             return all(value is None or has[name] == value for name, value in wished.items())
         case _:

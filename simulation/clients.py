@@ -375,8 +375,11 @@ class Client:
             yield from self.pause(pause_seconds * 3)
             roll = self.dice.random()
             if roll < 0.1:
-                yield from self.call(ChangeSettings(paused=True))
+                ends = self.dice.choice((-500, -4_000)) if self.time_limits else None
+                yield from self.call(ChangeSettings(paused=True, paused_until_ms=ends))
                 yield from self.pause(2.0)
+                if ends is not None:  # by itself
+                    continue
                 while (yield from self.call(ChangeSettings(paused=False))).answer is None:
                     yield from self.pause(2.0)
             elif roll < 0.2:

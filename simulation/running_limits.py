@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from osqueue.core.gate import share_of
-from osqueue.core.state import PROCESSING, QueueSettings, State
+from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.state import PROCESSING, KindSettings, QueueSettings, State
 
 from .ledger import RecordedReduction, Violation
 
 
 def check(before: State, state: State, batch: RecordedReduction) -> None:
     """A commit was made. What changed the settings in it may have come before its claims, or after them."""
+    _pauses(before, state, batch)
     started = Counter(each.kind for each in batch.reduction.events if each.target == PROCESSING)
     if not started:
         return
@@ -27,8 +29,33 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
         ]
         if running[kind] > max(limits):
             raise Violation(f"{running[kind]} jobs of kind {kind!r} run, {max(limits)} may")
-        if all(row and row[0].paused for row in rows):
+        if all(row and _is_paused(row[0], state.now_ms) for row in rows):
             raise Violation(f"a job of kind {kind!r} started, which is paused")
+    if all(_is_paused(each, state.now_ms) for each in known):
+        raise Violation(f"{sum(started.values())} jobs started, and the queue is paused")
+
+
+def _pauses(before: State, state: State, batch: RecordedReduction) -> None:
+    """None outlives its end, and none ends before it, unless somebody says so."""
+    ends = _ends(state.settings)
+    if late := [kind for kind, end in ends.items() if end <= state.now_ms]:
+        raise Violation(f"the pause of {late} is over, and stands")
+    told = any(isinstance(op, ChangeSettings) for each in batch.requests for op in each.ops)
+    for kind, end in _ends(before.settings).items():
+        if not told and kind not in ends and end > state.now_ms:
+            raise Violation(f"the pause of {kind!r} ended {end - state.now_ms} ms early")
+
+
+def _ends(settings: QueueSettings) -> dict[str | None, int]:
+    """When pauses end: of the queue (None) and of kinds."""
+    ends: dict[str | None, int] = {row.kind: row.paused_until_ms or 0 for row in settings.kinds}
+    ends[None] = settings.paused_until_ms
+    return {kind: end for kind, end in ends.items() if end}
+
+
+def _is_paused(row: KindSettings | QueueSettings, now_ms: int) -> bool:
+    """Is it paused, and the pause not over by the head's time?"""
+    return bool(row.paused) and not 0 < (row.paused_until_ms or 0) <= now_ms
 
 
 def _most(limit: int, settings: QueueSettings) -> int:

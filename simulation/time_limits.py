@@ -74,6 +74,7 @@ def of_a_kind(dice: Random, kinds: Sequence[str]) -> ChangeSettings:
         start_within_ms=dice.choice((None, 0, 10_000)),
         max_running=dice.choice((None, 0, 1, 3)),
         paused=dice.choice((None, False, False, True)),
+        paused_until_ms=dice.choice((None, None, -1_000, -10_000)),
     )
     if dice.random() < 0.3:
         return ChangeSettings(kinds=(wished,), max_running=dice.choice((0, 4)))

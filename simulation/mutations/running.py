@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from osqueue.core import timers
 from osqueue.core.gate import Gate
+from osqueue.core.pauses import without_ended
+from osqueue.core.state import QueueSettings
 
 from .control import Control, in_runs, patched
 
@@ -42,8 +45,28 @@ def kinds_alone() -> AbstractContextManager[None]:
     return patched((Gate, "room_for", _kinds_alone))
 
 
+def _ended_early(settings: QueueSettings, now_ms: int) -> QueueSettings:
+    return without_ended(settings, now_ms + 900)
+
+
+def _never_ended(settings: QueueSettings, now_ms: int) -> QueueSettings:
+    return settings
+
+
+def ended_early() -> AbstractContextManager[None]:
+    """Pauses end a moment too soon."""
+    return patched((timers, "without_ended", _ended_early))
+
+
+def never_ended() -> AbstractContextManager[None]:
+    """Nobody ends a pause that is over."""
+    return patched((timers, "without_ended", _never_ended))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("a claim counts what it starts", not_charged, (in_runs("limits", "jobs .*run, "),)),
     Control("kinds have their limits", whole_queue, (in_runs("limits", "of kind .* (run|started)"),)),
+    Control("pauses last until their end", ended_early, (in_runs("limits", "the pause of .* early"),)),
+    Control("pauses end by themselves", never_ended, (in_runs("limits", "the pause of .* is over"),)),
     Control("the queue has its limit", kinds_alone, (in_runs("limits", "^[0-9]+ jobs run, "),)),
 )

@@ -211,6 +211,21 @@ def test_jobs_that_it_may_not_claim_make_no_claims(
     assert len(worker.started) == 1
 
 
+def test_a_pause_that_ends_wakes_those_who_wait_although_nobody_writes(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    elsewhere.enqueue(1, kind="b")
+    elsewhere.enqueue(1)
+    elsewhere.pause(for_=30)
+    elsewhere.pause("b", for_=60)
+    begun = machine.seconds
+    worker = Worker(Queue(here, "mail", machine=machine))
+    let_pass(machine, 100, [worker])
+    first, second = worker.started
+    assert begun + 30 <= first <= begun + 30 + QUICK + 0.01
+    assert begun + 60 <= second <= begun + 60 + QUICK + 0.01
+
+
 def test_another_one_looks_when_the_one_whose_turn_it_is_has_gone_or_hangs(
     here: Process, elsewhere: Queue[Any], machine: Any
 ) -> None:

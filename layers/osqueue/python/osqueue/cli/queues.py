@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from .options import (
     StoreCommand,
     duration,
     existing_queue,
+    moment,
     no_folder,
     open_at,
     open_queue,
@@ -212,12 +214,28 @@ queue.add_command(rm)
 @queue.command("pause", cls=StoreCommand)
 @store_arguments()
 @click.option("--kind", help="Only jobs of this kind.")
+@click.option("--for", "for_", type=duration, help="Go on by itself after so long. Such as 90, 10m, 2h.")
+@click.option("--until", type=moment, help="Go on by itself then. Such as 2030-01-31T08:00:00Z.")
 @click.pass_obj
-def pause(output: Output, address: str, queue: str, kind: str | None, timeout: float) -> None:
-    """Stop handing out jobs, or those of one kind. Running ones finish, new ones are accepted."""
+def pause(
+    output: Output,
+    address: str,
+    queue: str,
+    kind: str | None,
+    for_: float | None,
+    until: datetime | float | None,
+    timeout: float,
+) -> None:
+    """Stop handing out jobs, or those of one kind. Running ones finish, new ones are accepted.
+
+    Without --for and --until it lasts until 'osqueue queue resume'.
+    """
     with open_queue(address, queue, timeout) as q:
-        existing_queue(q).pause(kind)
-    output.record({"queue": queue, **({} if kind is None else {"kind": kind}), "paused": True})
+        existing_queue(q).pause(kind, for_, until)
+        told = q.stats()
+    row = told if kind is None else told["settings"]["kinds"].get(kind, {})
+    kinds = {} if kind is None else {"kind": kind}
+    output.record({"queue": queue, **kinds, "paused": True, "paused_until": row.get("paused_until")})
 
 
 @queue.command("resume", cls=StoreCommand)

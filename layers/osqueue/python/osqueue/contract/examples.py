@@ -13,6 +13,7 @@ _STATISTICS: dict[str, Any] = {
     "queue": "emails",
     "shards": 1,
     "paused": False,
+    "paused_until": None,
     "scheduled": 0,
     "queued": 12,
     "processing": 3,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import spill, timers
+from . import pauses, spill, timers
 from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
@@ -247,12 +247,13 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     """
     if (op.shards or 0) > draft.settings.shards and not op.recorded and draft.log.is_recorded_at(draft.now):
         return outcome([Code.RETRY])
-    wished = _said(op)
+    wished = pauses.with_pause(_said(op), draft.latest, 0)
     dropped = wished.pop("kinds_dropped")
     del wished["recorded"]
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
-        kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **_said(row))
+        said = pauses.with_pause(_said(row), draft.latest, None)
+        kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **said)
     if len(kinds) > limits.KINDS_MAX:
         return outcome([Code.CROWDED])
     wished["kinds"] = tuple([kinds[kind] for kind in sorted(kinds)])

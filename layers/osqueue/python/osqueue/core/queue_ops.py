@@ -34,6 +34,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     shard: int | None = None  # which one it is
     recorded: bool = False  # with ``shards``: do those that come new record their transitions?
     archive_payloads: bool | None = None
+    paused_until_ms: int | None = None  # below 0: for so long from now on; so in ``kinds``
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):

@@ -264,6 +264,7 @@ class KindSettings(StoredRow, frozen=True):
     start_within_ms: int | None = None
     max_running: int | None = None  # None: none but the queue's own
     paused: bool | None = None
+    paused_until_ms: int | None = None  # None: until somebody resumes it
 
 
 class QueueSettings(StoredRow, frozen=True):
@@ -284,6 +285,7 @@ class QueueSettings(StoredRow, frozen=True):
     archive_payloads: bool = False  # the archive gets payloads and results, too
     max_running: int = 0  # jobs that may run at once, over all shards; 0: as many as there is room for
     shard: int = 0  # which of the shards this is
+    paused_until_ms: int = 0  # when its pause ends; 0: when somebody resumes it
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""

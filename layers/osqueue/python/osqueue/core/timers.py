@@ -17,6 +17,7 @@ from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
 from .encoding import Block
 from .failures import TIMED_OUT, chance_of, settle_failure, timed_out_error
+from .pauses import ENDLESS_MS, next_end_ms, without_ended
 from .state import (
     CANCELLED,
     FAILED,
@@ -27,6 +28,7 @@ from .state import (
     STALLED,
     JobRecord,
     LeaseRecord,
+    QueueSettings,
     Span,
     State,
     delayed_state,
@@ -42,8 +44,10 @@ LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane i
 
 def has_due_timers(state: State, now: int) -> bool:
     """Would ``advance_time`` at this time change anything?"""
-    return any(lease.expires_ms <= now for lease in state.leases.values()) or _is_due(
-        state.delayed.jobs, state.delayed.spans, now
+    return (
+        any(lease.expires_ms <= now for lease in state.leases.values())
+        or _is_due(state.delayed.jobs, state.delayed.spans, now)
+        or _pause_end_ms(state.settings) <= now
     )
 
 
@@ -52,7 +56,14 @@ def next_due_ms(state: State) -> int | None:
     times = [lease.expires_ms for lease in state.leases.values()]
     times += [job.due_ms for job in state.delayed.jobs[:1]]
     times += [span.due_ms for span in state.delayed.spans]
-    return min(times, default=None)
+    times.append(_pause_end_ms(state.settings))
+    due = min(times)
+    return None if due == ENDLESS_MS else due
+
+
+def _pause_end_ms(settings: QueueSettings) -> int:
+    """When the next pause ends by itself; most queues have none to look at."""
+    return next_end_ms(settings) if settings.paused or settings.kinds else ENDLESS_MS
 
 
 def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
@@ -60,8 +71,11 @@ def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
 
 
 def advance_time(draft: Draft) -> None:
-    """Expire stale leases, then promote due jobs."""
+    """End pauses, expire stale leases, then promote due jobs."""
     now = draft.now
+    if _pause_end_ms(draft.settings) <= now:
+        draft.settings = without_ended(draft.settings, now)
+        draft.changed = True
     stale = [lease for lease in draft.leases.values() if lease.expires_ms <= now]
     if stale:
         # Each goes to the front of its lane: the youngest first, so that the oldest ends up first.

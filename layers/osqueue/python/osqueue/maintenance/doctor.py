@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from .. import limits
 from ..clock import Machine
@@ -21,6 +21,7 @@ from ..core.audit import imbalances, spans_of
 from ..core.budgets import budgets
 from ..core.encoding import born_of, decode_head, encode_head
 from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
+from ..core.pauses import lasting
 from ..core.restore import SEQ_MARGIN, reset_clock
 from ..core.state import State, jobs_in_memory
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
@@ -393,8 +394,8 @@ def _registered(queue: str) -> Flow[list[Finding]]:
 
 
 def _settings(queue: str, states: Sequence[State]) -> list[Finding]:
-    """All shards have the settings of the first, but for their number, which is read from the first, and its own."""
-    found = [{**msgspec.structs.asdict(state.settings), "shards": 0, "shard": 0} for state in states]
+    """All shards have the settings of the first, but for their number, its own, and pauses that end."""
+    found = [{**asdict(lasting(each.settings)), "shards": 0, "shard": 0} for each in states]
     differing = sorted({name for each in found for name, value in each.items() if value != found[0][name]})
     if not differing:
         return [Finding(OK, "settings", f"the same on {_many(len(states), 'shard')}", "", queue)]

@@ -42,6 +42,7 @@ class JobContext(Struct, frozen=True):
     queue: str
     source: str = QUEUE  # or "archive": only the archive knows the job
     paused: bool = False
+    paused_until: datetime | None = None  # when that ends by itself
     held: str = ""  # queued: why none of its kind starts now, and what lets one start
     ahead: int | None = None  # queued: about how many jobs are to be claimed before it
     dead_ttl: float = 0  # seconds: how long dead letters are kept
@@ -193,8 +194,19 @@ def _tries(job: Job) -> str:
     return f"attempt {job.attempt + 1} of {job.max_attempts}"
 
 
-_PAUSED = "; the queue is paused"
-_RESUME = "nothing is handed out until somebody resumes the queue ('osqueue queue resume')"
+def paused_text(until: datetime | None, now: datetime) -> str:
+    """That something is paused, and until when."""
+    return "is paused" if until is None else f"is paused until {_when(until, now)}"
+
+
+def resumed_text(until: datetime | None, what: str, option: str = "") -> str:
+    """What ends a pause."""
+    then = "" if until is None else "then, or until "
+    return f"nothing is handed out until {then}somebody resumes {what} ('osqueue queue resume{option}')"
+
+
+def _paused(about: JobContext, now: datetime) -> str:
+    return f"; the queue {paused_text(about.paused_until, now)}" if about.paused else ""
 
 
 def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
@@ -205,7 +217,7 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     else:
         where = f"queued behind about {about.ahead:,} {'job' if about.ahead == 1 else 'jobs'}"
     if about.paused:
-        return where + _PAUSED, _RESUME
+        return where + _paused(about, now), resumed_text(about.paused_until, "the queue")
     if about.held:
         now_, _, then = about.held.partition("; ")
         return f"{where}; {now_}", then
@@ -258,7 +270,7 @@ def _progress(job: Job, now: datetime) -> str:
 def _waiting(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.due_at is not None
     purpose = "retry" if job.state == FAILING else "its time"
-    paused = _PAUSED if about.paused else ""
+    paused = _paused(about, now)
     if job.due_at > now:
         then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}{_deadline(job, now)}"
         return f"waiting for {purpose} until {_when(job.due_at, now)}{paused}", then

@@ -8,6 +8,7 @@ which knows nobody: ``QueueSettings`` with the defaults, and ``ChangeSettings``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -17,9 +18,9 @@ from .. import limits
 from ..core.queue_ops import ChangeSettings
 from ..core.state import KindSettings, QueueSettings
 from ..errors import Rejected, shown
-from .fields import DescribedField, described_fields
+from .fields import DescribedField, described_fields, moment
 from .job_options import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
-from .validation import text
+from .validation import milliseconds, moment_ms, seconds, text
 
 BackoffBase = Annotated[
     float,
@@ -44,6 +45,50 @@ MaxRunning = Annotated[
 ]
 
 
+def _read_end(setting: DescribedField, value: Any) -> int:
+    """When a pause ends: a time, or what is told of one."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise Rejected(
+                f"{setting.name}: {shown(value)} is no time. Pass an aware datetime, or Unix seconds.",
+                field=setting.name,
+            ) from None
+    return moment_ms(value, setting.name, limits.AT_MS_MAX)
+
+
+def _told_end(value: int) -> str | None:
+    if not value:
+        return None
+    return moment(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _read_length(setting: DescribedField, value: Any) -> int:
+    """How long a pause is: rows call a time from now on negative."""
+    return -milliseconds(seconds(value), setting.name, 1, limits.DELAY_MS_MAX)
+
+
+PausedUntil = Annotated[
+    float,
+    Meta(
+        description="When the pause ends by itself; none: it lasts until somebody ends it.",
+        ge=0,
+        le=limits.AT_MS_MAX / 1000,
+        extra={"read": _read_end, "told": _told_end},
+    ),
+]
+PausedFor = Annotated[
+    float,
+    Meta(
+        description="The same, from now on.",
+        ge=1 / 1000,
+        le=limits.DELAY_MS_MAX / 1000,
+        extra={"column": "paused_until_ms", "read": _read_length, "wish": True},
+    ),
+]
+
+
 class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What holds for jobs of one kind that do not say it themselves; None: what holds for the queue."""
 
@@ -56,6 +101,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backoff_cap: BackoffCap | None = None
     max_running: MaxRunning | None = None
     paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
+    paused_until: datetime | PausedUntil | None = None
+    paused_for: PausedFor | None = None
 
 
 def _read_kinds(setting: DescribedField, value: Any) -> tuple[list[KindSettings], list[str]]:
@@ -88,7 +135,7 @@ def _told_kinds(rows: Sequence[KindSettings]) -> dict[str, dict[str, Any]]:
         row.kind: {
             name: setting.told(value)
             for name, setting in KIND_SETTINGS.items()
-            if (value := getattr(row, setting.column)) is not None
+            if name in TOLD and (value := getattr(row, setting.column)) is not None
         }
         for row in rows
     }
@@ -141,10 +188,12 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
     ) = None
 
 
+ENDS = ("paused_until", "paused_for")
 KIND_SETTINGS = described_fields(Kind)
 SETTINGS = described_fields(WishedSettings)
+TOLD = [name for name, each in SETTINGS.items() if not (each.about.extra or {}).get("wish")]
 NESTED = [
-    name for name in SETTINGS if name not in ("paused", "shards")
+    name for name in TOLD if name not in ("paused", "paused_until", "shards")
 ]  # which statistics tell beside the states
 
 
@@ -166,14 +215,20 @@ def _columns(
             raise Rejected(
                 f"{where}{name}: no such setting. Known: {', '.join(sorted(settings))}.", field=str(name)
             )
-        if value is not None:
-            columns[setting.column] = setting.read(value)
+        if value is None:
+            continue
+        if name in ENDS and (setting.column in columns or wished.get("paused") is False):
+            raise Rejected(
+                f"{where}{name}: a pause has one end: say paused_for, or paused_until, or paused=False.",
+                field=name,
+            )
+        columns[setting.column] = setting.read(value)
     return columns
 
 
 def settings_view(settings: QueueSettings) -> dict[str, Any]:
     """All settings as callers see them, by name."""
-    return {name: setting.told(getattr(settings, setting.column)) for name, setting in SETTINGS.items()}
+    return {name: SETTINGS[name].told(getattr(settings, SETTINGS[name].column)) for name in TOLD}
 
 
 DEFAULTS = settings_view(QueueSettings())

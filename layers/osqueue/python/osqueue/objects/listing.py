@@ -13,6 +13,7 @@ from ..commit.effects import QueueFlow, together
 from ..core import state as stored
 from ..core.budgets import budgets
 from ..core.encoding import encode_head
+from ..core.pauses import without_ended
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
 from ..model.dead_letters import DeadLetterFilter
@@ -181,11 +182,12 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
     for state in states:
         for budget in budgets(state):
             shares[budget.name] = max(shares.get(budget.name, 0.0), round(budget.share, 3))
-    settings = settings_view(states[0].settings if states else stored.QueueSettings())
+    settings = settings_view(without_ended(states[0].settings, now_ms) if states else stored.QueueSettings())
     return {
         "queue": queue,
         "shards": settings["shards"],
         "paused": settings["paused"],
+        "paused_until": settings["paused_until"],
         **jobs,
         "finished": sum(map(finished_count, states)),
         "oldest_seconds": None if oldest is None else max(0.0, (now_ms - oldest) / 1000),

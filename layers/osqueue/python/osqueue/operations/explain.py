@@ -11,10 +11,19 @@ from ..commit.effects import QueueFlow
 from ..core.archive_record import ArchiveRecord
 from ..core.gate import gate_of
 from ..core.ops import Code
+from ..core.pauses import without_ended
 from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, State, waiting
 from ..errors import NotFound
 from ..model import validation
-from ..model.explain import ARCHIVE, JobContext, Story, explain_job, iso
+from ..model.explain import (
+    ARCHIVE,
+    JobContext,
+    Story,
+    explain_job,
+    iso,
+    paused_text,
+    resumed_text,
+)
 from ..model.fields import moment
 from ..model.job import archived_view
 from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
@@ -38,7 +47,9 @@ class ExplainFlows(ResultFlows):
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)
-            return explain_job(found.location.view(), _standing(self.queue, found, settings), moment(now))
+            return explain_job(
+                found.location.view(), _standing(self.queue, found, settings, now), moment(now)
+            )
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
         about = JobContext(
@@ -140,12 +151,14 @@ def _whole(records: Sequence[ArchiveRecord]) -> ArchiveRecord:
     return replace(latest, attempts=tuple(runs[run] for run in sorted(runs)))
 
 
-def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobContext:
-    at = found.location
+def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: int) -> JobContext:
+    at, settings = found.location, without_ended(settings, now_ms)
+    state = replace(found.state, settings=without_ended(found.state.settings, now_ms))
     return JobContext(
         queue,
         paused=settings.paused,
-        held=_held(found.state, at.job.kind) if at.state == QUEUED else "",
+        paused_until=moment(settings.paused_until_ms) if settings.paused_until_ms else None,
+        held=_held(state, at.job.kind, now_ms) if at.state == QUEUED else "",
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
         dead_ttl=settings.dead_ttl_ms / 1000,
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
@@ -153,13 +166,16 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings) -> JobCont
     )
 
 
-def _held(state: State, kind: str) -> str:
+def _held(state: State, kind: str, now_ms: int) -> str:
     """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
     gate = gate_of(state.settings, state.leases)
     if gate is None or gate.room_for(kind) > 0:
         return ""
     if gate.why_closed((kind,)) == Code.PAUSED:
-        return f"kind {kind} is paused; nothing of it is handed out until it is resumed ('osqueue queue resume --kind')"
+        ends = next((row.paused_until_ms for row in state.settings.kinds if row.kind == kind), None)
+        until = moment(ends) if ends else None
+        words = paused_text(until, moment(now_ms)), resumed_text(until, "it", f" --kind {kind}")
+        return f"kind {kind} {'; '.join(words)}"
     whose = [lease for lease in state.leases.values() if gate.room <= 0 or lease.job.kind == kind]
     what = "the queue" if gate.room <= 0 else f"kind {kind}"
     if not whose:

@@ -35,7 +35,8 @@ from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
-from .options import QueueOptions, SettingArguments, pausing
+from .options import QueueOptions
+from .steering import QueueSteering
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..client.admin import RemoteAdmin as RemoteSteering
@@ -53,7 +54,7 @@ R = TypeVar("R")
 L = TypeVar("L", bound=LeaseBase[Any])
 
 
-class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
+class QueueBase(QueueEvents, QueueSteering, QueueHandlers[T], Generic[L, T]):
     """What Queue and AsyncQueue share: everything but how a flow is run."""
 
     _lease_class: type[Any]  # L
@@ -406,18 +407,6 @@ class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
         return self._steering.stats()
 
-    def _pause(self, kind: str | None = None) -> QueueFlow[None]:
-        """Stop handing out jobs, or those of one kind. Running jobs finish, new ones are accepted. Durable."""
-        return self._steering.configure(**pausing(True, kind))
-
-    def _resume(self, kind: str | None = None) -> QueueFlow[None]:
-        """Hand out jobs again, or those of one kind."""
-        return self._steering.configure(**pausing(False, kind))
-
-    def _configure(self, /, **settings: Unpack[SettingArguments]) -> QueueFlow[None]:
-        """Change settings, by name: those of ``docs/api.md``, durations in seconds. Others stay as they are."""
-        return self._steering.configure(**settings)
-
     def _redrive(
         self,
         limit: int | None = None,
@@ -500,9 +489,6 @@ class QueueBase(QueueEvents, QueueHandlers[T], Generic[L, T]):
     run_now = FlowMethod(_run_now)
     jobs = FlowMethod(_jobs)
     stats = FlowMethod(_stats)
-    pause = FlowMethod(_pause)
-    resume = FlowMethod(_resume)
-    configure = FlowMethod(_configure)
     redrive = FlowMethod(_redrive)
     dead_letters = FlowMethod(_dead_letters)
     dead_letter_groups = FlowMethod(_dead_letter_groups)

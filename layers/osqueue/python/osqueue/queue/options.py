@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:  # loaded where they are used
@@ -48,15 +48,25 @@ class SettingArguments(TypedDict, total=False):
     backoff_cap: float | timedelta | None
     max_running: int | None
     paused: bool | None
+    paused_until: datetime | float | None
+    paused_for: float | timedelta | None
     dead_ttl: float | timedelta | None
     archive_payloads: bool | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
 
 
-def pausing(paused: bool, kind: str | None) -> dict[str, Any]:
+def pausing(
+    paused: bool,
+    kind: str | None,
+    for_: float | timedelta | None = None,
+    until: datetime | float | None = None,
+) -> dict[str, Any]:
     """The settings that pause or resume a queue, or one kind of its jobs."""
-    return {"paused": paused} if kind is None else {"kinds": {kind: {"paused": paused}}}
+    length = for_.total_seconds() if isinstance(for_, timedelta) else for_
+    ends = {"paused_for": length, "paused_until": until}
+    wished = {"paused": paused, **{name: value for name, value in ends.items() if value is not None}}
+    return wished if kind is None else {"kinds": {kind: wished}}
 
 
 def worker_class() -> type[Worker]:

@@ -167,6 +167,7 @@ STATS: Schema = {
         "queue": {"type": "string"},
         "shards": {"type": "integer", "minimum": 1},
         "paused": {"type": "boolean"},
+        "paused_until": {"type": ["string", "null"], "format": "date-time"},
         **dict.fromkeys(STATES, _COUNT),
         "finished": {**_COUNT, "description": "about how many jobs that are over are still known"},
         "oldest_seconds": {
