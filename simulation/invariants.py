@@ -42,7 +42,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, payloads, releases, running_limits, shelves, time_limits
+from . import lives, order, payloads, releases, running_limits, schedules, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -104,6 +104,8 @@ class Invariants:
         self.purged = self.stories.purged  # jobs that somebody purges, or has purged
         self.erased: set[bytes] = set()  # jobs of which a purge said that they are gone
         self.adrift: set[bytes] = set()  # jobs of which no row tells any more where contents of theirs lie
+        self.ticked: set[bytes] = set()  # the keys of jobs that schedules made
+        self.served: set[tuple[str, int]] = set()  # and the ticks, by schedule and time
         self.unmarked: set[bytes] = (
             set()
         )  # cancelled jobs whose deletion vectors were lost: they may run again
@@ -211,6 +213,7 @@ class Invariants:
         found = places(state, self.library)
         self._conservation(state, found)
         self._transitions(state, batch, found)
+        schedules.check(self, before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)
@@ -337,7 +340,7 @@ class Invariants:
     def _references(self, state: State, found: dict[bytes, JobPlace]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
         rows = [row for leaf in self.leaves for row in leaf.rows]
-        bodies = bodies_of((*state.finished, *rows), found, self.purged)
+        bodies = bodies_of((*state.finished, *rows), found, self.purged, state.schedules)
         for name in bodies:
             if self.truth.read(self.root + name) is None:
                 raise Violation(f"invariant 8: {name} is referenced and does not exist")

@@ -22,7 +22,7 @@ from osqueue.maintenance.head_restore import live_count
 from osqueue.model.keys import key_of
 from osqueue.objects.archive import ROOT as ARCHIVE
 
-from . import order
+from . import order, schedules
 from .ledger import Ledger, RecordedCommit, Repair, Violation
 from .machine import EPOCH_MS
 from .places import FINISHED, JobPlace, places
@@ -106,6 +106,8 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
     inv._conservation(state, found)
     inv.leaves, inv.found = leaves, found
     inv._references(state, found)
+    schedules.check_living(state, found)
+    inv.served.clear()  # what had come too early, or after the backup, comes again
     inv.lanes = order.orders(state, inv.library)
 
 

@@ -21,6 +21,7 @@ from osqueue.core.state import (
     BodyRef,
     FinishedJob,
     JobRecord,
+    ScheduleRow,
     Span,
     State,
     delayed_state,
@@ -152,9 +153,13 @@ def keysum_of(found: Mapping[bytes, JobPlace]) -> int:
 
 
 def bodies_of(
-    rows: Iterable[FinishedJob], found: Mapping[bytes, JobPlace], purged: Collection[bytes]
+    rows: Iterable[FinishedJob],
+    found: Mapping[bytes, JobPlace],
+    purged: Collection[bytes],
+    schedules: Iterable[ScheduleRow],
 ) -> set[str]:
     """The body objects that a head needs: a purge removes contents before their rows."""
-    jobs = [place.job for place in found.values() if place.job.key not in purged]
-    names = {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
+    contents = [place.job.payload for place in found.values() if place.job.key not in purged]
+    contents += [row.payload for row in schedules]
+    names = {each.name for each in contents if isinstance(each, BodyRef)}
     return names | {body.name for row in rows if row.key not in purged for body in row.bodies}

@@ -86,6 +86,7 @@ class Clients(Struct, frozen=True):
     callers: int = 0
     names: int = 4  # the ids that all callers share
     loaders: int = 0
+    schedulers: int = 0  # operators who keep schedules
     crews: int = 0  # processes of several callers, every second one with an event loop
     threads: int = 4  # callers of each
     candidates: int = 0  # in an election; then there is nothing else
@@ -369,6 +370,12 @@ PROFILES = {
             limits=TIGHT,
             faults=ROUGH,
             clients=Clients(producers=5, workers=5, operators=3, time_limits=0.6, pause_seconds=1.0),
+        ),
+        Profile(
+            "schedules",  # jobs are made at ticks by whoever commits, while their schedules come, change and go
+            limits=TIGHT | {"TICK_LATE_MS": 4_000, "TICKS_MADE_MAX": 5, "SCHEDULE_INLINE_BYTES_MAX": 20},
+            faults=ROUGH,
+            clients=Clients(producers=2, workers=4, schedulers=2, rounds=40, pause_seconds=3.0),
         ),
         Profile(
             "events",  # some listen, leave and come back; what is recorded leaves the head, is collected, and lapses

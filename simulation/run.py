@@ -38,6 +38,7 @@ from .profile import Faults, Profile
 from .promises import Promises
 from .releases import ReleaseInUse, both_read
 from .remotes import Remotes
+from .schedules import keep_schedules, remove_all
 from .shelves import Record
 from .surgeon import Surgeon
 from .tight import limited
@@ -249,6 +250,7 @@ class Run:
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
             ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
+            ("scheduler", clients.schedulers, lambda each: keep_schedules(each, pause)),
             ("archivist", clients.archive_payloads, lambda each: archive_them(each, pause)),
             ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
@@ -333,6 +335,8 @@ class Run:
                 for batch_id in left:
                     yield from self.loader(client).resume(batch_id)
                 yield from client.work_once()
+        if self.profile.clients.schedulers and not client.shard:
+            yield from remove_all(client)
         yield from client.drain(lambda: self._empty(client.shard))
         if self.profile.clients.loaders:
             yield from client.tick(lambda: not self.shards[client.shard].leftovers())
@@ -363,6 +367,7 @@ class Run:
         ends = sum((each.over for each in self.shards), Counter[bytes]())
         promised, refused, possible = self._promises()
         self.report.jobs = len(ends)
+        promised |= self.shards[0].ticked
         purged = set().union(*(each.purged for each in self.shards))
         unknown = purged.union(*(each.lost_jobs for each in self.shards))
         if lost := promised - ends.keys() - unknown:

@@ -37,6 +37,8 @@ SEEDS = [
     ("clocks", 2),
     ("cancels", 1),
     ("payloads", 0),
+    ("schedules", 0),
+    ("schedules", 2),
 ]
 
 

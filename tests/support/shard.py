@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from osqueue import limits
+from osqueue import crontab, limits
 from osqueue.commit.block_reader import decode_need
 from osqueue.core.context import ReductionContext
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
@@ -81,12 +81,16 @@ class Shard:
         request = self.request(*ops, env=env)
         return self.commit([request]).outcomes[request.identity]
 
+    def context(self, commit: bytes, chance: int, blocks: Any) -> ReductionContext:
+        """What a reduction is given."""
+        return ReductionContext(self.now, commit, chance, blocks, ticks=crontab.ticks)
+
     def commit(self, requests: list[Request], *, load: bool = True) -> Reduction:
         """One commit, its segments read and written as the commit layer would."""
         commit, chance = self.chance.randbytes(16), self.chance.getrandbits(64)
         blocks: dict[Any, Any] = {}
         for _ in range(200):
-            done = reduce(self.state, requests, ReductionContext(self.now, commit, chance, blocks))
+            done = reduce(self.state, requests, self.context(commit, chance, blocks))
             wanted = [need for need in done.missing if need.place not in blocks]
             if not wanted or not load:
                 break

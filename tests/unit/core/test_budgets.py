@@ -36,6 +36,7 @@ def test_each_part_is_measured_against_its_limit() -> None:
         "sessions",
         "lanes",
         "result_ttls",
+        "schedules",
     }
 
 

@@ -40,6 +40,10 @@ PRIORITY_DEFAULT = 5
 PRIORITY_MAX = 9  # 0 runs first
 KINDS_MAX = 32  # kinds with settings of their own
 RUNNING_MAX = 1_000_000  # the largest limit of jobs that run at once
+SCHEDULE_NAME_CHARS_MAX = 64
+CRON_CHARS_MAX = 200  # of a crontab line
+EVERY_MS_MIN = MINUTE_MS  # between two ticks of a schedule
+EVERY_MS_MAX = 365 * DAY_MS
 LANES_MAX = 16  # distinct (priority, kind) pairs with jobs waiting in one queue
 SHARDS_MAX = 64
 DEAD_TTL_MS_DEFAULT = 14 * DAY_MS
@@ -52,6 +56,9 @@ PACER_AHEAD_MS_DEFAULT = 1 * HOUR_MS  # a slot further ahead is not taken
 PACER_AHEAD_MS_MAX = 365 * DAY_MS
 PACER_GRACE_MS_MIN = 50  # how late a holder may use its slot, where it does not say so
 
+TICKS_MADE_MAX = 100  # of one schedule: missed ticks that are made up for, the latest ones
+TICK_LATE_MS = 2 * MINUTE_MS  # a tick that nobody served for so long was missed: a reaper comes once a minute
+
 # ── How large the head may grow, in encoded bytes ────────────────────────────
 READY_BYTES_MAX = 64 * KB  # the next jobs, over all lanes
 TAIL_BYTES_MAX = 40 * KB  # the newest jobs, over all lanes
@@ -63,6 +70,8 @@ FINISHED_BYTES_MAX = 16 * KB
 DEAD_BYTES_MAX = 8 * KB
 EVENTS_BYTES_MAX = 16 * KB  # the newest transitions, while somebody listens
 EVENTS_OF_A_COMMIT_BYTES_MAX = 96 * KB  # beyond it those of one commit are recorded without clients' words
+SCHEDULES_BYTES_MAX = 16 * KB  # about a hundred schedules
+SCHEDULE_INLINE_BYTES_MAX = 256  # a schedule's payload up to this size lives in its row
 TOMBSTONES_MAX = 64  # cancelled jobs still lying in segments
 RESULT_TTLS_MAX = 256  # unfinished jobs whose result's life was changed
 

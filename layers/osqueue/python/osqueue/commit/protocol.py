@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .. import limits
+from .. import crontab, limits
 from ..core import intents
 from ..core.backlog import NeededRange
 from ..core.context import ReductionContext, StagedObject
@@ -495,9 +495,8 @@ class _Commit:
                     return None
                 self.stumbles = 0
             unreadable = frozenset(self.unreadable)
-            context = ReductionContext(
-                now, commit_id, chance, writer.blocks, unreadable, writer.observed, writer.latest_ms(now)
-            )
+            told = (writer.blocks, unreadable, writer.observed, writer.latest_ms(now), crontab.ticks)
+            context = ReductionContext(now, commit_id, chance, *told)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.unread(reduction.missing)
             rounds += 1

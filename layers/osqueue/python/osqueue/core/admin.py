@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import pauses, spill, timers
+from . import pauses, scheduling, spill, timers
 from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
@@ -297,7 +297,9 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         looked += 1
         # A run of its own, even if it is cancelled before anybody claims it: the archive has a record of the last one.
         # Its start deadline was for the life that has ended.
-        again = replace(job, attempt=0, run=job.run + 1, start_by_ms=0)
+        # The schedule that made it may be gone, and its row with it: then nothing counts it.
+        known = job.schedule if scheduling.find(draft.schedules, job.schedule) else ""
+        again = replace(job, attempt=0, run=job.run + 1, start_by_ms=0, schedule=known)
         if not _matches(job, op, keys):
             kept.append(job)
         elif not draft.queue(again):
@@ -305,6 +307,8 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
             found = Code.LANES
         else:
             moved += 1
+            if again.schedule:
+                draft.tally(again, 1)
             draft.count("redriven")
             draft.event(again, FAILED, QUEUED, "redrive")
     if looked >= op.scan or end == Code.RETRY:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .. import limits
+from .scheduling import schedule_weight
 from .state import State
 
 
@@ -39,6 +40,7 @@ def budgets(state: State) -> tuple[Budget, ...]:
         Budget("tombstones", len(state.tombstones), limits.TOMBSTONES_MAX),
         Budget("leases", state.leases_bytes, limits.LEASES_BYTES_MAX, True),
         Budget("sessions", state.sessions_bytes, limits.SESSIONS_BYTES_MAX, True),
+        Budget("schedules", sum(map(schedule_weight, state.schedules)), limits.SCHEDULES_BYTES_MAX, True),
         Budget("lanes", len(state.lanes), limits.LANES_MAX, True),
         Budget("result_ttls", len(state.result_ttls), limits.RESULT_TTLS_MAX, True),
     )

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from .backlog import Blocks
+
+# (cron, zone, every_ms, after_ms, until_ms, most): the latest ticks of that time, at most so many, and the first one
+# behind it, 0 where there is none. None: nobody here knows the time zone.
+TicksOf = Callable[[str, str, int, int, int, int], tuple[tuple[int, ...], int] | None]
+
+
+def no_ticks(*_: object) -> None:
+    """Nobody knows any time zone."""
 
 
 class ReductionContext(Struct, frozen=True):
@@ -17,6 +27,7 @@ class ReductionContext(Struct, frozen=True):
     unreadable: frozenset[tuple[str, int]] = frozenset()  # places that cannot be read: go on without
     observed: bool = True  # somebody wants to know the transitions
     latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
+    ticks: TicksOf = no_ticks  # when the ticks of a schedule are
 
 
 class StagedObject(Struct, frozen=True):

@@ -110,6 +110,7 @@ class Draft:
         "recorded",
         "refusals",
         "result_ttls",
+        "schedules",
         "sessions",
         "sessions_bytes",
         "settings",
@@ -155,6 +156,7 @@ class Draft:
         self.counts: dict[str, int] = msgspec.structs.asdict(state.counters)
         self.log = state.log
         self.pacer = state.pacer
+        self.schedules = state.schedules
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
@@ -336,6 +338,11 @@ class Draft:
             attempt = PastAttempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
         return (*job.history[1 - HISTORY_MAX :], attempt)
 
+    def tally(self, job: JobRecord, by: int) -> None:
+        """A job of a schedule is one of its living ones, or one no more."""
+        rows = [replace(r, living=r.living + by) if r.name == job.schedule else r for r in self.schedules]
+        self.schedules = tuple(rows)
+
     def drop(self, job: JobRecord, origin: str) -> None:
         """End a job whose start deadline has passed; it is in no place any more."""
         self.dropped += 1
@@ -344,6 +351,8 @@ class Draft:
     def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
+        if job.schedule:
+            self.tally(job, -1)
         if job.key in self.result_ttls:  # from now on the job itself keeps it
             job = replace(job, result_ttl_ms=self.result_ttls.pop(job.key))
         self.dead.push(job, 0)
@@ -375,6 +384,8 @@ class Draft:
         """
         if history is None:
             history = job.history
+        if job.schedule and origin != FAILED:
+            self.tally(job, -1)
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = FinishedJob(
@@ -487,4 +498,5 @@ class Draft:
             gc_after=self.gc_after,
             log=self.log,
             pacer=self.pacer,
+            schedules=self.schedules,
         )

@@ -145,7 +145,7 @@ def _words(value: Any) -> Any:
 
 
 # Whatever else may be said of a job is taken for a client's words, until somebody names it here.
-_NO_WORDS = {"key", "payload", "codec", "kind", "history"}
+_NO_WORDS = {"key", "payload", "codec", "kind", "history", "schedule"}
 _BLANKED = [name for name in JobRecord.__struct_fields__ if name not in _NO_WORDS]
 _BLANKED_OF_ATTEMPTS = [name for name in PastAttempt.__struct_fields__ if name not in ("worker", "outcome")]
 

@@ -30,6 +30,7 @@ from .job_ops import (
 )
 from .queue_ops import (
     ChangePacer,
+    ChangeSchedule,
     ChangeSettings,
     EraseJobs,
     MergeTables,
@@ -102,6 +103,7 @@ Op = (
     | ChangePacer
     | ReserveSlots
     | ReturnSlot
+    | ChangeSchedule
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .job_ops import Operation, SpanSwap
-from .state import BodyRef, KindSettings, PacerRow, Span, TableRef
+from .state import BodyRef, KindSettings, PacerRow, ScheduleRow, Span, TableRef
 
 
 class MergeTables(Operation, frozen=True, tag="merge"):
@@ -117,3 +117,13 @@ class ReturnSlot(Operation, frozen=True, tag="return"):
     number: int
     units: int
     epoch: int  # of its pacer
+
+
+class ChangeSchedule(Operation, frozen=True, tag="schedule"):
+    """Add or change a schedule, remove it, pause it or let it go on, or make a job of it now."""
+
+    name: str
+    put: ScheduleRow | None = None  # what it says; how far it has come is the head's to know
+    removed: bool = False
+    paused: bool | None = None
+    run: bytes = b""  # the key of the job to make now

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, pacing, spill, timers
+from . import admin, event_log, pacing, scheduling, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .context import ReductionContext, StagedObject
@@ -53,6 +53,7 @@ from .job_ops import (
 from .ops import Code, Identity, Outcome, Request, encode_outcomes, nonce_digest, outcome, token_of
 from .queue_ops import (
     ChangePacer,
+    ChangeSchedule,
     ChangeSettings,
     EraseJobs,
     MergeTables,
@@ -117,6 +118,8 @@ def reduce(
         answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
         outcomes[request.identity] = answers
+    if draft.schedules:
+        scheduling.settle(draft)
     spill.enforce_budgets(draft)
     return Reduction(
         state=draft.freeze(len(outcomes), listed),
@@ -471,4 +474,5 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     ChangePacer: pacing.change,
     ReserveSlots: pacing.reserve,
     ReturnSlot: pacing.give_back,
+    ChangeSchedule: scheduling.change,
 }

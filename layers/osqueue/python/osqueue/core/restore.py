@@ -17,14 +17,14 @@ there; a ``BackupFilter`` keeps the jobs that have none.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import event_log, spill, tables, timers
+from . import event_log, scheduling, spill, tables, timers
 from .audit import live_keysum, spans_of
 from .context import ReductionContext, StagedObject
 from .draft import Draft
@@ -45,7 +45,7 @@ from .state import (
     Span,
     State,
     TableRef,
-    jobs_in_memory,
+    contents_in_memory,
 )
 from .weights import finished_weight, job_weight, lease_weight
 
@@ -105,6 +105,7 @@ class RestoreLoss(Struct, frozen=True):
     unmarked: int = 0  # cancelled before, by deletion vectors that are lost: as many may run, at most
     segments_gone: int = 0  # objects
     tables_gone: int = 0  # objects: what became of the jobs in them is in the archive alone
+    schedules_gone: int = 0  # whose payload is not there: changed or removed since, or lost
 
 
 class RestoredHead(Struct, frozen=True):
@@ -135,18 +136,24 @@ class BackupFilter:
         self.unmarked_jobs = 0
         self.doubtful: set[str] = set()  # segments whose deletion vector is lost
         self.placed: set[bytes] = set()  # jobs that were met where they certainly stand
+        self.living: Counter[str] = Counter()  # jobs that wait or run, by their schedule
         self.jobs_gone = 0
         self.segments_gone = 0
 
-    def keep(self, jobs: Iterable[JobRecord], *, tombstones: Iterable[bytes] = ()) -> list[JobRecord]:
-        """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie."""
+    def keep(
+        self, jobs: Iterable[JobRecord], *, tombstones: Iterable[bytes] = (), dead: bool = False
+    ) -> list[JobRecord]:
+        """Those that have not ended, in their order. ``tombstones``: keys that were cancelled where they lie.
+
+        ``dead``: they are dead letters.
+        """
         dropped = set(tombstones)
         jobs = list(jobs)
         self.placed.update(job.key for job in jobs)
         kept = [
             self.raised(job) for job in jobs if job.key not in dropped and not self._ended(job, leased=False)
         ]
-        self._meet(kept)
+        self._meet(kept, dead=dead)
         return kept
 
     def leases(self, leases: Iterable[LeaseRecord]) -> list[LeaseRecord]:
@@ -155,7 +162,10 @@ class BackupFilter:
         self._meet(lease.job for lease in kept)
         return kept
 
-    def _meet(self, jobs: Iterable[JobRecord]) -> None:
+    def _meet(self, jobs: Iterable[JobRecord], *, dead: bool = False) -> None:
+        jobs = list(jobs)
+        if not dead:
+            self.living.update(job.schedule for job in jobs if job.schedule)
         if self.lives:
             self.alive.update((job.key, self.lives[job.key]) for job in jobs if job.key in self.lives)
 
@@ -257,6 +267,8 @@ def restore(
         unmarked=sieve.unmarked_jobs,
         segments_gone=sieve.segments_gone,
         tables_gone=_tables_gone(backup, evidence),
+        schedules_gone=sum(scheduling.exists(row) for row in backup.schedules)
+        - sum(scheduling.exists(row) for row in base.schedules),
     )
     return RestoredHead(state, tuple(draft.spills), loss)
 
@@ -279,7 +291,7 @@ def _sifted(
         lease.job.key: replace(lease, expires_ms=min(lease.expires_ms, life.now_ms))
         for lease in sieve.leases(backup.leases.values())
     }
-    dead = _backlog(backup.dead, sieve, spans)
+    dead = _backlog(backup.dead, sieve, spans, dead=True)
     finished = (*_finished(backup.finished, evidence), *evidence.rows)
     return replace(
         backup,
@@ -310,11 +322,15 @@ def _sifted(
         forgotten=life.seq,
         result_ttls=sieve.alive,
         log=event_log.of_a_new_life(backup.log, life.seq),
+        schedules=scheduling.of_a_new_life(backup.schedules, sieve.living, evidence.gone),
     )
 
 
-def _backlog(backlog: Backlog, sieve: BackupFilter, spans: Mapping[str, tuple[Span, ...]]) -> Backlog:
-    ready, tail = tuple(sieve.keep(backlog.ready)), tuple(sieve.keep(backlog.tail))
+def _backlog(
+    backlog: Backlog, sieve: BackupFilter, spans: Mapping[str, tuple[Span, ...]], *, dead: bool = False
+) -> Backlog:
+    ready = tuple(sieve.keep(backlog.ready, dead=dead))
+    tail = tuple(sieve.keep(backlog.tail, dead=dead))
     return Backlog(
         ready, _placed(backlog.spans, spans), tail, sum(map(job_weight, ready)), sum(map(job_weight, tail))
     )
@@ -353,10 +369,7 @@ def without_result(row: FinishedJob, now_ms: int) -> FinishedJob:
 def names_in_head(state: State) -> set[str]:
     """The objects that a head names itself: segments, indexes, tables and bodies."""
     found = {span.name for span in spans_of(state)} | {table.name for table in state.tables}
-    jobs = [job for _, job in jobs_in_memory(state)]
-    found |= {job.payload.name for job in jobs if isinstance(job.payload, BodyRef)}
-    found |= {body.name for row in state.finished for body in row.bodies}
-    return found
+    return found | {each.name for each in contents_in_memory(state) if isinstance(each, BodyRef)}
 
 
 # ── The clock ────────────────────────────────────────────────────────────────
@@ -390,4 +403,5 @@ def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
         refusals=(),
         leases=leases,
         log=event_log.at_another_time(state.log, now_ms),
+        schedules=scheduling.at_another_time(state.schedules, now_ms),
     )

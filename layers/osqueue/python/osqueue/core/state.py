@@ -86,6 +86,7 @@ class JobRecord(StoredRow, frozen=True):
     headers: tuple[tuple[str, str], ...] | None = None
     run_within_ms: int = 0  # how long one attempt may run; 0: as long as its worker says that it lives
     start_by_ms: int = 0  # after which no attempt starts; 0: it may wait as long as it takes
+    schedule: str = ""  # the schedule that made it
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -365,6 +366,24 @@ class PacerRow(StoredRow, frozen=True):
 NO_PACER = PacerRow()  # this very one stays away from an encoded head
 
 
+class ScheduleRow(StoredRow, frozen=True):
+    """When a job is made again and again, and of what. See ``scheduling``."""
+
+    name: str
+    cron: str = ""  # five fields
+    zone: str = "UTC"  # in which they are meant, by the names of the IANA
+    every_ms: int = 0  # instead of them: at whole multiples of it since 1970
+    job: bytes = b""  # encoded: a ``JobSpec`` without its key and its payload
+    payload: StoredContent = b""
+    missed: str = "once"  # what becomes of ticks that nobody was there for
+    overlap: str = "allow"  # what becomes of a tick while a job of the schedule lives
+    paused: bool = False
+    next_ms: int = 0  # nothing is due before; 0: never
+    last_ms: int = 0  # up to here every tick has been dealt with
+    living: int = 0  # jobs of it that wait or run
+    waiting_ms: int = 0  # the tick whose job is to be made when none lives any more; 0: none
+
+
 class State(Struct, frozen=True, omit_defaults=True):
     """The whole head of one shard."""
 
@@ -402,6 +421,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     gc_after: str = ""  # the name behind which collection goes on; "": it is done until ``gc_floor`` rises
     log: EventLog = NOT_RECORDED
     pacer: PacerRow = NO_PACER
+    schedules: tuple[ScheduleRow, ...] = ()  # sorted by name; in the first shard
 
 
 def transition_of(
@@ -462,6 +482,18 @@ def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
         yield FAILED, job
     for job in state.dead.tail:
         yield FAILED, job
+
+
+def contents_in_memory(state: State) -> Iterator[StoredContent]:
+    """Every payload and result that the head itself refers to or holds."""
+    for _, job in jobs_in_memory(state):
+        yield job.payload
+    for row in state.finished:
+        yield row.result
+        if row.payload is not None:
+            yield row.payload
+    for schedule in state.schedules:
+        yield schedule.payload
 
 
 def is_late(job: JobRecord, now_ms: int) -> bool:

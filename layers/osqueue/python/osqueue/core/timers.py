@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 from msgspec.structs import replace
 
 from .. import limits
+from . import scheduling
 from .backlog import deleted_from, needs_of
 from .draft import Draft, due_order
 from .encoding import Block
@@ -48,6 +49,7 @@ def has_due_timers(state: State, now: int) -> bool:
         any(lease.expires_ms <= now for lease in state.leases.values())
         or _is_due(state.delayed.jobs, state.delayed.spans, now)
         or _pause_end_ms(state.settings) <= now
+        or scheduling.is_due(state.schedules, now)
     )
 
 
@@ -56,7 +58,7 @@ def next_due_ms(state: State) -> int | None:
     times = [lease.expires_ms for lease in state.leases.values()]
     times += [job.due_ms for job in state.delayed.jobs[:1]]
     times += [span.due_ms for span in state.delayed.spans]
-    times.append(_pause_end_ms(state.settings))
+    times += [_pause_end_ms(state.settings), scheduling.next_tick_ms(state.schedules)]
     due = min(times)
     return None if due == ENDLESS_MS else due
 
@@ -71,7 +73,7 @@ def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
 
 
 def advance_time(draft: Draft) -> None:
-    """End pauses, expire stale leases, then promote due jobs."""
+    """End pauses, expire stale leases, promote due jobs, then make those of schedules."""
     now = draft.now
     if _pause_end_ms(draft.settings) <= now:
         draft.settings = without_ended(draft.settings, now)
@@ -83,6 +85,8 @@ def advance_time(draft: Draft) -> None:
             _stall(draft, lease)
     if _is_due(draft.delayed, draft.delayed_spans, now):
         _promote(draft)
+    if draft.schedules:
+        scheduling.tick(draft)
 
 
 def _stall(draft: Draft, lease: LeaseRecord) -> None:

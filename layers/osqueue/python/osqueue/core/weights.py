@@ -17,7 +17,7 @@ def job_weight(job: JobRecord) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
-    if job.kind or job.client_id or job.trace or job.history or job.headers:
+    if job.kind or job.client_id or job.trace or job.history or job.headers or job.schedule:
         total += _texts_weight(job)
     if job.run_within_ms or job.start_by_ms:
         total += LIMITS_WEIGHT
@@ -29,6 +29,8 @@ def _texts_weight(job: JobRecord) -> int:
     total = len(job.kind.encode()) if job.kind else 0
     if job.client_id:
         total += 3 + len(job.client_id.encode())
+    if job.schedule:
+        total += 3 + len(job.schedule.encode())
     if job.trace:
         total += 3 + len(job.trace.encode())
     if job.headers:

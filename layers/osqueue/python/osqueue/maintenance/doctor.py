@@ -23,7 +23,7 @@ from ..core.encoding import born_of, decode_head, encode_head
 from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
 from ..core.pauses import lasting
 from ..core.restore import SEQ_MARGIN, reset_clock
-from ..core.state import State, jobs_in_memory
+from ..core.state import State, contents_in_memory
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..objects import archive, inventory, listing, segments
 from ..objects.backups import FOLDER as BACKUPS
@@ -177,8 +177,7 @@ class ShardCheck:
 
     def _contents(self, state: State) -> Flow[None]:
         """Payloads and results of the head itself that lie in bodies."""
-        contents = [job.payload for _, job in jobs_in_memory(state)]
-        contents += [each for row in state.finished for each in (row.result, row.payload) if each is not None]
+        contents = list(contents_in_memory(state))
         read = yield from segments.read_bodies(self.root, contents)
         bad = [each for each in read if isinstance(each, Damaged | NotFound)]
         for error in bad[:SHOWN_MAX]:

@@ -25,7 +25,7 @@ from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.encoding import born_of
 from ..core.event_log import FOLDER as EVENTS
 from ..core.queue_ops import RaiseGcFloor
-from ..core.state import BodyRef, Span, State, TableRef, jobs_in_memory, referenced_objects
+from ..core.state import BodyRef, Span, State, TableRef, contents_in_memory, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects import finished_tables, segments
@@ -187,8 +187,7 @@ def _pointers(state: State) -> list[Span | TableRef]:
 
 
 def _in_memory(state: State) -> set[str]:
-    found = {job.payload.name for _, job in jobs_in_memory(state) if isinstance(job.payload, BodyRef)}
-    return found | {body.name for row in state.finished for body in row.bodies}
+    return {each.name for each in contents_in_memory(state) if isinstance(each, BodyRef)}
 
 
 def _folders(pointer: Span | TableRef) -> set[str]:

@@ -409,19 +409,22 @@ class Restorer:
     ) -> Flow[dict[str, tuple[Span, ...]]]:
         """New segments with the jobs that still have to run, for each pointer of the backup."""
         copies: dict[str, list[Span]] = {}
-        doubtful: list[tuple[list[Span], int, Sequence[JobRecord]]] = []  # where they belong
+        doubtful: list[
+            tuple[list[Span], int, Sequence[JobRecord], bool]
+        ] = []  # where they belong, and if dead
         sieve.placed.update(job.key for _, job in jobs_in_memory(old))
         for span in spans_of(old):
             fresh = copies[span.name] = []
+            dead = span in old.dead.spans
             for leaf in (yield from salvage.leaves(self.root, span, sieve)):
                 jobs = yield from salvage.jobs(self.root, leaf, sieve, old, replaced)
                 if leaf.name in sieve.doubtful:
-                    doubtful.append((fresh, len(fresh), jobs))
+                    doubtful.append((fresh, len(fresh), jobs, dead))
                 else:
-                    fresh += yield from _copied(sieve.keep(jobs, tombstones=old.tombstones), stage)
-        for fresh, at, jobs in reversed(doubtful):  # once it is known what stands elsewhere
+                    fresh += yield from _copied(sieve.keep(jobs, tombstones=old.tombstones, dead=dead), stage)
+        for fresh, at, jobs, dead in reversed(doubtful):  # once it is known what stands elsewhere
             here = [job for job in jobs if job.key not in sieve.placed]
-            fresh[at:at] = yield from _copied(sieve.keep(here, tombstones=old.tombstones), stage)
+            fresh[at:at] = yield from _copied(sieve.keep(here, tombstones=old.tombstones, dead=dead), stage)
         return {name: tuple(fresh) for name, fresh in copies.items()}
 
     def _strays(self, names: Iterable[str], seq: int) -> Flow[int]:

@@ -17,6 +17,7 @@ from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.job_ops import SpanSwap
 from ..core.ops import Code, Op
 from ..core.queue_ops import EraseJobs, MergeTables
+from ..core.scheduling import is_shared
 from ..core.state import (
     CANCELLED,
     COMPLETED,
@@ -137,6 +138,8 @@ class ShardPurge:
             for content in contents:
                 if isinstance(content, BodyRef) and content not in self.wiped:
                     self.wiped.add(content)
+                    if is_shared(content):  # a schedule's, whose other jobs need it
+                        continue
                     self.count(contents=(yield from self._wipe(content)))
             if job.client_id is not None and job.client_id not in self.ids_last:
                 finished_ms = row.finished_ms if isinstance(row, FinishedJob) else 0

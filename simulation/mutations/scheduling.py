@@ -1,0 +1,164 @@
+"""Schedules, with one check removed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from msgspec.structs import replace
+
+from osqueue.core import scheduling
+from osqueue.core.draft import Draft
+from osqueue.core.ops import Outcome
+from osqueue.core.queue_ops import ChangeSchedule
+from osqueue.core.state import FAILED, BodyRef, JobRecord, ScheduleRow, State, contents_in_memory
+from osqueue.maintenance import garbage_collection
+
+from .control import Control, dispatched, in_runs, patched
+
+_ticked = scheduling._ticked
+_change = scheduling.change
+_tally = Draft.tally
+_finish = Draft.finish
+
+
+def _standing(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    after, made = _ticked(draft, row)
+    return replace(after, last_ms=row.last_ms), made
+
+
+def _side_by_side(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    after, made = _ticked(draft, replace(row, overlap=scheduling.ALLOW))
+    return replace(after, overlap=row.overlap), made
+
+
+def _all_of_them(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    after, made = _ticked(draft, replace(row, missed=scheduling.ALL))
+    return replace(after, missed=row.missed), made
+
+
+def _never_paused(draft: Draft) -> None:
+    rows = draft.schedules
+    draft.schedules = tuple([replace(row, paused=False) for row in rows])
+    _tick(draft)
+    paused = {row.name: row.paused for row in rows}
+    draft.schedules = tuple([replace(row, paused=paused[row.name]) for row in draft.schedules])
+
+
+_tick = scheduling.tick
+
+
+def _uncounted(draft: Draft, job: JobRecord, by: int) -> None:
+    if by > 0:
+        _tally(draft, job, by)
+
+
+def _dead_count(draft: Draft, job: JobRecord, by: int) -> None:
+    if by < 0:
+        _tally(draft, job, by)
+
+
+def _counted_twice(draft: Draft, job: JobRecord, state: str, **more: Any) -> None:
+    if job.schedule and more["origin"] == FAILED:
+        draft.tally(job, -1)
+    _finish(draft, job, state, **more)
+
+
+def _forgotten(draft: Draft, op: ChangeSchedule) -> Outcome:
+    answer = _change(draft, op)
+    if op.removed:
+        draft.schedules = tuple([row for row in draft.schedules if row.name != op.name])
+    return answer
+
+
+def _made_up(draft: Draft, row: ScheduleRow) -> ScheduleRow:
+    return replace(row, next_ms=row.next_ms or draft.now)
+
+
+def _without_rows(state: State) -> set[str]:
+    bodies = {each.name for each in contents_in_memory(state) if isinstance(each, BodyRef)}
+    return {name for name in bodies if not name.endswith(scheduling.SHARED)}
+
+
+def standing() -> AbstractContextManager[None]:
+    """A tick that was served is not remembered."""
+    return patched((scheduling, "_ticked", _standing))
+
+
+def side_by_side() -> AbstractContextManager[None]:
+    """Whether a job lives is no matter."""
+    return patched((scheduling, "_ticked", _side_by_side))
+
+
+def all_of_them() -> AbstractContextManager[None]:
+    """Every missed tick is made up for."""
+    return patched((scheduling, "_ticked", _all_of_them))
+
+
+def never_paused() -> AbstractContextManager[None]:
+    """A paused schedule ticks."""
+    return patched((scheduling, "tick", _never_paused))
+
+
+def uncounted() -> AbstractContextManager[None]:
+    """What ends is not taken off the count."""
+    return patched((Draft, "tally", _uncounted))
+
+
+def dead_count() -> AbstractContextManager[None]:
+    """A dead letter that is redriven is not counted."""
+    return patched((Draft, "tally", _dead_count))
+
+
+def counted_twice() -> AbstractContextManager[None]:
+    """A dead letter that is let go is taken off the count once more."""
+    return patched((Draft, "finish", _counted_twice))
+
+
+def forgotten() -> AbstractContextManager[None]:
+    """A removed schedule takes the count of its jobs along."""
+    return dispatched(ChangeSchedule, _forgotten)
+
+
+def made_up() -> AbstractContextManager[None]:
+    """The ticks of a pause, or of the time before a schedule said so, are made up for."""
+    return patched((scheduling, "_begun", _made_up))
+
+
+def unremembered() -> AbstractContextManager[None]:
+    """Nobody makes the job of a remembered tick."""
+    return patched((scheduling, "settle", lambda draft: None))
+
+
+def without_rows() -> AbstractContextManager[None]:
+    """The collector does not know that a schedule needs its payload."""
+    return patched((garbage_collection, "_in_memory", _without_rows))
+
+
+CONTROLS: tuple[Control, ...] = (
+    Control("a tick is served once", standing, (in_runs("schedules", "ticked twice|policy says"),)),
+    Control(
+        "no job is made while one lives",
+        side_by_side,
+        (in_runs("schedules", "that overlap|another one lives"),),
+    ),
+    Control("of missed ticks the latest counts", all_of_them, (in_runs("schedules", "its policy says"),)),
+    Control("a paused schedule rests", never_paused, (in_runs("schedules", "is paused, and ticked"),)),
+    Control("what ends is taken off the count", uncounted, (in_runs("schedules", "of theirs live"),)),
+    Control("a redriven job counts again", dead_count, (in_runs("schedules", "of theirs live"),)),
+    Control(
+        "a dead letter has been taken off before", counted_twice, (in_runs("schedules", "of theirs live"),)
+    ),
+    Control("a removed schedule counts its jobs", forgotten, (in_runs("schedules", "of theirs live"),)),
+    Control(
+        "a schedule begins when it is there",
+        made_up,
+        (in_runs("schedules", "policy says|went back|ticked twice"),),
+    ),
+    Control(
+        "a remembered tick is made up for",
+        unremembered,
+        (in_runs("schedules", "nothing stands in the way of"),),
+    ),
+    Control("the collector spares what schedules need", without_rows, (in_runs("schedules", "invariant 8"),)),
+)
