@@ -144,6 +144,7 @@ def setting_options() -> str:
             float: f"`{name} DURATION`",
             int: f"`{name} N`",
             datetime: f"`{name} TIME`",
+            tuple: f"`{name} JOBS/TIME`, `--no-{name[2:]}`",
             bool: f"`{name}/--no-{name[2:]}`",
         }
         rows.append((written[each.type], (each.about.description or "").rstrip(".")))
@@ -212,6 +213,10 @@ def _range(field: DescribedField) -> str:
     about = field.about
     if field.type is bool:
         return "True or False"
+    if field.type is tuple:
+        return (
+            f"a pair: 1 to {limits.RATE_STARTS_MAX:,} jobs, 0.001 to {limits.RATE_MS_MAX / 1000:,.0f} seconds"
+        )
     if field.type is datetime:
         return "an aware datetime, or Unix seconds"
     if field.name == "kinds":

@@ -154,7 +154,7 @@ def _unwritten(
 
 def _of_nothing(op: Op, told: Outcome) -> bool:
     refusals = (Code.EMPTY, Code.LEASE_LOST, Code.NOT_FOUND, Code.OK, Code.STALE, Code.RETRY)
-    return all(code in refusals for code in told.codes)
+    return all(code in refusals for code, _ in told.runs)
 
 
 def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bool:
@@ -199,14 +199,18 @@ def _is_broken(state: State, library: SegmentCache, code: Code) -> bool:
     return code == Code.UNREADABLE and not library.broken.isdisjoint(library.names(spans))
 
 
+_RATED = (Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED)
+
+
 def _claim_explained(state: State, op: ClaimJobs, code: Code) -> bool:
-    gate = gate_of(state.settings, state.leases)
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     wanted = [lane.kind for lane in state.lanes if op.kinds is None or lane.kind in op.kinds]
-    why = None if gate is None else gate.why_closed(wanted)
+    closed = None if gate is None else gate.why_closed(wanted)
     if code == Code.PAUSED:
-        return state.settings.paused or why == Code.PAUSED
-    if code == Code.RUNNING_LIMIT:
-        return why == Code.RUNNING_LIMIT
+        return state.settings.paused
+    if code in (Code.RUNNING_LIMIT, Code.KINDS_PAUSED, Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED):
+        # As time goes by a rate opens what then something else holds.
+        return closed is not None and (closed.code == code or closed.code in _RATED)
     if code == Code.IN_FLIGHT_LIMIT:
         return bool(state.leases)
     if code != Code.EMPTY or state.settings.paused:

@@ -457,7 +457,9 @@ class Client:
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
-        open_again = ChangeSettings(paused=False, dead_ttl_ms=0, max_running=0, kinds_dropped=KINDS)
+        open_again = ChangeSettings(
+            paused=False, dead_ttl_ms=0, max_running=0, rate=(0, 0), kinds_dropped=KINDS
+        )
         while (yield from self.call(open_again)).answer is None:
             yield Sleep(5.0)
         while not empty():

@@ -42,7 +42,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, payloads, releases, running_limits, schedules, shelves, time_limits
+from . import lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -82,6 +82,7 @@ class Invariants:
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
+        self.starts = rates.StartLog()
         self.leases = LeaseWatch(ledger.machines, truth.clock_ms)
         self.library = SegmentCache(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
@@ -208,6 +209,7 @@ class Invariants:
             running_limits.check(before, state, batch)
             if self.rows:
                 self._sessions(before, state)
+        self.starts.commit(before, state, batch)
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)

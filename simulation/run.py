@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
-from osqueue.core.job_ops import AttachSpans, EnqueueJobs
+from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs
 from osqueue.core.ops import Code, Op
 from osqueue.election import base
 from osqueue.errors import OsqueueError
@@ -409,7 +409,8 @@ class Run:
                     error = call.error if isinstance(call.error, OsqueueError) else None
                     (refused if answers.promised(error) else possible).update(keys)
                     continue
-                codes = call.answer.outcomes[at].codes
+                outcome = call.answer.outcomes[at]
+                codes = outcome.codes if isinstance(op, EnqueueJobs) else [outcome.code]
                 for position, key in enumerate(keys):
                     code = codes[position] if isinstance(op, EnqueueJobs) else codes[0]
                     (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
@@ -451,5 +452,6 @@ class Run:
         for applied in (one for each in self.shards for one in each.ledger.applied.values()):
             for op, outcome in zip(applied.request.ops, applied.outcomes, strict=True):
                 for code, count in outcome.runs:
-                    report.codes[f"{type(op).__name__} {Code(code).name}"] += count
+                    items = count if code == Code.GRANTED or not isinstance(op, ClaimJobs) else 1  # or a time
+                    report.codes[f"{type(op).__name__} {Code(code).name}"] += items
         return report

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from osqueue.core.gate import share_of
 from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.rates import share_of
 from osqueue.core.state import PROCESSING, KindSettings, QueueSettings, State
 
 from .ledger import RecordedReduction, Violation

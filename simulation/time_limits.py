@@ -75,7 +75,12 @@ def of_a_kind(dice: Random, kinds: Sequence[str]) -> ChangeSettings:
         max_running=dice.choice((None, 0, 1, 3)),
         paused=dice.choice((None, False, False, True)),
         paused_until_ms=dice.choice((None, None, -1_000, -10_000)),
+        rate=dice.choice((None, (0, 0), (1, 3_000), (2, 1_000))),
+        burst=dice.choice((None, 0, 2)),
     )
     if dice.random() < 0.3:
-        return ChangeSettings(kinds=(wished,), max_running=dice.choice((0, 4)))
+        rate = dice.choice(((0, 0), (3, 2_000), (1, 700)))
+        return ChangeSettings(
+            kinds=(wished,), max_running=dice.choice((0, 4)), rate=rate, burst=dice.choice((0, 1, 3))
+        )
     return ChangeSettings(kinds=(wished,))

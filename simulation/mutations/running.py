@@ -11,23 +11,17 @@ from osqueue.core.state import QueueSettings
 
 from .control import Control, in_runs, patched
 
-_room_for = Gate.room_for
-
 
 def _not_charged(gate: Gate, kind: str, count: int) -> None:
     return None
 
 
 def _whole_queue(gate: Gate, kind: str) -> int:
-    return gate.room
+    return gate._most(None)
 
 
 def _kinds_alone(gate: Gate, kind: str) -> int:
-    room, gate.room = gate.room, 1 << 62
-    try:
-        return _room_for(gate, kind)
-    finally:
-        gate.room = room
+    return 0 if kind in gate._paused else gate._most(kind)
 
 
 def not_charged() -> AbstractContextManager[None]:

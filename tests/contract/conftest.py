@@ -78,9 +78,9 @@ class Blocking:
             if inspect.isasyncgen(answer):
                 return self._steps(answer)
             if isinstance(answer, list) and type(answer).__name__ == "ClaimedLeases":
-                reason = answer.reason  # type: ignore[attr-defined]
+                told = vars(answer)
                 answer = type(answer)(Blocking(self._loop, each) for each in answer)
-                answer.reason = reason
+                vars(answer).update(told)
             return answer
 
         return call

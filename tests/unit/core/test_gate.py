@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from osqueue.core.gate import gate_of, share_of
+from osqueue.core.gate import gate_of
 from osqueue.core.job_ops import (
     ClaimJobs,
     CompleteJobs,
@@ -18,8 +18,9 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.rates import share_of
 from osqueue.core.reduce import has_claimable
-from osqueue.core.state import KindSettings, QueueSettings
+from osqueue.core.state import NO_STARTS, KindSettings, QueueSettings
 from tests.support.shard import Shard
 
 
@@ -45,9 +46,9 @@ def test_the_shares_of_all_shards_are_the_limit(limit: int, shards: int) -> None
 
 
 def test_a_queue_without_limits_has_no_gate() -> None:
-    assert gate_of(QueueSettings(kinds=(KindSettings("a", priority=1),)), {}) is None
-    assert gate_of(QueueSettings(max_running=1), {}) is not None
-    assert gate_of(QueueSettings(kinds=(KindSettings("a", paused=True),)), {}) is not None
+    assert gate_of(QueueSettings(kinds=(KindSettings("a", priority=1),)), {}, NO_STARTS, 0) is None
+    assert gate_of(QueueSettings(max_running=1), {}, NO_STARTS, 0) is not None
+    assert gate_of(QueueSettings(kinds=(KindSettings("a", paused=True),)), {}, NO_STARTS, 0) is not None
 
 
 def test_no_more_run_than_may_however_many_claim(shard: Shard) -> None:
@@ -115,7 +116,7 @@ def test_both_limits_hold_together(shard: Shard) -> None:
 def test_a_paused_kind_starts_nothing_and_says_so(shard: Shard) -> None:
     shard.apply(ChangeSettings(kinds=(KindSettings("send", paused=True),)))
     shard.enqueue(2, kind="send")
-    assert claim(shard).code == Code.PAUSED
+    assert claim(shard).code == Code.KINDS_PAUSED
     assert not has_claimable(shard.state)
     shard.enqueue(1)
     assert len(claim(shard).leases) == 1

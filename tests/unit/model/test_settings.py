@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import asdict
 from msgspec.structs import fields as struct_fields
 
@@ -22,6 +23,7 @@ from osqueue.model.settings import (
     TOLD,
     WishedSettings,
     change_of,
+    said,
     settings_view,
 )
 from osqueue.server.openapi import STATS
@@ -36,13 +38,15 @@ OTHER: dict[str, Any] = {
     "dead_ttl": 3600.0,
     "archive_payloads": True,
     "max_running": 3,
+    "rate": [100, 60.0],
+    "burst": 4,
     "shards": 2,
     "priority": 2,
     "max_attempts": 7,
     "result_ttl": 60.0,
     "run_within": 30.0,
     "start_within": 90.0,
-    "kinds": {"mail": {"max_attempts": 9, "backoff_base": 2.0}},
+    "kinds": {"mail": {"max_attempts": 9, "backoff_base": 2.0, "rate": [3, 1.0]}},
 }
 COLUMNS = [setting.column for setting in SETTINGS.values()]
 
@@ -57,7 +61,7 @@ def test_a_setting_has_a_meaning_and_bounds_with_its_default_between_them(name: 
     setting = SETTINGS[name]
     assert setting.about.description
     assert (
-        setting.type in (bool, dict, datetime)
+        setting.type in (bool, dict, datetime, tuple)
         or name not in TOLD
         or setting.about.ge <= DEFAULTS[name] <= setting.about.le
     )  # type: ignore[operator]
@@ -65,7 +69,8 @@ def test_a_setting_has_a_meaning_and_bounds_with_its_default_between_them(name: 
 
 def test_every_field_is_described_and_left_out_by_default() -> None:
     assert list(WishedSettings.__struct_fields__) == list(SETTINGS)
-    assert set(asdict(WishedSettings()).values()) == {None}
+    assert set(asdict(WishedSettings()).values()) == {None, UNSET}
+    assert said(WishedSettings()) == {}
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
@@ -108,7 +113,7 @@ def test_the_api_and_the_command_line_take_every_setting() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
-    wrong: Any = "yes" if SETTINGS[name].type in (bool, dict) else (SETTINGS[name].about.le or 0) + 1
+    wrong: Any = "yes" if SETTINGS[name].type in (bool, dict, tuple) else (SETTINGS[name].about.le or 0) + 1
     with pytest.raises(Rejected, match=f"^{name}: ") as caught:
         change_of({name: wrong})
     assert caught.value.field == name

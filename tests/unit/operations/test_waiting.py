@@ -10,6 +10,7 @@ import pytest
 
 from osqueue import Queue
 from osqueue.commit.effects import AwaitNews, Submit
+from osqueue.operations.claims import closed_until
 from osqueue.operations.head_board import ACTIVE_SECONDS, pace_of
 from osqueue.stores.base import LookPace, Store
 from osqueue.stores.file import FileStore
@@ -42,6 +43,7 @@ class Worker:
                 self.started.append(self.q.machine.monotonic())
                 yield from flows.complete(each.lease.job.key, each.lease.token, None)
             if not claimed.leases:
+                self.waiter.closed_until = closed_until(claimed, self.q.machine.monotonic())
                 yield from flows.rest(self.waiter)
 
     def resume(self) -> None:
@@ -224,6 +226,36 @@ def test_a_pause_that_ends_wakes_those_who_wait_although_nobody_writes(
     first, second = worker.started
     assert begun + 30 <= first <= begun + 30 + QUICK + 0.01
     assert begun + 60 <= second <= begun + 60 + QUICK + 0.01
+
+
+def test_those_who_wait_for_a_rate_start_when_it_allows_and_do_not_look_meanwhile(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    elsewhere.configure(rate=(1, 30))
+    elsewhere.enqueue_many([{"payload": at} for at in range(4)])
+    q: Queue[Any] = Queue(here, "mail", machine=machine)
+    worker = Worker(q)
+    let_pass(machine, 100, [worker])
+    assert len(worker.started) == 4
+    for before, after in pairwise(worker.started):
+        assert 30 - TINY <= after - before <= 30 + QUICK + 0.01
+    assert worker.claims <= 12
+
+
+def test_a_limit_that_is_lifted_is_noticed_within_a_minute(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    elsewhere.configure(rate=(1, 3_600))
+    elsewhere.enqueue_many([{"payload": at} for at in range(4)])
+    q: Queue[Any] = Queue(here, "mail", machine=machine)
+    worker = Worker(q)
+    let_pass(machine, 10, [worker])
+    gets = q.requests["get"]
+    let_pass(machine, 40, [worker])
+    assert q.requests["get"] - gets <= 2
+    elsewhere.configure(rate=None)
+    let_pass(machine, 65, [worker])
+    assert len(worker.started) == 4
 
 
 def test_another_one_looks_when_the_one_whose_turn_it_is_has_gone_or_hangs(

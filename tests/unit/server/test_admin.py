@@ -56,7 +56,7 @@ def test_settings_change_one_by_one_and_the_answer_shows_them(caller: Caller) ->
     paused = caller.ask("PATCH", QUEUE, {"paused": True, "dead_ttl": 600}).body
     assert (paused["paused"], paused["settings"]["dead_ttl"]) == (True, 600)
     caller.enqueue(1)
-    assert caller.post(f"{QUEUE}/claims", {}).body == {"jobs": [], "reason": "paused"}
+    assert caller.post(f"{QUEUE}/claims", {}).body == {"jobs": [], "reason": "paused", "scope": "queue"}
     commits = caller.get(QUEUE).body["commits"]
     assert caller.ask("PATCH", QUEUE, {}).body["commits"] == commits  # nothing to change
     assert caller.ask("PATCH", QUEUE, {"paused": False}).body["settings"]["dead_ttl"] == 600

@@ -68,7 +68,8 @@ def claim(
         if not leases:
             unknown = leases.reason == "empty" and not is_known(q)
             why = "no queue of this name was used at this address yet" if unknown else leases.reason
-            output.note(f"nothing to claim: {why}")
+            again = "" if leases.retry_after is None else f" (again in {leases.retry_after:.3g} s)"
+            output.note(f"nothing to claim: {why}{again}")
             return
         columns = ("job_id", "token", "attempt", "kind", "payload")
         with otherwise_saying("The jobs are leased: they go back to the queue when their leases end."):

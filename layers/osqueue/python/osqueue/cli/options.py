@@ -56,6 +56,17 @@ def duration(value: str | float) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def rate(value: str | tuple[int, float]) -> tuple[int, float]:
+    """So many jobs in a time: 100/60s, 10/s."""
+    if isinstance(value, tuple):
+        return value
+    count, sign, period = value.partition("/")
+    if not sign or not count.strip().isdecimal():
+        raise click.BadParameter(f"{value!r} is no rate. Write 100/60s for 100 jobs a minute, or 10/s.")
+    period = period.strip()
+    return int(count), duration(f"1{period}" if period and period in _UNITS else period)
+
+
 def moment(text: str) -> datetime | float:
     """An ISO 8601 time with its zone, or Unix seconds."""
     try:
@@ -206,6 +217,7 @@ _WRITTEN: dict[type, tuple[Any, str]] = {  # how an option of that type is read,
     str: (str, ""),
     int: (int, ""),
     float: (duration, "Such as 90, 10m, 2h, 7d."),
+    tuple: (rate, "Such as 100/60s."),
     datetime: (moment, "Such as 2030-01-31T08:00:00Z, or Unix seconds."),
 }
 

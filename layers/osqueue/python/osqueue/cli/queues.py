@@ -255,6 +255,7 @@ def resume(output: Output, address: str, queue: str, kind: str | None, timeout: 
 @click.option("--kind", help="Change what holds for jobs of this kind, not for the queue.")
 @click.option("--drop-kind", help="From now on jobs of this kind are as the queue says.")
 @options_of(SETTINGS[name] for name in SETTINGS if name != "kinds")
+@click.option("--no-rate", is_flag=True, help="As many may start as come.")
 @click.pass_obj
 def configure(
     output: Output,
@@ -264,11 +265,16 @@ def configure(
     create: bool,
     kind: str | None,
     drop_kind: str | None,
+    no_rate: bool,
     timeout: float,
     **settings: Any,
 ) -> None:
     """Change settings; what is not named stays as it is."""
     changes = {name: value for name, value in settings.items() if value is not None}
+    if no_rate:
+        if "rate" in changes:
+            raise click.UsageError("--no-rate: --rate is given, too.")
+        changes["rate"] = None
     kinds: dict[str, Any] = {}
     if kind is not None:
         if not changes:

@@ -32,7 +32,7 @@ from ..model import validation
 from ..model.job import Done
 from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of
-from ..operations.claims import ClaimResult, GrantedLease
+from ..operations.claims import ClaimResult, GrantedLease, closed_until
 from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
@@ -74,11 +74,14 @@ class RemoteClaims(ApiClient):
         while True:
             sent_at = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
             answer: Answered = yield from self.ask("claim", body=body)
+            claimed = ClaimResult((), answer.reason, answer.retry_after, answer.scope)
             left = until - self.machine.monotonic()
             if answer.jobs or left <= 0:
                 granted = tuple(_granted(each, body.worker, sent_at) for each in answer.jobs)
-                return ClaimResult(granted, None if granted else answer.reason)
-            yield Sleep(min(pause, left))
+                return ClaimResult(granted) if granted else claimed
+            now = self.machine.monotonic()
+            soon = pause if claimed.retry_after is None else max(POLL_SECONDS_FIRST, claimed.retry_after)
+            yield Sleep(min(max(min(pause, soon), closed_until(claimed, now) - now), left))
             pause = min(2 * pause, POLL_SECONDS_MAX)
 
     def work_waiter(self, kinds: Sequence[str] | None = None, poll: float = POLL_SECONDS_MAX) -> WorkWaiter:
@@ -90,6 +93,9 @@ class RemoteClaims(ApiClient):
         waiter.news = False
         doublings = min(waiter.empty - 1, DOUBLINGS_MAX)
         pause = min(waiter.pace.quick * 2**doublings, waiter.pace.slow)
+        closed = waiter.closed_until - self.machine.monotonic()
+        if closed > 0:  # nothing starts sooner, and something may then
+            pause = max(closed, waiter.pace.quick)
         if not waiter.stopped:
             yield AwaitNews(waiter, pause * (1 + JITTER_SHARE * self.machine.uniform()))
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import pauses, scheduling, spill, timers
+from . import pauses, rates, scheduling, spill, timers
 from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
@@ -253,6 +253,8 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
         said = pauses.with_pause(_said(row), draft.latest, None)
+        if said.get("rate") == (0, 0):
+            said["rate"] = None
         kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **said)
     if len(kinds) > limits.KINDS_MAX:
         return outcome([Code.CROWDED])
@@ -261,6 +263,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         wished["shards"] = max(wished["shards"], draft.settings.shards)
     settings = replace(draft.settings, **wished)
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
+        draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
         draft.settings = settings
         draft.changed = True
     return outcome([Code.OK])

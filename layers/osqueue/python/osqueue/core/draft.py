@@ -51,7 +51,6 @@ from .state import (
     content_bytes,
     jobs_in_memory,
     keysums,
-    transition_of,
 )
 from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
 
@@ -115,6 +114,7 @@ class Draft:
         "sessions_bytes",
         "settings",
         "spills",
+        "starts",
         "state",
         "tables",
         "tokens",
@@ -157,6 +157,7 @@ class Draft:
         self.log = state.log
         self.pacer = state.pacer
         self.schedules = state.schedules
+        self.starts = state.starts
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
@@ -178,7 +179,9 @@ class Draft:
         """Note a transition, and with it that something changed."""
         self.changed = True
         if self.observed:
-            self.events.append(transition_of(job, self.now, origin, target, cause, worker))
+            names = tuple([name for name, _ in job.headers]) if job.headers else ()
+            life = job.attempt, job.run, worker, job.client_id, job.kind
+            self.events.append(Transition(job.key, self.now, origin, target, cause, *life, headers=names))
 
     def need(self, need: NeededRange) -> None:
         """Ask for bytes of a segment. What is known to be unreadable is not asked for again."""
@@ -499,4 +502,5 @@ class Draft:
             log=self.log,
             pacer=self.pacer,
             schedules=self.schedules,
+            starts=self.starts,
         )

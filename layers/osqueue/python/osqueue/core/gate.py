@@ -1,65 +1,106 @@
 """The gate: how many jobs a claim may start now, of the queue and of each kind.
 
 What runs is counted from the leases and never kept beside them, so it cannot drift: a lease that ends, whatever ended
-it, frees its place in the same commit. All limits are asked in the one step that grants the lease. A queue without any
-has no gate.
+it, frees its place in the same commit. What may start by a rate is one time of a bucket. All limits are asked in the
+one step that grants the lease, and all of them are charged or none. A queue without any has no gate.
 
 Over several shards each has its share of a limit, the limit divided by their number. Nobody has to ask another shard,
-and together they never start more than the limit.
+and together they never start more than the limit (of rates: see there).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from .ops import Code
-from .state import LeaseRecord, QueueSettings
+from .rates import Allowance, Whose, share_of
+from .state import LeaseRecord, QueueSettings, Starts
 
 ENDLESS = 1 << 62  # more jobs than ever run
 
 
-def share_of(limit: int, settings: QueueSettings) -> int:
-    """How many of so many jobs may run in this shard; the first ones have one more where it does not come out even."""
-    return limit // settings.shards + (settings.shard < limit % settings.shards)
+class Closed(NamedTuple):
+    """Why nothing may start."""
+
+    code: Code
+    wait_ms: int = 0  # nothing starts sooner; 0: that is no matter of time alone
 
 
 class Gate:
     """What one shard may still start."""
 
-    def __init__(self, settings: QueueSettings, leases: Mapping[bytes, LeaseRecord]) -> None:
-        most = settings.max_running
-        self.room = share_of(most, settings) - len(leases) if most else ENDLESS  # over all kinds
-        self._paused = {row.kind for row in settings.kinds if row.paused}
-        self._room = {
+    def __init__(
+        self, settings: QueueSettings, leases: Mapping[bytes, LeaseRecord], starts: Starts, now_ms: int
+    ) -> None:
+        self._now_ms = now_ms
+        self._paused = {row.kind: row.paused_until_ms or 0 for row in settings.kinds if row.paused}
+        self._room: dict[Whose, int] = {
             row.kind: share_of(row.max_running, settings) for row in settings.kinds if row.max_running
-        }
+        }  # how many more may run
         if self._room:
             self._take(Counter([lease.job.kind for lease in leases.values()]))
+        if settings.max_running:
+            self._room[None] = share_of(settings.max_running, settings) - len(leases)
+        self.rates = Allowance(settings, starts, now_ms)
 
     def _take(self, counts: Mapping[str, int]) -> None:
         for kind, count in counts.items():
             if kind in self._room:
                 self._room[kind] -= count
 
+    def room(self, whose: Whose = None) -> int:
+        """How many more jobs may run, of a kind or in all, whatever else holds them."""
+        return self._room.get(whose, ENDLESS)
+
+    def _most(self, whose: Whose) -> int:
+        return min(self._room.get(whose, ENDLESS), self.rates.left.get(whose, ENDLESS))
+
     def room_for(self, kind: str) -> int:
         """How many jobs of a kind may start."""
-        return 0 if kind in self._paused else min(self.room, self._room.get(kind, ENDLESS))
+        return 0 if kind in self._paused else min(self._most(None), self._most(kind))
 
     def charge(self, kind: str, count: int) -> None:
         """So many of a kind have started."""
-        self.room -= count
-        self._take({kind: count})
+        for whose in (None, kind):
+            if whose in self._room:
+                self._room[whose] -= count
+            self.rates.take(whose, count)
 
-    def why_closed(self, kinds: Iterable[str]) -> Code | None:
-        """Why none of these kinds may start, if that is so for one of them."""
+    def why_closed(self, kinds: Iterable[str]) -> Closed | None:
+        """Why none of these kinds may start, if that is so for one of them, and how long so at least."""
         closed = {kind for kind in kinds if self.room_for(kind) <= 0}
         if not closed:
             return None
-        return Code.PAUSED if closed <= self._paused else Code.RUNNING_LIMIT
+        if wait := self.rates.wait_ms(None):
+            return Closed(Code.RATE_LIMITED, wait)
+        if self.room() <= 0:
+            return Closed(Code.RUNNING_LIMIT)
+        waits = {kind: self._wait_ms(kind) for kind in closed}
+        wait = min((each for each in waits.values() if each), default=0)
+        if any(each and kind not in self._paused for kind, each in waits.items()):
+            return Closed(Code.KINDS_RATE_LIMITED, wait)
+        running = any(kind not in self._paused for kind in closed)
+        return Closed(Code.RUNNING_LIMIT if running else Code.KINDS_PAUSED, wait)
+
+    def _wait_ms(self, kind: str) -> int:
+        """How long a kind starts nothing, where time alone ends that; else 0."""
+        if self.room(kind) <= 0:
+            return 0
+        until = self._paused.get(kind)
+        if until is None:
+            return self.rates.wait_ms(kind)
+        return max(until - self._now_ms, self.rates.wait_ms(kind)) if until else 0
 
 
-def gate_of(settings: QueueSettings, leases: Mapping[bytes, LeaseRecord]) -> Gate | None:
-    """The gate of a shard; None where nothing is limited."""
-    limited = settings.max_running or any(row.max_running or row.paused for row in settings.kinds)
-    return Gate(settings, leases) if limited else None
+def gate_of(
+    settings: QueueSettings, leases: Mapping[bytes, LeaseRecord], starts: Starts, now_ms: int
+) -> Gate | None:
+    """The gate of a shard at a moment; None where nothing is limited."""
+    limited = (
+        settings.max_running
+        or settings.rate[0]
+        or any(row.max_running or row.paused or row.rate for row in settings.kinds)
+    )
+    return Gate(settings, leases, starts, now_ms) if limited else None

@@ -137,6 +137,9 @@ class ClaimJobs(Operation, frozen=True, tag="claim"):
     lease_ms: int
     kinds: tuple[str, ...] | None = None  # only these
 
+    def codes_max(self) -> int:
+        return 4  # of as many bytes as its runs take, whose last may tell a time
+
 
 class ExtendLeases(Operation, frozen=True, tag="heartbeat"):
     """Extend leases to the commit's time plus their length."""

@@ -74,6 +74,9 @@ class Code(IntEnum):
     RUNNING_LIMIT = 23  # as many jobs run as may, of the queue or of every kind that waits
     RESERVED = 24
     TOO_FAR = 25  # the next slot is further ahead than the caller would wait
+    RATE_LIMITED = 26  # as many jobs of the queue have started as may for now
+    KINDS_PAUSED = 27  # every kind that waits is paused
+    KINDS_RATE_LIMITED = 28  # of every kind that waits as many have started as may for now
 
 
 _CODES = {int(code): code for code in Code}
@@ -129,7 +132,8 @@ class Request(Struct, frozen=True, array_like=True):
 class Outcome(Struct, frozen=True, array_like=True, gc=False):
     """What became of one operation: runs of (code, items), and the leases it was granted.
 
-    A claim that got fewer than it asked for says in its last run why there were no more.
+    A claim that got fewer than it asked for says in its last run why there were no more, and, in place of items, for
+    how many milliseconds there will be none; 0: nobody knows.
     The leases travel only to a caller that made the commit itself; another finds them in the head by its nonce.
     """
 
@@ -138,7 +142,7 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def codes(self) -> list[Code]:
-        """One code per item."""
+        """One code per item; not of a claim, whose last run tells a time."""
         return [code for number, count in self.runs for code in (_CODES[number],) * count]
 
     @property

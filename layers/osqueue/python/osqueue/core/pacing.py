@@ -1,13 +1,7 @@
 """Pacing: callers anywhere take slots, the moments at which each of them may act, one interval apart.
 
-The algorithm is GCRA, the generic cell rate algorithm as *virtual scheduling* (ITU-T I.371, annex A): a token bucket
-that is kept as one time, the theoretical arrival time ``TAT`` at which the bucket is full again.
-
-    a start of u units is allowed at t   ⇔   t ≥ TAT − (burst − u)·interval
-    it moves                                 TAT = max(TAT, t) + u·interval
-
-A slot is such a start, taken in advance: ``max(t, TAT − (burst − u)·interval)``. So in any window of length W at most
-``W / interval + burst`` units have their slots, and with a burst of 1 two slots are an interval apart at least.
+A slot is a start that is taken in advance: see ``gcra``. So in any window of length W at most ``W / interval + burst``
+units have their slots, and with a burst of 1 two slots are an interval apart at least.
 
 Times here are integer microseconds of the pacer's *own time*: the head's, less all the pauses there were. It stands
 still during a pause. So whoever resumes a pacer moves all slots by the length of the pause; their distances stay.
@@ -20,6 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from . import gcra
 from .draft import Draft
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangePacer, ReserveSlots, ReturnSlot
@@ -57,7 +52,7 @@ def head_us(row: PacerRow, at_us: int, now_ms: int) -> int:
 
 def next_us(row: PacerRow, now_us: int) -> int:
     """The next slot, in the pacer's own time."""
-    return max(now_us, row.tat_us - (row.burst - 1) * row.interval_us)
+    return gcra.next_us(row.tat_us, now_us, row.interval_us, row.burst)
 
 
 def ahead(row: PacerRow, now_us: int) -> int:
@@ -104,14 +99,11 @@ def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
     now = own_us(row, draft.now)
     start = now + op.lead_us
     base = max(row.tat_us, start)
-    step = op.units * row.interval_us
-    tolerance = (row.burst - op.units) * row.interval_us
-    count = 0
-    if tolerance >= 0:  # else the bucket never holds as many
-        near = now + max(op.ahead_us, op.lead_us)
-        count = min(op.count, max(0, (near + tolerance - base) // step + 1))
+    near = now + max(op.ahead_us, op.lead_us)
+    count = min(op.count, gcra.allowed(row.tat_us, start, row.interval_us, row.burst, op.units, near))
     if count:
-        draft.pacer = replace(row, tat_us=base + count * step, number=row.number + count)
+        tat = gcra.moved(row.tat_us, start, row.interval_us, count * op.units)
+        draft.pacer = replace(row, tat_us=tat, number=row.number + count)
         draft.changed = True
     code = Code.RESERVED if count == op.count else Code.TOO_FAR
     return Outcome(
@@ -138,7 +130,7 @@ def give_back(draft: Draft, op: ReturnSlot) -> Outcome:
 def slot_of(op: ReserveSlots, answer: Outcome) -> Slot:
     """The first slot of an outcome: taken, where its code is RESERVED, else the one that was too far ahead."""
     (number, base), (start, epoch), (interval, burst) = answer.runs[1:]
-    return Slot(number, max(start, base - (burst - op.units) * interval), op.units, epoch)
+    return Slot(number, gcra.next_us(base, start, interval, burst, op.units), op.units, epoch)
 
 
 def burst_of(answer: Outcome) -> int:

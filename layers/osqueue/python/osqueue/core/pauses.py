@@ -47,6 +47,18 @@ def without_ended(settings: QueueSettings, now_ms: int) -> QueueSettings:
     return settings
 
 
+def at_another_time(settings: QueueSettings, old_ms: int, new_ms: int) -> QueueSettings:
+    """The settings when the head's time is set anew: what is left of a pause stays."""
+
+    def moved(until_ms: int | None) -> int | None:
+        return max(1, until_ms - old_ms + new_ms) if until_ms else until_ms
+
+    if next_end_ms(settings) == ENDLESS_MS:
+        return settings
+    kinds = tuple([replace(row, paused_until_ms=moved(row.paused_until_ms)) for row in settings.kinds])
+    return replace(settings, kinds=kinds, paused_until_ms=moved(settings.paused_until_ms))
+
+
 def lasting(settings: QueueSettings) -> QueueSettings:
     """The settings without the pauses that end by themselves: each shard has its own end of them."""
     return without_ended(settings, ENDLESS_MS - 1)

@@ -35,6 +35,8 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     recorded: bool = False  # with ``shards``: do those that come new record their transitions?
     archive_payloads: bool | None = None
     paused_until_ms: int | None = None  # below 0: for so long from now on; so in ``kinds``
+    rate: tuple[int, int] | None = None  # (0, 0): none; so in ``kinds``
+    burst: int | None = None
 
 
 class RedriveJobs(Operation, frozen=True, tag="redrive"):

@@ -234,10 +234,10 @@ def _attach_all(draft: Draft, op: AttachBulk) -> Outcome:
 # ── To the workers ───────────────────────────────────────────────────────────
 def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     if draft.settings.paused:
-        return Outcome(((Code.PAUSED, 0),))
+        return Outcome(((Code.PAUSED, max(0, draft.settings.paused_until_ms - draft.now)),))
     granted: list[LeaseRecord] = []
-    reason = Code.EMPTY
-    gate = gate_of(draft.settings, draft.leases)
+    reason, wait_ms = Code.EMPTY, 0
+    gate = gate_of(draft.settings, draft.leases, draft.starts, draft.now)
     while len(granted) < op.limit:
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
             reason = Code.IN_FLIGHT_LIMIT
@@ -249,7 +249,7 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
                 reason = Code.UNREADABLE
             elif gate is not None:
                 waits = (kind for (_, kind), lane in draft.lanes.items() if lane and _wants(op.kinds, kind))
-                reason = gate.why_closed(waits) or reason
+                reason, wait_ms = gate.why_closed(waits) or (reason, 0)
             break
         if is_late(lane.ready[0], draft.now):
             if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
@@ -264,10 +264,11 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         )
         if gate is not None:
             gate.charge(kind, len(started))
+            draft.starts = gate.rates.starts()
         granted.extend(started)
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
-    return Outcome(runs if enough else (*runs, (reason, 0)), tuple(granted))
+    return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))
 
 
 def _wants(kinds: Sequence[str] | None, kind: str) -> bool:
@@ -318,7 +319,7 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, ClaimJobs))
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
-    gate = gate_of(state.settings, state.leases)
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
         if gate is not None and gate.room_for(lane.kind) <= 0:
@@ -335,13 +336,22 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     """Would a claim of these kinds, or of any, find a job in this head, or read a segment to find one?"""
     if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
         return False
-    gate = gate_of(state.settings, state.leases)
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     return any(
         _wants(kinds, lane.kind)
         and (gate is None or gate.room_for(lane.kind) > 0)
         and bool(lane.backlog.ready or lane.backlog.spans or lane.backlog.tail)
         for lane in state.lanes
     )
+
+
+def opens_ms(state: State, kinds: Sequence[str] | None = None) -> int | None:
+    """When a claim of these kinds, or of any, may find more in this head by the time alone; None: it does not."""
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
+    if gate is None or state.settings.paused:
+        return None
+    closed = gate.why_closed(lane.kind for lane in state.lanes if _wants(kinds, lane.kind))
+    return None if closed is None or not closed.wait_ms else state.now_ms + closed.wait_ms
 
 
 def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:

@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import event_log, scheduling, spill, tables, timers
+from . import event_log, pauses, rates, scheduling, spill, tables, timers
 from .audit import live_keysum, spans_of
 from .context import ReductionContext, StagedObject
 from .draft import Draft
@@ -323,6 +323,7 @@ def _sifted(
         result_ttls=sieve.alive,
         log=event_log.of_a_new_life(backup.log, life.seq),
         schedules=scheduling.of_a_new_life(backup.schedules, sieve.living, evidence.gone),
+        starts=rates.spent(backup.settings, life.now_ms),
     )
 
 
@@ -404,4 +405,6 @@ def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
         leases=leases,
         log=event_log.at_another_time(state.log, now_ms),
         schedules=scheduling.at_another_time(state.schedules, now_ms),
+        starts=rates.at_another_time(state.starts, state.now_ms, now_ms),
+        settings=pauses.at_another_time(state.settings, state.now_ms, now_ms),
     )

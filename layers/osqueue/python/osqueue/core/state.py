@@ -266,6 +266,8 @@ class KindSettings(StoredRow, frozen=True):
     max_running: int | None = None  # None: none but the queue's own
     paused: bool | None = None
     paused_until_ms: int | None = None  # None: until somebody resumes it
+    rate: tuple[int, int] | None = None  # so many starts in so many ms; None: none but the queue's own
+    burst: int | None = None
 
 
 class QueueSettings(StoredRow, frozen=True):
@@ -287,6 +289,8 @@ class QueueSettings(StoredRow, frozen=True):
     max_running: int = 0  # jobs that may run at once, over all shards; 0: as many as there is room for
     shard: int = 0  # which of the shards this is
     paused_until_ms: int = 0  # when its pause ends; 0: when somebody resumes it
+    rate: tuple[int, int] = (0, 0)  # so many starts in so many ms, over all shards; 0: as fast as they come
+    burst: int = 0  # of them that may be at once; 0: those of one second
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""
@@ -384,6 +388,16 @@ class ScheduleRow(StoredRow, frozen=True):
     waiting_ms: int = 0  # the tick whose job is to be made when none lives any more; 0: none
 
 
+class Starts(StoredRow, frozen=True):
+    """What rates are owed for starts: when the buckets that are not full will be. See ``rates``."""
+
+    tat_us: int = 0  # head time, microseconds: that of the queue; 0: it is full
+    kinds: tuple[tuple[str, int], ...] = ()  # and those of kinds, sorted
+
+
+NO_STARTS = Starts()  # this very one stays away from an encoded head
+
+
 class State(Struct, frozen=True, omit_defaults=True):
     """The whole head of one shard."""
 
@@ -422,25 +436,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     log: EventLog = NOT_RECORDED
     pacer: PacerRow = NO_PACER
     schedules: tuple[ScheduleRow, ...] = ()  # sorted by name; in the first shard
-
-
-def transition_of(
-    job: JobRecord, at_ms: int, origin: str, target: str, cause: str, worker: str
-) -> Transition:
-    """What is told of one job's transition."""
-    return Transition(
-        job.key,
-        at_ms,
-        origin,
-        target,
-        cause,
-        job.attempt,
-        job.run,
-        worker,
-        job.client_id,
-        job.kind,
-        headers=tuple([name for name, _ in job.headers]) if job.headers else (),
-    )
+    starts: Starts = NO_STARTS
 
 
 KEYSUM_MASK = (1 << 64) - 1

@@ -19,6 +19,7 @@ from .draft import Draft, due_order
 from .encoding import Block
 from .failures import TIMED_OUT, chance_of, settle_failure, timed_out_error
 from .pauses import ENDLESS_MS, next_end_ms, without_ended
+from .rates import is_owed
 from .state import (
     CANCELLED,
     FAILED,
@@ -44,12 +45,13 @@ LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane i
 
 
 def has_due_timers(state: State, now: int) -> bool:
-    """Would ``advance_time`` at this time change anything?"""
+    """Would ``advance_time`` at this time change anything, or a claim find more by the time alone?"""
     return (
         any(lease.expires_ms <= now for lease in state.leases.values())
         or _is_due(state.delayed.jobs, state.delayed.spans, now)
         or _pause_end_ms(state.settings) <= now
         or scheduling.is_due(state.schedules, now)
+        or is_owed(state.starts, state.now_ms)
     )
 
 

@@ -104,7 +104,8 @@ def distance_text(at: datetime, now: datetime) -> str:
     return f"in {duration_text(gap)}" if gap > 0 else f"{duration_text(gap)} ago"
 
 
-def _when(at: datetime, now: datetime) -> str:
+def when(at: datetime, now: datetime) -> str:
+    """A moment, and how far it is from now."""
     return f"{iso(at)} ({distance_text(at, now)})"
 
 
@@ -196,7 +197,7 @@ def _tries(job: Job) -> str:
 
 def paused_text(until: datetime | None, now: datetime) -> str:
     """That something is paused, and until when."""
-    return "is paused" if until is None else f"is paused until {_when(until, now)}"
+    return "is paused" if until is None else f"is paused until {when(until, now)}"
 
 
 def resumed_text(until: datetime | None, what: str, option: str = "") -> str:
@@ -226,21 +227,21 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
 
 
 def _deadline(job: Job, now: datetime) -> str:
-    return "" if job.start_by is None else f"; unless it starts by {_when(job.start_by, now)} it is cancelled"
+    return "" if job.start_by is None else f"; unless it starts by {when(job.start_by, now)} it is cancelled"
 
 
 def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.started_at is not None
     assert job.expires_at is not None
     beat = job.heartbeat_at or job.started_at
-    heard = f"last heartbeat {_when(beat, now)}" if beat > job.started_at else "no heartbeat yet"
+    heard = f"last heartbeat {when(beat, now)}" if beat > job.started_at else "no heartbeat yet"
     of = f"attempt {job.attempt} of {job.max_attempts}{_progress(job, now)}"
     cancel = (
         "; a cancel was requested, its worker sees it at the next heartbeat" if job.cancel_requested else ""
     )
     limit = None if job.run_within is None else job.started_at + timedelta(seconds=job.run_within)
     if limit is not None:
-        heard += f", its run-time limit of {duration_text(job.run_within or 0)} ends {_when(limit, now)}"
+        heard += f", its run-time limit of {duration_text(job.run_within or 0)} ends {when(limit, now)}"
     if job.cancel_requested:
         lost = "is cancelled"
     elif job.attempt >= job.max_attempts:
@@ -250,9 +251,9 @@ def _processing(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     else:
         lost = "goes back to the front of the queue"
     if job.expires_at <= now:
-        present = f"the lease of {job.worker} ended {_when(job.expires_at, now)}, {heard} ({of}){cancel}"
+        present = f"the lease of {job.worker} ended {when(job.expires_at, now)}, {heard} ({of}){cancel}"
         return present, f"with the next write to the queue, or the next reap, the job {lost}"
-    present = f"leased by {job.worker} until {_when(job.expires_at, now)}, {heard} ({of}){cancel}"
+    present = f"leased by {job.worker} until {when(job.expires_at, now)}, {heard} ({of}){cancel}"
     return (
         present,
         f"its worker finishes it or sends a heartbeat; else at {iso(job.expires_at)} the job {lost}",
@@ -273,8 +274,8 @@ def _waiting(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     paused = _paused(about, now)
     if job.due_at > now:
         then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}{_deadline(job, now)}"
-        return f"waiting for {purpose} until {_when(job.due_at, now)}{paused}", then
-    present = f"due since {_when(job.due_at, now)}{paused}"
+        return f"waiting for {purpose} until {when(job.due_at, now)}{paused}", then
+    present = f"due since {when(job.due_at, now)}{paused}"
     return present, f"the next write to the queue, or the next reap, queues it ({_tries(job)})"
 
 
@@ -284,13 +285,13 @@ def _dead(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     until = died + timedelta(seconds=about.dead_ttl)
     why = f"; {_cause(last)}" if last is not None else ""
     following = (
-        f"kept until {_when(until, now)} unless it is redriven ('osqueue dlq redrive'); then only the archive"
+        f"kept until {when(until, now)} unless it is redriven ('osqueue dlq redrive'); then only the archive"
         " has its record"
         if until > now
         else "the next reap lets it go; after that only the archive has its record"
     )
     return (
-        f"a dead letter since {_when(died, now)}, after {job.attempt} of {job.max_attempts} attempts{why}",
+        f"a dead letter since {when(died, now)}, after {job.attempt} of {job.max_attempts} attempts{why}",
         following,
     )
 
@@ -306,7 +307,7 @@ def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     assert job.finished_at is not None
     if job.state == FAILED:
         return (
-            f"let go of as a dead letter {_when(job.finished_at, now)}",
+            f"let go of as a dead letter {when(job.finished_at, now)}",
             "nothing; the archive has its record",
         )
     present = _ending(job, about, now)
@@ -314,7 +315,7 @@ def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         return f"{present}; its result is not kept any more", "nothing; the archive has its record"
     thing = "its result" if job.state == COMPLETED else "its record"
     return (
-        f"{present}; {thing} is kept until {_when(job.expires_at, now)}",
+        f"{present}; {thing} is kept until {when(job.expires_at, now)}",
         "nothing; after that only the archive has its record",
     )
 
@@ -324,9 +325,9 @@ def _ending(job: Job, about: JobContext, now: datetime) -> str:
     last = job.attempts[-1] if job.attempts else None
     held = last is not None and last.ended_at == job.finished_at
     if job.state == COMPLETED:
-        return f"completed {_when(job.finished_at, now)}" + (f" by {last.worker}" if last and held else "")
+        return f"completed {when(job.finished_at, now)}" + (f" by {last.worker}" if last and held else "")
     by = f" by its worker {last.worker}" if last and held else " on request, while no worker held it"
-    return f"cancelled {_when(job.finished_at, now)}{by}" + (f": {about.why}" if about.why else "")
+    return f"cancelled {when(job.finished_at, now)}{by}" + (f": {about.why}" if about.why else "")
 
 
 def _archived(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
@@ -334,7 +335,7 @@ def _archived(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         assert job.finished_at is not None
         last = job.attempts[-1] if job.attempts else None
         why = f"; {_cause(last)}" if last is not None else ""
-        present = f"failed for good {_when(job.finished_at, now)}{why}; it is no dead letter any more"
+        present = f"failed for good {when(job.finished_at, now)}{why}; it is no dead letter any more"
     else:
         present = f"{_ending(job, about, now)}; the queue has forgotten it"
     return present, "nothing; only the archive has its record"

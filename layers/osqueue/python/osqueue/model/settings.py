@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from .. import limits
@@ -20,7 +20,7 @@ from ..core.state import KindSettings, QueueSettings
 from ..errors import Rejected, shown
 from .fields import DescribedField, described_fields, moment
 from .job_options import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
-from .validation import milliseconds, moment_ms, seconds, text
+from .validation import milliseconds, moment_ms, seconds, text, whole_number
 
 BackoffBase = Annotated[
     float,
@@ -69,6 +69,37 @@ def _read_length(setting: DescribedField, value: Any) -> int:
     return -milliseconds(seconds(value), setting.name, 1, limits.DELAY_MS_MAX)
 
 
+def _read_rate(setting: DescribedField, value: Any) -> tuple[int, int]:
+    """So many starts in so many seconds."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise Rejected(
+            f"{setting.name}: {shown(value)} is no pair of jobs and seconds. Write (100, 60) for 100 jobs a minute.",
+            field=setting.name,
+        )
+    starts = whole_number(value[0], setting.name, 1, limits.RATE_STARTS_MAX)
+    return starts, milliseconds(seconds(value[1]), setting.name, 1, limits.RATE_MS_MAX)
+
+
+def _told_rate(value: Sequence[int]) -> list[float] | None:
+    starts, period_ms = value
+    return [starts, period_ms / 1000] if starts else None
+
+
+Rate = Annotated[
+    tuple[int, float],
+    Meta(
+        description="How many jobs may start in how many seconds, over all shards; the others wait. None: no limit.",
+        extra={"read": _read_rate, "told": _told_rate},
+    ),
+]
+Burst = Annotated[
+    int,
+    Meta(
+        description="How many of them may start at once, after a rest. 0: those of one second, one at least.",
+        ge=0,
+        le=limits.RATE_BURST_MAX,
+    ),
+]
 PausedUntil = Annotated[
     float,
     Meta(
@@ -100,6 +131,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backoff_base: BackoffBase | None = None
     backoff_cap: BackoffCap | None = None
     max_running: MaxRunning | None = None
+    rate: Rate | UnsetType | None = UNSET
+    burst: Burst | None = None
     paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
     paused_until: datetime | PausedUntil | None = None
     paused_for: PausedFor | None = None
@@ -189,6 +222,7 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
 
 
 ENDS = ("paused_until", "paused_for")
+LIFTED: dict[str, Any] = {"rate": (0, 0)}  # settings of which None is a value, and how rows say it
 KIND_SETTINGS = described_fields(Kind)
 SETTINGS = described_fields(WishedSettings)
 TOLD = [name for name, each in SETTINGS.items() if not (each.about.extra or {}).get("wish")]
@@ -204,6 +238,15 @@ def change_of(wished: Mapping[str, Any]) -> ChangeSettings:
     return ChangeSettings(**columns, kinds=tuple(rows), kinds_dropped=tuple(dropped))
 
 
+def said(wished: WishedSettings) -> dict[str, Any]:
+    """What a request says of settings."""
+    return {
+        name: value
+        for name, value in asdict(wished).items()
+        if value is not UNSET and (value is not None or name in LIFTED)
+    }
+
+
 def _columns(
     wished: Mapping[str, Any], settings: Mapping[str, DescribedField], where: str = ""
 ) -> dict[str, Any]:
@@ -215,7 +258,10 @@ def _columns(
             raise Rejected(
                 f"{where}{name}: no such setting. Known: {', '.join(sorted(settings))}.", field=str(name)
             )
+        if value is UNSET or (value is None and name not in LIFTED):
+            continue
         if value is None:
+            columns[setting.column] = LIFTED[name]
             continue
         if name in ENDS and (setting.column in columns or wished.get("paused") is False):
             raise Rejected(

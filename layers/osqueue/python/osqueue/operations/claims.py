@@ -32,8 +32,10 @@ from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
 from ..objects.segments import read_bodies
 from ..objects.staging import wipe_refused
+from .head_board import NEVER_BEFORE
 from .waiting import WaitFlows
 
+CLOSED_SECONDS_MAX = 60.0  # for which one who waits believes that a queue is closed: a limit may be lifted
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it
 
 _LOST = (Code.LEASE_LOST, Code.STALE)
@@ -55,10 +57,40 @@ class ClaimResult(Struct, frozen=True):
     """The answer to a claim."""
 
     leases: tuple[GrantedLease, ...]
-    reason: str | None  # why it is empty: "empty", "paused", "in_flight_limit" or "running_limit"
+    reason: str | None = None  # why it is empty
+    retry_after: float | None = None  # seconds until time alone lets something start, where it is known
+    scope: str | None = (
+        None  # what is closed until then: "queue", or "kind" where a job of another kind may start
+    )
 
 
-_CLOSED = (Code.PAUSED, Code.IN_FLIGHT_LIMIT, Code.RUNNING_LIMIT)
+REASONS = {  # why a claim is empty, and what is closed
+    Code.PAUSED: ("paused", "queue"),
+    Code.KINDS_PAUSED: ("paused", "kind"),
+    Code.RATE_LIMITED: ("rate_limited", "queue"),
+    Code.KINDS_RATE_LIMITED: ("rate_limited", "kind"),
+    Code.RUNNING_LIMIT: ("running_limit", None),
+    Code.IN_FLIGHT_LIMIT: ("in_flight_limit", None),
+}
+
+
+def closed_until(claimed: ClaimResult, now: float) -> float:
+    """Until when, monotonic seconds, one who waits need not ask: no job of the queue starts before."""
+    if claimed.reason != "rate_limited" or claimed.scope != "queue" or claimed.retry_after is None:
+        return NEVER_BEFORE
+    return now + min(claimed.retry_after, CLOSED_SECONDS_MAX)
+
+
+def why_empty(answers: Sequence[tuple[Code, int]]) -> ClaimResult:
+    """The answer of a claim that found nothing: by the last run of each shard's outcome."""
+    closed = [(*REASONS[code], wait_ms) for code, wait_ms in answers if code in REASONS]
+    if not closed:
+        return ClaimResult((), "empty")
+    reason, scope, _ = closed[-1]
+    waits = [wait_ms for _, _, wait_ms in closed if wait_ms]
+    if len(closed) < len(answers) or any(each != "queue" for _, each, _ in closed):
+        scope = scope and "kind"  # jobs that come may start elsewhere
+    return ClaimResult((), reason, min(waits) / 1000 if waits else None, scope)
 
 
 class ClaimFlows(WaitFlows):
@@ -84,12 +116,13 @@ class ClaimFlows(WaitFlows):
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
+            waiter.closed_until = closed_until(claimed, self.machine.monotonic())
             yield from self.rest(waiter, left)
 
     def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
         count = self.shards_seen() or (yield from self.shards())
         first = int(self.machine.uniform() * count) if count > 1 else 0
-        reason = "empty"
+        answers: list[tuple[Code, int]] = []
         damaged = False
         for at in range(count):
             shard = (first + at) % count
@@ -102,17 +135,16 @@ class ClaimFlows(WaitFlows):
             if outcome.leases:
                 for each in range(count):
                     self.board(each).active = asked
-                return ClaimResult((yield from self.granted(shard, outcome.leases, asked)), None)
+                return ClaimResult((yield from self.granted(shard, outcome.leases, asked)))
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
-            if outcome.code in _CLOSED:
-                reason = outcome.code.name.lower()
+            answers.append((outcome.code, outcome.count))
         if damaged:
             raise Damaged(
                 "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on."
                 " See docs/operations.md."
             )
-        return ClaimResult((), reason)
+        return why_empty(answers)
 
     def granted(
         self, shard: int, leases: Sequence[LeaseRecord], asked: float

@@ -9,20 +9,32 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow
 from ..core.archive_record import ArchiveRecord
-from ..core.gate import gate_of
+from ..core.gate import Closed, gate_of
 from ..core.ops import Code
 from ..core.pauses import without_ended
-from ..core.state import CANCELLED, COMPLETED, QUEUED, Backlog, QueueSettings, State, waiting
+from ..core.rates import burst_of
+from ..core.state import (
+    CANCELLED,
+    COMPLETED,
+    QUEUED,
+    Backlog,
+    KindSettings,
+    QueueSettings,
+    State,
+    waiting,
+)
 from ..errors import NotFound
 from ..model import validation
 from ..model.explain import (
     ARCHIVE,
     JobContext,
     Story,
+    duration_text,
     explain_job,
     iso,
     paused_text,
     resumed_text,
+    when,
 )
 from ..model.fields import moment
 from ..model.job import archived_view
@@ -168,16 +180,19 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
 
 def _held(state: State, kind: str, now_ms: int) -> str:
     """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
-    gate = gate_of(state.settings, state.leases)
+    gate = gate_of(state.settings, state.leases, state.starts, max(now_ms, state.now_ms))
     if gate is None or gate.room_for(kind) > 0:
         return ""
-    if gate.why_closed((kind,)) == Code.PAUSED:
+    closed = gate.why_closed((kind,))
+    if closed is not None and closed.code in (Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED):
+        return _rated(state, kind, closed, max(now_ms, state.now_ms))
+    if closed is not None and closed.code == Code.KINDS_PAUSED:
         ends = next((row.paused_until_ms for row in state.settings.kinds if row.kind == kind), None)
         until = moment(ends) if ends else None
         words = paused_text(until, moment(now_ms)), resumed_text(until, "it", f" --kind {kind}")
         return f"kind {kind} {'; '.join(words)}"
-    whose = [lease for lease in state.leases.values() if gate.room <= 0 or lease.job.kind == kind]
-    what = "the queue" if gate.room <= 0 else f"kind {kind}"
+    whose = [lease for lease in state.leases.values() if gate.room() <= 0 or lease.job.kind == kind]
+    what = "the queue" if gate.room() <= 0 else f"kind {kind}"
     if not whose:
         return (
             f"this shard may run no job of {what}; raise its limit ('osqueue queue configure --max-running')"
@@ -187,6 +202,24 @@ def _held(state: State, kind: str, now_ms: int) -> str:
     where = f"{what} {'runs' if len(whose) == 1 else 'run'}{' in this shard' if state.settings.shards > 1 else ''}"
     return (
         f"{count} of {where}, as many as may, the oldest since {since}; one more starts when one of them ends"
+    )
+
+
+def _rated(state: State, kind: str, closed: Closed, now_ms: int) -> str:
+    """That a rate lets no job start now, and when it does."""
+    settings = state.settings
+    row: QueueSettings | KindSettings = settings
+    what = "the queue"
+    if closed.code == Code.KINDS_RATE_LIMITED:
+        row, what = next(row for row in settings.kinds if row.kind == kind), f"kind {kind}"
+    starts, period_ms = row.rate or (0, 0)
+    burst = burst_of((starts, period_ms), row.burst or 0)
+    over = f", in {settings.shards} shards" if settings.shards > 1 else ""
+    ends = when(moment(now_ms + closed.wait_ms), moment(now_ms))
+    jobs = "1 job" if starts == 1 else f"{starts:,} jobs"
+    return (
+        f"{what} may start {jobs} in {duration_text(period_ms / 1000)}, {burst:,} at once{over};"
+        f" the next start is allowed {ends}"
     )
 
 

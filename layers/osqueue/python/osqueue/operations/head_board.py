@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from ..core.reduce import has_claimable
+from ..core.reduce import has_claimable, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError
@@ -125,6 +125,7 @@ class WorkWaiter(HeadListener):
         super().__init__(pace)
         self.kinds = kinds
         self.empty = 0  # claims in a row that found nothing
+        self.closed_until = NEVER_BEFORE  # monotonic seconds: no head has to be looked at before
         self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
         self._timers: dict[str, Timer] = {}  # by shard
 
@@ -146,7 +147,8 @@ class WorkWaiter(HeadListener):
 
         It is a little later, for each waiter by a chance of its own, so that not all processes claim at that moment.
         """
-        due_ms = next_due_ms(state)
+        times = [at for at in (next_due_ms(state), opens_ms(state, self.kinds)) if at is not None]
+        due_ms = min(times, default=None)
         known = self._timers.get(root)
         tried = known.tried if known is not None and known.due_ms == due_ms else NEVER_BEFORE
         at = NEVER

@@ -12,7 +12,7 @@ from ..core.encoding import decode_head
 from ..objects.layout import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
 from .context import FlowContext
-from .head_board import NEVER, HeadListener, Pace, SeenHead, WorkWaiter, pace_of
+from .head_board import NEVER, NEVER_BEFORE, HeadListener, Pace, SeenHead, WorkWaiter, pace_of
 from .waiters import CompletionBoard, board_of
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
@@ -79,7 +79,8 @@ class WaitFlows(FlowContext):
             while True:
                 waiter.news = False
                 now = self.machine.monotonic()
-                late = [board for board in boards.values() if board.look_at(waiter, now) <= now]
+                closed = waiter.closed_until if isinstance(waiter, WorkWaiter) else NEVER_BEFORE
+                late = [board for board in boards.values() if max(closed, board.look_at(waiter, now)) <= now]
                 if late and not waiter.ready:
                     yield from self.look(late, waiter.pace)
                     now = self.machine.monotonic()
@@ -87,7 +88,8 @@ class WaitFlows(FlowContext):
                 for shard, board in boards.items():
                     if board.silence is not None and board.silence.permanent:
                         return
-                    at = min(at, self._due_at(waiter, shard, board, now), board.look_at(waiter, now))
+                    look_at = max(closed, board.look_at(waiter, now))
+                    at = min(at, self._due_at(waiter, shard, board, now), look_at)
                 first = boards[0].state
                 grown = first is not None and first.settings.shards != len(boards)
                 if waiter.ready or waiter.stopped or now >= until or grown:

@@ -293,7 +293,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueHandlers[T], Generic[L, T]):
         """
         claimed: ClaimResult = yield from self._flows.claim(limit, worker, wait, lease, kinds)
         leases: ClaimedLeases[L] = ClaimedLeases([self._lease_class(self, each) for each in claimed.leases])
-        leases.reason = claimed.reason
+        leases.reason, leases.retry_after, leases.scope = claimed.reason, claimed.retry_after, claimed.scope
         return leases
 
     def _complete_many(self, items: Iterable[Any]) -> QueueFlow[list[Done]]:

@@ -47,6 +47,8 @@ class SettingArguments(TypedDict, total=False):
     backoff_base: float | timedelta | None
     backoff_cap: float | timedelta | None
     max_running: int | None
+    rate: tuple[int, float] | None
+    burst: int | None
     paused: bool | None
     paused_until: datetime | float | None
     paused_for: float | timedelta | None

@@ -31,6 +31,7 @@ from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.job import archived_view
 from ..model.reports import Purged, ReapReport
+from ..model.settings import said
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
 from ..operations.admin import AdminFlows
@@ -121,7 +122,7 @@ def events(request: RequestContext) -> bytes:
 def configure(request: RequestContext) -> dict[str, Any]:
     """Change settings; answers the statistics."""
     settings: Settings = request.read()
-    changes = {name: each for name, each in msgspec.structs.asdict(settings).items() if each is not None}
+    changes = said(settings)
     if changes:
         request.run(request.warm.steering.configure(**changes))
     return stats(request)

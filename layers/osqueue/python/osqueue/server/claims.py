@@ -55,7 +55,12 @@ def claim(request: RequestContext) -> Leases:
     request.note(
         [job_id(job.key) for job in jobs], worker=body.worker, attempts=[job.attempt for job in jobs[:20]]
     )
-    return Leases(jobs=[_leased(each) for each in claimed.leases], reason=claimed.reason)
+    return Leases(
+        jobs=[_leased(each) for each in claimed.leases],
+        reason=claimed.reason,
+        retry_after=claimed.retry_after,
+        scope=claimed.scope,
+    )
 
 
 def _leased(granted: GrantedLease) -> Leased:

@@ -155,7 +155,14 @@ NAMED_QUERY: dict[str, Schema] = {
     "fingerprint": {"pattern": "^[0-9a-f]{8}$"},
     "kind": {"maxLength": limits.KIND_CHARS_MAX},
 }
-_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
+_TYPES: dict[type, Any] = {
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    str: "string",
+    dict: "object",
+    tuple: ["array", "null"],
+}
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 STATS: Schema = {

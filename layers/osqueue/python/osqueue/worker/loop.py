@@ -24,7 +24,7 @@ from ..commit.retry import TURN
 from ..core.failures import TIMED_OUT, timed_out_error
 from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..model import validation
-from ..operations.claims import ClaimResult, GrantedLease
+from ..operations.claims import ClaimResult, GrantedLease, closed_until
 from .handlers import Handlers, is_coroutine, perform, perform_async
 from .heartbeats import keep_leases
 from .job import AsyncWorkerJob, Signal, WorkerJob
@@ -45,6 +45,7 @@ GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is
 GIVE_BACK_SECONDS_MAX = 5.0  # and how long the queue may take after that to hear what became of the jobs
 HANG_SECONDS = 5.0  # for which all handlers may be past their limits before the worker ends
 STORE_THREADS_MAX = 32  # calls of a blocking queue at once
+LIMITS = ("in_flight_limit", "running_limit", "rate_limited")  # reasons of a claim: there are jobs
 
 log = logging.getLogger("osqueue.worker")
 
@@ -353,9 +354,10 @@ class Worker:
     def _take(self, claimed: ClaimResult, alone: bool) -> None:
         """Start what was claimed; rest when there was nothing. ``alone``: nothing was in hand."""
         if not claimed.leases:
-            if self.until_empty and alone and claimed.reason not in ("in_flight_limit", "running_limit"):
+            if self.until_empty and alone and claimed.reason not in LIMITS:
                 self._stop_at = self._machine.monotonic()
             self._waiter.empty += 1
+            self._waiter.closed_until = closed_until(claimed, self._machine.monotonic())
             if self._rest is None and self._stop_at is None:
                 self._waiter.stopped = False
                 self._rested_alone = alone
