@@ -85,7 +85,7 @@ class Domain(_Part, frozen=True, kw_only=True):
     zone: Annotated[str, Meta(pattern=r"^Z[A-Z0-9]+\Z")] | None = None
 
 
-class Throttle(_Part, frozen=True, kw_only=True):
+class RequestLimit(_Part, frozen=True, kw_only=True):
     """What the gateway lets through; the rest is answered 429."""
 
     rate: Positive = 200  # requests a second
@@ -138,7 +138,7 @@ class Config(_Part, frozen=True, kw_only=True):
     kms_key: Annotated[str, Meta(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[\w-]+\Z")] | None = (
         None
     )
-    throttle: Throttle = Throttle()
+    throttle: RequestLimit = RequestLimit()
     concurrency: dict[str, Annotated[int, Meta(ge=1)]] = {}  # reserved for a function, by its name
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_days: int = 30  # how long logs are kept

@@ -319,7 +319,7 @@ class Client:
                 )
                 ops.append(FailJobs((failure,)))
             elif roll < 0.95:
-                ops.append(ReleaseJobs(held, self.dice.choice((0, 0, 4_000))))
+                ops.append(ReleaseJobs(held, self.dice.choice((0, 0, 4_000)), **self._throttle()))
             else:
                 ops.append(AbortJobs(held, "why not"))
         if done:
@@ -368,6 +368,12 @@ class Client:
         if place is not None:
             where = (place.top.name, place.offset, place.index, place.vector)
             yield from self.call(CancelJob(key, place.job, *where))
+
+    def _throttle(self) -> dict[str, Any]:
+        """What a worker may say of others like a job that it gives back."""
+        if not self.time_limits or self.dice.random() < 0.5:
+            return {}
+        return {"pause_ms": self.dice.choice((300, 3_000)), "whole": self.dice.random() < 0.2}
 
     def operate(self, pause_seconds: float) -> Flow[None]:
         """Pause, resume, configure, redrive, sweep, and rewrite segments that hold cancelled jobs."""

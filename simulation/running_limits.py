@@ -44,6 +44,17 @@ def _pauses(before: State, state: State, batch: RecordedReduction) -> None:
     for kind, end in _ends(before.settings).items():
         if not told and kind not in ends and end > state.now_ms:
             raise Violation(f"the pause of {kind!r} ended {end - state.now_ms} ms early")
+        if not told and 0 < ends.get(kind, 0) < end:
+            raise Violation(f"the pause of {kind!r} was made {end - ends[kind]} ms shorter")
+    for kind in _endless(before.settings) & ends.keys():
+        if not told:
+            raise Violation(f"the pause of {kind!r}, which somebody has to end, was given an end")
+
+
+def _endless(settings: QueueSettings) -> set[str | None]:
+    """What is paused until somebody resumes it."""
+    kinds: set[str | None] = {row.kind for row in settings.kinds if row.paused and not row.paused_until_ms}
+    return kinds | ({None} if settings.paused and not settings.paused_until_ms else set())
 
 
 def _ends(settings: QueueSettings) -> dict[str | None, int]:

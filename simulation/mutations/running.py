@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from osqueue.core import timers
+from osqueue.core import pauses, timers
 from osqueue.core.gate import Gate
 from osqueue.core.pauses import without_ended
 from osqueue.core.state import QueueSettings
@@ -57,10 +57,24 @@ def never_ended() -> AbstractContextManager[None]:
     return patched((timers, "without_ended", _never_ended))
 
 
+def _always(row: object, until_ms: int) -> bool:
+    return True
+
+
+def latest_word() -> AbstractContextManager[None]:
+    """A worker's word on a pause counts, however long it was to last."""
+    return patched((pauses, "_ends_before", _always))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("a claim counts what it starts", not_charged, (in_runs("limits", "jobs .*run, "),)),
     Control("kinds have their limits", whole_queue, (in_runs("limits", "of kind .* (run|started)"),)),
     Control("pauses last until their end", ended_early, (in_runs("limits", "the pause of .* early"),)),
     Control("pauses end by themselves", never_ended, (in_runs("limits", "the pause of .* is over"),)),
+    Control(
+        "no worker makes a pause shorter",
+        latest_word,
+        (in_runs("limits", "the pause of .* (shorter|was given an end)"),),
+    ),
     Control("the queue has its limit", kinds_alone, (in_runs("limits", "^[0-9]+ jobs run, "),)),
 )

@@ -66,6 +66,56 @@ def test_every_shard_ends_its_pause(opened: Callable[..., Any], clock: Any) -> N
     assert sum(len(q.claim(20)) for _ in range(4)) == 12
 
 
+def test_a_job_that_is_throttled_goes_back_and_its_kind_rests_on_every_shard(
+    opened: Callable[..., Any], clock: Any
+) -> None:
+    q, other = opened(), opened()
+    q.configure(shards=3)
+    for at in range(12):
+        q.enqueue(at, kind="send")
+    (lease,) = q.claim()
+    lease.throttle(60, why="429 from api.example")
+    assert [len(q.claim(20)) for _ in range(3)] == [0, 0, 0]
+    assert (other.claim().reason, other.claim().scope) == ("paused", "kind")
+    assert "429 from api.example" in str(q.why(lease.job_id))
+    assert "kind send is paused until 2" in str(q.why(lease.job_id))
+    clock.shift_ms += 63_000
+    again = [each for _ in range(5) for each in q.claim(20)]
+    assert len(again) == 12
+    assert {each.attempt for each in again} == {1}
+
+
+def test_a_queue_is_throttled(opened: Callable[..., Any]) -> None:
+    q = opened()
+    q.enqueue(1)
+    q.enqueue(2)
+    (lease,) = q.claim()
+    lease.throttle(60, scope="queue")
+    none = q.claim()
+    assert (none.reason, none.scope) == ("paused", "queue")
+    assert 50 < none.retry_after <= 65
+    q.resume()
+    assert len(q.claim(5)) == 2
+
+
+def test_a_job_is_given_back_until_a_time(opened: Callable[..., Any], clock: Any) -> None:
+    q = opened()
+    q.enqueue(1)
+    (lease,) = q.claim()
+    until = datetime.fromtimestamp(clock.now_ms() / 1000, UTC) + timedelta(seconds=60)
+    lease.release(until=until)
+    assert q.status(lease.job_id).state == "scheduled"
+    clock.shift_ms += 63_000
+    (lease,) = q.claim()
+    assert lease.attempt == 1
+    for wrong in ({"delay": 5, "until": until}, {"until": "soon"}):
+        with pytest.raises(Rejected, match="until: "):
+            lease.release(**wrong)
+    for wrong, field in (({"seconds": 0}, "seconds"), ({"seconds": 5, "scope": "group"}, "scope")):
+        with pytest.raises(Rejected, match=f"^{field}: "):
+            lease.throttle(**wrong)
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [

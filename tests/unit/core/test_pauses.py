@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from osqueue.core.context import ReductionContext
-from osqueue.core.job_ops import ClaimJobs
+from osqueue.core.job_ops import ClaimJobs, LeaseRef, ReleaseJobs
 from osqueue.core.ops import Code
-from osqueue.core.pauses import ENDLESS_MS, lasting, next_end_ms, without_ended
-from osqueue.core.queue_ops import ChangeSettings, RunTimers
+from osqueue.core.pauses import ENDLESS_MS, lasting, next_end_ms, timed, without_ended
+from osqueue.core.queue_ops import ChangeSettings, LengthenPauses, RunTimers
 from osqueue.core.reduce import has_claimable, reduce
 from osqueue.core.state import KindSettings, QueueSettings
 from osqueue.core.timers import has_due_timers, next_due_ms
@@ -114,3 +114,92 @@ def test_settings_without_pauses_that_end_are_themselves() -> None:
     timed = QueueSettings(paused=True, paused_until_ms=5, kinds=(KindSettings("a", paused_until_ms=9),))
     assert without_ended(timed, 5).kinds == timed.kinds
     assert lasting(timed) == QueueSettings()
+
+
+# ── By a worker's word ───────────────────────────────────────────────────────
+def throttle(shard: Shard, lease: Any, ms: int = 30_000, **more: Any) -> Any:
+    held = (LeaseRef(lease.job.key, lease.token),)
+    return shard.apply(ReleaseJobs(held, pause_ms=ms, **more))[0]
+
+
+def test_a_job_that_is_throttled_goes_back_and_its_kind_rests(shard: Shard) -> None:
+    shard.enqueue(3, kind="send")
+    shard.enqueue(1, kind="other")
+    lease = claim(shard, 1).leases[0]
+    assert throttle(shard, lease, why="429 from api.example").code == Code.OK
+    assert [each.job.kind for each in claim(shard).leases] == ["other"]
+    assert claim(shard).runs == ((Code.KINDS_PAUSED, 30_000),)
+    shard.now += 30_000
+    first, *_ = claim(shard).leases
+    assert (first.job.key, first.job.attempt, first.job.run) == (lease.job.key, 1, 2)
+    (past,) = first.job.history
+    assert (past.outcome, past.error) == ("released", "429 from api.example")
+
+
+def test_the_whole_queue_rests_where_a_worker_says_so(shard: Shard) -> None:
+    shard.enqueue(2)
+    throttle(shard, claim(shard, 1).leases[0], whole=True)
+    assert claim(shard).runs == ((Code.PAUSED, 30_000),)
+    assert shard.state.settings.kinds == ()
+
+
+def test_a_worker_without_its_lease_pauses_nothing(shard: Shard) -> None:
+    shard.enqueue(1, kind="send")
+    lease = claim(shard).leases[0]
+    shard.now += 30_001
+    assert throttle(shard, lease).code == Code.LEASE_LOST
+    assert throttle(shard, lease, whole=True).code == Code.LEASE_LOST
+    assert shard.state.settings == QueueSettings()
+
+
+@pytest.mark.parametrize("before", [{"paused": True}, {"paused_until_ms": -90_000}])
+def test_no_worker_makes_a_pause_shorter(shard: Shard, before: dict[str, Any]) -> None:
+    shard.enqueue(1, kind="send")
+    lease = claim(shard).leases[0]
+    shard.apply(ChangeSettings(**before), kinds(send=before))
+    known = shard.state.settings
+    throttle(shard, lease)
+    shard.apply(LengthenPauses(((None, shard.now + 30_000), ("send", shard.now + 30_000))))
+    assert shard.state.settings == known
+
+
+def test_a_worker_makes_a_pause_longer(shard: Shard) -> None:
+    shard.enqueue(1, kind="send")
+    lease = claim(shard).leases[0]
+    shard.apply(kinds(send={"paused_until_ms": -1_000, "priority": 3}))
+    throttle(shard, lease)
+    (row,) = shard.state.settings.kinds
+    assert (row.priority, row.paused_until_ms) == (3, shard.now + 30_000)
+
+
+def test_where_no_more_kinds_have_settings_the_job_alone_waits(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osqueue.limits.KINDS_MAX", 1)
+    shard.apply(kinds(other={"priority": 1}))
+    shard.enqueue(2, kind="send")
+    lease = claim(shard, 1).leases[0]
+    throttle(shard, lease)
+    assert shard.where(lease.job.key) == "scheduled"
+    assert len(claim(shard).leases) == 1
+    assert len(shard.state.settings.kinds) == 1
+
+
+def test_pauses_of_another_shard_are_taken_over_while_they_last(shard: Shard) -> None:
+    shard.enqueue(1, kind="send")
+    shard.apply(LengthenPauses(((None, shard.now), ("send", shard.now + 5_000))))
+    assert timed(shard.state.settings) == (("send", shard.now + 5_000),)
+    before = shard.state
+    shard.apply(LengthenPauses((("send", shard.now + 4_000),)))
+    assert shard.state is before
+
+
+def test_a_job_is_given_back_until_a_time(shard: Shard) -> None:
+    shard.enqueue(1)
+    lease = claim(shard).leases[0]
+    shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),), at_ms=shard.now + 7_000))
+    assert claim(shard).code == Code.EMPTY
+    shard.now += 7_000
+    lease = claim(shard).leases[0]
+    shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),), at_ms=shard.now - 7_000))
+    assert claim(shard).leases[0].job.attempt == 1

@@ -27,7 +27,7 @@ from osqueue.core.job_ops import (
     ReleaseJobs,
 )
 from osqueue.core.ops import Op, decode_outcomes, encode_outcomes
-from osqueue.core.queue_ops import ChangeSettings, RaiseGcFloor, RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, LengthenPauses, RaiseGcFloor, RedriveJobs, RunTimers
 from osqueue.core.reduce import reduce
 from osqueue.core.state import BodyRef, State
 from simulation.invariants import MOVES
@@ -196,7 +196,8 @@ OPS: st.SearchStrategy[Op] = st.one_of(
         FailJobs,
         st.tuples(st.builds(FailedAttempt, keys, texts, texts, numbers, st.floats(0, 1), st.booleans())),
     ),
-    st.builds(ReleaseJobs, helds, numbers),
+    st.builds(ReleaseJobs, helds, numbers, numbers, numbers, st.booleans(), texts),
+    st.builds(LengthenPauses, st.lists(st.tuples(st.none() | texts, numbers), max_size=3).map(tuple)),
     st.builds(AbortJobs, helds, texts),
     st.builds(CancelJob, keys),
     st.builds(ChangeSettings, st.one_of(st.none(), st.booleans()), numbers, numbers, numbers),

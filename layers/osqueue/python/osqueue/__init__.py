@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .queue.asynchronous import AsyncQueue
     from .queue.blocking import Queue
     from .queue.lease import AsyncLease, Lease
-    from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, WorkerJob
+    from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, Throttle, WorkerJob
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,9 @@ __version__ = "0.1.0"
 _LATER = {
     **dict.fromkeys(("Attempt", "Done", "Enqueued", "Job"), "model.job"),
     **dict.fromkeys(("AsyncLease", "Lease"), "queue.lease"),
-    **dict.fromkeys(("AsyncWorkerJob", "Cancel", "Fail", "Retry", "Snooze", "WorkerJob"), "worker"),
+    **dict.fromkeys(
+        ("AsyncWorkerJob", "Cancel", "Fail", "Retry", "Snooze", "Throttle", "WorkerJob"), "worker"
+    ),
     **dict.fromkeys(("AsyncPacer", "AsyncReservation", "Pacer", "Reservation"), "pacer"),
     "AsyncQueue": "queue.asynchronous",
     "DeadGroup": "model.dead_letters",
@@ -115,6 +117,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "Story",
+    "Throttle",
     "Throttled",
     "Timeout",
     "Unavailable",

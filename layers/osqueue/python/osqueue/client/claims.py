@@ -29,10 +29,11 @@ from ..core.job_ops import LeaseBeat
 from ..core.state import JobRecord, LeaseRecord
 from ..errors import Damaged, OsqueueError
 from ..model import validation
+from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of
-from ..operations.claims import ClaimResult, GrantedLease, closed_until
+from ..operations.claims import ClaimResult, GrantedLease, closed_until, release_times, throttle_of
 from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
@@ -140,11 +141,22 @@ class RemoteClaims(ApiClient):
             for key, token, error in items
         )
 
-    def release_many(self, items: Holding, delay: float = 0) -> RemoteFlow[list[Done]]:
+    def release_many(
+        self, items: Holding, delay: float = 0, until: datetime | float | None = None
+    ) -> RemoteFlow[list[Done]]:
         """(key, token) each."""
-        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX) / 1000
+        wait, at_ms = release_times(delay, until)
+        when = moment(at_ms) if at_ms else wait / 1000 or True
+        return self._end(Ending(job_id=job_id(key), token=token, release=when) for key, token in items)
+
+    def throttle_many(
+        self, items: Holding, seconds: float, scope: str = "kind", why: str = ""
+    ) -> RemoteFlow[list[Done]]:
+        """(key, token) each."""
+        pause, _, reason = throttle_of(seconds, scope, why)
         return self._end(
-            Ending(job_id=job_id(key), token=token, release=wait or True) for key, token in items
+            Ending(job_id=job_id(key), token=token, throttle=pause / 1000, scope=scope, why=reason)
+            for key, token in items
         )
 
     def abort_many(self, items: Holding, why: str = "") -> RemoteFlow[list[Done]]:

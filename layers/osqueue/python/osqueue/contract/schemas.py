@@ -136,7 +136,7 @@ class ErrorDetails(RequestBody, frozen=True, kw_only=True):
 
 
 class Ending(RequestBody, frozen=True, kw_only=True):
-    """How an attempt ended: with a ``result`` (or ``data``, or neither), an ``error``, a ``release``, a ``cancel``."""
+    """How an attempt ended: ``result`` (or ``data``, or nothing), ``error``, ``release``, ``throttle``, ``cancel``."""
 
     job_id: str
     token: str
@@ -145,7 +145,10 @@ class Ending(RequestBody, frozen=True, kw_only=True):
     error: str | ErrorDetails | UnsetType = UNSET
     retry_in: float | None = None  # with ``error``: seconds; else the queue's back-off
     retry: bool = True  # with ``error``: false makes it a dead letter at once
-    release: bool | float | UnsetType = UNSET  # true: to the front; a number: after that many seconds
+    release: bool | float | datetime | UnsetType = UNSET  # true: to the front; seconds; or a time
+    throttle: float | UnsetType = UNSET  # it goes back, and for so many seconds nothing of its kind starts
+    scope: str = "kind"  # of ``throttle``; "queue": nothing at all
+    why: str = ""  # of ``throttle``
     cancel: str | UnsetType = UNSET  # why the job ends as cancelled
 
 

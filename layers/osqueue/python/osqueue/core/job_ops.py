@@ -170,10 +170,14 @@ class FailJobs(Operation, frozen=True, tag="fail"):
 
 
 class ReleaseJobs(Operation, frozen=True, tag="release"):
-    """Give jobs back unworked: the attempt does not count."""
+    """Give jobs back unworked: the attempt does not count. Perhaps others like them are not to start for a while."""
 
     held: tuple[LeaseRef, ...]
-    delay_ms: int = 0
+    delay_ms: int = 0  # from the commit's time
+    at_ms: int = 0  # or until an absolute time
+    pause_ms: int = 0  # for so long nothing starts of their kinds
+    whole: bool = False  # or of the whole queue
+    why: str = ""
 
     def codes_max(self) -> int:
         return len(self.held)

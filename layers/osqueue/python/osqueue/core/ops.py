@@ -33,6 +33,7 @@ from .queue_ops import (
     ChangeSchedule,
     ChangeSettings,
     EraseJobs,
+    LengthenPauses,
     MergeTables,
     RaiseGcFloor,
     RecordEvents,
@@ -97,6 +98,7 @@ Op = (
     | SetResultTtl
     | MergeTables
     | ChangeSettings
+    | LengthenPauses
     | RedriveJobs
     | RunTimers
     | RecordEvents

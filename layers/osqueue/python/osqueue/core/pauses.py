@@ -5,10 +5,15 @@ The time is the head's. Whoever commits after it has ended the pause, so nobody 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
+from .. import limits
+from .draft import Draft
+from .ops import Code, Outcome, outcome
+from .queue_ops import LengthenPauses
 from .state import KindSettings, QueueSettings
 
 ENDLESS_MS = 1 << 62  # later than any pause ends
@@ -45,6 +50,54 @@ def without_ended(settings: QueueSettings, now_ms: int) -> QueueSettings:
     if 0 < settings.paused_until_ms <= now_ms:
         settings = replace(settings, paused=False, paused_until_ms=0)
     return settings
+
+
+def lengthened(settings: QueueSettings, ends: Iterable[tuple[str | None, int]]) -> QueueSettings:
+    """The settings with pauses that last until a time at least, of kinds or of the queue (None).
+
+    None gets shorter. One more kind than may have settings of its own is left as it is.
+    """
+    rows = {row.kind: row for row in settings.kinds}
+    for kind, until in ends:
+        if kind is None:
+            if _ends_before(settings, until):
+                settings = replace(settings, paused=True, paused_until_ms=until)
+        elif kind in rows or len(rows) < limits.KINDS_MAX:
+            row = rows.get(kind, KindSettings(kind))
+            if _ends_before(row, until):
+                rows[kind] = replace(row, paused=True, paused_until_ms=until)
+    kinds = tuple([rows[kind] for kind in sorted(rows)])
+    return settings if kinds == settings.kinds else replace(settings, kinds=kinds)
+
+
+def _ends_before(row: QueueSettings | KindSettings, until_ms: int) -> bool:
+    return not row.paused or 0 < (row.paused_until_ms or 0) < until_ms
+
+
+def is_held(settings: QueueSettings, kind: str) -> bool:
+    """Does nothing of a kind start?"""
+    return settings.paused or any(row.paused for row in settings.kinds if row.kind == kind)
+
+
+def timed(settings: QueueSettings) -> tuple[tuple[str | None, int], ...]:
+    """The pauses that end by themselves, and when."""
+    rows = [(row.kind, row.paused_until_ms) for row in settings.kinds if row.paused_until_ms]
+    queue = [(None, settings.paused_until_ms)] if settings.paused_until_ms else []
+    return (*queue, *rows)
+
+
+# ── In the head ──────────────────────────────────────────────────────────────
+def lengthen(draft: Draft, op: LengthenPauses) -> Outcome:
+    """Somebody saw pauses in another shard."""
+    hold(draft, [(kind, until) for kind, until in op.ends if until > draft.now])
+    return outcome([Code.OK])
+
+
+def hold(draft: Draft, ends: Iterable[tuple[str | None, int]]) -> None:
+    """Let pauses last until a time at least."""
+    settings = lengthened(draft.settings, ends)
+    draft.changed |= settings != draft.settings
+    draft.settings = settings
 
 
 def at_another_time(settings: QueueSettings, old_ms: int, new_ms: int) -> QueueSettings:

@@ -39,6 +39,12 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     burst: int | None = None
 
 
+class LengthenPauses(Operation, frozen=True, tag="hold"):
+    """Let pauses last until a time at least: of kinds, or of the queue (None)."""
+
+    ends: tuple[tuple[str | None, int], ...]  # in ms
+
+
 class RedriveJobs(Operation, frozen=True, tag="redrive"):
     """Look at ``scan`` dead jobs from the oldest on; queue up to ``limit`` that match, keep the others."""
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, pacing, scheduling, spill, timers
+from . import admin, event_log, pacing, pauses, scheduling, spill, timers
 from . import erase as erasing
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .context import ReductionContext, StagedObject
@@ -56,6 +56,7 @@ from .queue_ops import (
     ChangeSchedule,
     ChangeSettings,
     EraseJobs,
+    LengthenPauses,
     MergeTables,
     RaiseGcFloor,
     RecordEvents,
@@ -423,17 +424,22 @@ def _fail(draft: Draft, item: FailedAttempt) -> Code:
     return Code.FAILED if state == FAILED else Code.FAILING
 
 
-def _release(draft: Draft, held: LeaseRef, delay_ms: int) -> Code:
+def _release(draft: Draft, held: LeaseRef, op: ReleaseJobs) -> Code:
     lease = _held(draft, held.key, held.token)
     if lease is None:
         return Code.LEASE_LOST
     if lease.cancel:
         return _cancel_leased(draft, lease, "")
-    job = draft.end(lease, RELEASED)
+    job = draft.end(lease, RELEASED, op.why)
     job = replace(job, attempt=job.attempt - 1)
     draft.count("released")
-    if delay_ms > 0:
-        draft.delay(replace(job, due_ms=draft.after(delay_ms)))
+    due = max(op.at_ms, draft.after(op.delay_ms))
+    if op.pause_ms and not pauses.is_held(
+        draft.settings, job.kind
+    ):  # there was no room to say so of its kind
+        due = max(due, draft.after(op.pause_ms))
+    if due > draft.now:
+        draft.delay(replace(job, due_ms=due))
         draft.event(job, PROCESSING, SCHEDULED, "release", lease.worker)
     else:
         draft.queue_front(job)
@@ -454,8 +460,11 @@ def _cancel_leased(draft: Draft, lease: LeaseRecord, why: str) -> Code:
 
 # ── Which operation is whose ─────────────────────────────────────────────────
 def _release_each(draft: Draft, op: ReleaseJobs) -> Outcome:
+    if op.pause_ms:
+        held = [draft.leases[each.key].job.kind for each in op.held if _held(draft, each.key, each.token)]
+        pauses.hold(draft, [(None if op.whole else kind, draft.after(op.pause_ms)) for kind in held])
     # Going back to the front one by one would turn their order round.
-    codes = [_release(draft, held, op.delay_ms) for held in reversed(op.held)]
+    codes = [_release(draft, held, op) for held in reversed(op.held)]
     return outcome(codes[::-1])
 
 
@@ -475,6 +484,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     SetResultTtl: lambda draft, op: outcome([admin.set_result_ttl(draft, op)]),
     MergeTables: admin.merge_tables,
     ChangeSettings: admin.configure,
+    LengthenPauses: pauses.lengthen,
     RedriveJobs: admin.redrive,
     RunTimers: admin.run_timers,
     RecordEvents: event_log.record,

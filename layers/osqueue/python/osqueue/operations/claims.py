@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from itertools import repeat
 from typing import Any
 
@@ -24,8 +26,10 @@ from ..core.job_ops import (
     ReleaseJobs,
 )
 from ..core.ops import Code, Op, Outcome
+from ..core.pauses import lengthened, timed
+from ..core.queue_ops import LengthenPauses
 from ..core.state import COMPLETED, BodyRef, LeaseRecord
-from ..errors import Damaged, LeaseLost, OsqueueError
+from ..errors import Damaged, LeaseLost, OsqueueError, Rejected, shown
 from ..model import validation
 from ..model.job import Done
 from ..model.keys import job_id, shard_of
@@ -36,6 +40,8 @@ from .head_board import NEVER_BEFORE
 from .waiting import WaitFlows
 
 CLOSED_SECONDS_MAX = 60.0  # for which one who waits believes that a queue is closed: a limit may be lifted
+SCOPES = ("kind", "queue")  # of what a throttle lets nothing start
+SPREAD_SECONDS_MAX = 5.0  # for which one tries to tell another shard of a pause
 STALE_TRIES = 3  # times a result is staged again when the collector overtook it
 
 _LOST = (Code.LEASE_LOST, Code.STALE)
@@ -72,6 +78,23 @@ REASONS = {  # why a claim is empty, and what is closed
     Code.RUNNING_LIMIT: ("running_limit", None),
     Code.IN_FLIGHT_LIMIT: ("in_flight_limit", None),
 }
+
+
+def release_times(delay: Any, until: Any) -> tuple[int, int]:
+    """When a job that is given back is offered again: so many ms from now, or at a time. Raises Rejected."""
+    wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
+    at = 0 if until is None else validation.moment_ms(until, "until", limits.AT_MS_MAX)
+    if wait and until is not None:
+        raise Rejected("until: a delay is given, too. Say one of them.", field="until")
+    return wait, at
+
+
+def throttle_of(seconds: Any, scope: Any, why: Any) -> tuple[int, bool, str]:
+    """For how many ms what does not start, the whole queue or a kind, and why. Raises Rejected."""
+    pause = validation.milliseconds(validation.seconds(seconds), "seconds", 1, limits.DELAY_MS_MAX)
+    if scope not in SCOPES:
+        raise Rejected(f"scope: {shown(scope)} is neither 'kind' nor 'queue'.", field="scope")
+    return pause, scope == "queue", validation.error_text(why)
 
 
 def closed_until(claimed: ClaimResult, now: float) -> float:
@@ -256,10 +279,45 @@ class ClaimFlows(WaitFlows):
             )
         return (yield from self._held(found, lambda _, items: _op(FailJobs(tuple(items)))))
 
-    def release_many(self, items: Sequence[tuple[bytes, str]], delay: float = 0) -> QueueFlow[list[Done]]:
+    def release_many(
+        self,
+        items: Sequence[tuple[bytes, str]],
+        delay: float = 0,
+        until: datetime | float | None = None,
+    ) -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""
-        wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
-        return (yield from self._held(_holds(items), lambda _, held: _op(ReleaseJobs(tuple(held), wait))))
+        when = release_times(delay, until)
+        return (yield from self._held(_holds(items), lambda _, held: _op(ReleaseJobs(tuple(held), *when))))
+
+    def throttle_many(
+        self, items: Sequence[tuple[bytes, str]], seconds: float, scope: str = "kind", why: str = ""
+    ) -> QueueFlow[list[Done]]:
+        """(key, token) each: given back, and nothing of their kinds, or of the queue, starts for so long.
+
+        In the commits where the jobs are; of other shards as far as they can be told now.
+        """
+        pause, whole, reason = throttle_of(seconds, scope, why)
+
+        def make(_: int, held: Sequence[Any]) -> QueueFlow[Op]:
+            return _op(ReleaseJobs(tuple(held), pause_ms=pause, whole=whole, why=reason))
+
+        done = yield from self._held(_holds(items), make)
+        yield from self.spread_pauses({key[15] for key, _ in items})
+        return done
+
+    def spread_pauses(self, shards: Iterable[int]) -> QueueFlow[None]:
+        """Tell all shards of the pauses that some have just begun. Whoever cannot be told now goes on."""
+        heads = [self.writers[shard].head for shard in shards if shard < limits.SHARDS_MAX]
+        ends = {end for head in heads if head is not None for end in timed(head.state.settings)}
+        count = 0
+        if ends:
+            with suppress(OsqueueError):
+                count = self.shards_seen() or (yield from self.shards())
+        for shard in range(count) if count > 1 else ():
+            known = self.writers[shard].head
+            if known is None or lengthened(known.state.settings, ends) != known.state.settings:
+                with suppress(OsqueueError):
+                    yield Submit(shard, (LengthenPauses(tuple(ends)),), SPREAD_SECONDS_MAX)
 
     def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
         """(key, token) each; one commit per shard."""

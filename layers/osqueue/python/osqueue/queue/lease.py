@@ -135,9 +135,20 @@ class LeaseBase(JobAttributes, Generic[T_co]):
         self._check(done)
         return str(done.code)
 
-    def _release(self, delay: float = 0) -> QueueFlow[None]:
-        """Give the job back without using the attempt: to the front, or after ``delay`` seconds. Raises LeaseLost."""
-        (done,) = yield from self._queue._flows.release_many([(self.key, self.token)], delay)
+    def _release(self, delay: float = 0, until: datetime | float | None = None) -> QueueFlow[None]:
+        """Give the job back without using the attempt: to the front, after ``delay`` seconds, or for a time.
+
+        Raises LeaseLost.
+        """
+        (done,) = yield from self._queue._flows.release_many([(self.key, self.token)], delay, until)
+        self._check(done)
+
+    def _throttle(self, seconds: float, scope: str = "kind", why: str = "") -> QueueFlow[None]:
+        """Give the job back without using the attempt, and let nothing of its kind start for so long.
+
+        With the ``scope`` "queue" nothing at all. Other shards are told at once where they can be. Raises LeaseLost.
+        """
+        (done,) = yield from self._queue._flows.throttle_many([(self.key, self.token)], seconds, scope, why)
         self._check(done)
 
     def _cancel(self, why: str = "") -> QueueFlow[None]:
@@ -155,6 +166,7 @@ class LeaseBase(JobAttributes, Generic[T_co]):
     complete = FlowMethod(_complete)
     fail = FlowMethod(_fail)
     release = FlowMethod(_release)
+    throttle = FlowMethod(_throttle)
     cancel = FlowMethod(_cancel)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ from ..model.job import Done
 from ..model.job_options import viewed
 from ..model.keys import job_id, key_of
 from ..model.progress import beat_of
-from ..operations.claims import GrantedLease
+from ..operations.claims import GrantedLease, throttle_of
 from .flows import AbortedJob, ReleasedJob, ServerFlows
 from .reading import check_items, item_of
 from .request import RequestContext
@@ -173,6 +174,7 @@ def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
         "result": content is not None,
         "error": item.error is not UNSET,
         "release": item.release is not UNSET and item.release is not False,
+        "throttle": item.throttle is not UNSET,
         "cancel": item.cancel is not UNSET,
     }
     given = [name for name, is_given in ways.items() if is_given]
@@ -183,7 +185,14 @@ def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
             raise Rejected(f"{name}: it goes with error.", field=name)
     if ways["error"]:
         return _failure(flows, item, key, token)
+    if not ways["throttle"] and (item.scope, item.why) != (_NO_ERROR.scope, _NO_ERROR.why):
+        raise Rejected("scope, why: they go with throttle.", field="scope")
+    if ways["throttle"]:
+        return ReleasedJob(key, token, 0, 0, *throttle_of(item.throttle, item.scope, item.why))
     if ways["release"]:
+        if isinstance(item.release, datetime):
+            at = validation.moment_ms(item.release, "release", limits.AT_MS_MAX)
+            return ReleasedJob(key, token, 0, at)
         delay = 0 if item.release is True else item.release
         return ReleasedJob(key, token, validation.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
     if ways["cancel"]:

@@ -74,6 +74,10 @@ class ReleasedJob(Struct, frozen=True):
     key: bytes
     token: str
     delay_ms: int
+    at_ms: int = 0
+    pause_ms: int = 0
+    whole: bool = False
+    why: str = ""
 
 
 class AbortedJob(Struct, frozen=True):
@@ -260,6 +264,8 @@ class ServerFlows(EmbeddedFlows):
             done.update((at, done_of(items[at].key, code)) for at, code in zip(places, codes, strict=True))
         results = [done[at] for at in range(len(items))]
         yield from self.look_back(items, results)
+        paused = {item.key[15] for item in items if isinstance(item, ReleasedJob) and item.pause_ms}
+        yield from self.spread_pauses(paused)
         return results
 
     def _end(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
@@ -293,7 +299,7 @@ class ServerFlows(EmbeddedFlows):
             return FailJobs(tuple(item for item in items if isinstance(item, FailedAttempt)))
         held = tuple(LeaseRef(item.key, item.token) for item in items)
         return (
-            ReleaseJobs(held, first.delay_ms)
+            ReleaseJobs(held, first.delay_ms, first.at_ms, first.pause_ms, first.whole, first.why)
             if isinstance(first, ReleasedJob)
             else AbortJobs(held, first.why)
         )
@@ -453,7 +459,7 @@ def _alike(item: AttemptEnd) -> tuple[object, ...]:
     """Endings that are alike go into one operation."""
     more: Iterable[object] = ()
     if isinstance(item, ReleasedJob):
-        more = (item.delay_ms,)
+        more = (item.delay_ms, item.at_ms, item.pause_ms, item.whole, item.why)
     elif isinstance(item, AbortedJob):
         more = (item.why,)
     return (type(item), *more)

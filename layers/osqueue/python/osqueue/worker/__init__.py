@@ -17,7 +17,7 @@ from typing import Any
 
 from .job import AsyncWorkerJob, Signal, WorkerJob
 from .logs import JobLogFilter
-from .outcomes import Cancel, Fail, Retry, Snooze, Tally
+from .outcomes import Cancel, Fail, Retry, Snooze, Tally, Throttle
 
 __all__ = [
     "AsyncWorkerJob",
@@ -28,6 +28,7 @@ __all__ = [
     "Signal",
     "Snooze",
     "Tally",
+    "Throttle",
     "WorkerJob",
     "run_worker",
 ]

@@ -1,19 +1,21 @@
 """How a run of a handler ends: a value that names the wanted transition. The reporter commits it.
 
-A handler returns its result, or returns or raises one of ``Snooze``, ``Retry``, ``Fail`` and ``Cancel``. Any other
-exception is a failed attempt, retried after the queue's back-off.
+A handler returns its result, or returns or raises one of ``Snooze``, ``Throttle``, ``Retry``, ``Fail`` and ``Cancel``.
+Any other exception is a failed attempt, retried after the queue's back-off.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from .. import limits
-from ..errors import OsqueueError
+from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.validation import StoredError
+from ..operations.claims import throttle_of
 
 
 class RunCompleted(Struct, frozen=True):
@@ -34,6 +36,15 @@ class RunReleased(Struct, frozen=True):
     """The job goes back; the attempt does not count."""
 
     delay: float = 0  # seconds
+    until: datetime | float | None = None  # or a time
+
+
+class RunThrottled(Struct, frozen=True):
+    """The job goes back; the attempt does not count, and for a while others like it do not start."""
+
+    seconds: float
+    scope: str = "kind"  # or "queue"
+    why: str = ""
 
 
 class RunAborted(Struct, frozen=True):
@@ -42,7 +53,7 @@ class RunAborted(Struct, frozen=True):
     why: str = ""
 
 
-RunOutcome = RunCompleted | RunFailed | RunReleased | RunAborted
+RunOutcome = RunCompleted | RunFailed | RunReleased | RunThrottled | RunAborted
 
 
 class Directive(Exception):
@@ -54,15 +65,43 @@ class Directive(Exception):
 
 
 class Snooze(Directive):
-    """Not now: the job is offered again after ``seconds``, and this attempt does not count.
+    """Not now: the job is offered again after ``seconds``, or at a time, and this attempt does not count.
 
     >>> def send(job):
     ...     return Snooze(60)
     """
 
-    def __init__(self, seconds: float) -> None:
-        validation.milliseconds(seconds, "seconds", 0, limits.DELAY_MS_MAX)
-        super().__init__(RunReleased(seconds), f"not before {seconds} s from now")
+    def __init__(self, seconds: float | timedelta = 0, until: datetime | float | None = None) -> None:
+        wait = validation.seconds(seconds)
+        validation.milliseconds(wait, "seconds", 0, limits.DELAY_MS_MAX)
+        if until is None:
+            super().__init__(RunReleased(wait), f"not before {wait} s from now")
+            return
+        validation.moment_ms(until, "until", limits.AT_MS_MAX)
+        if wait:
+            raise Rejected("until: seconds are given, too. Say one of them.", field="until")
+        super().__init__(RunReleased(until=until), f"not before {until}")
+
+
+class Throttle(Directive):
+    """Whoever is called asks for a rest: this job and all of its kind, or of the queue, wait for ``seconds``.
+
+    This attempt does not count. The pause is part of the commit that gives the job back; other shards of the queue
+    are told at once where they can be. It ends by itself, or when somebody resumes. No pause gets shorter by it.
+
+    >>> def send(job):
+    ...     answer = post(job.payload)
+    ...     if answer.status == 429:
+    ...         return Throttle(float(answer.headers["Retry-After"]), why="429 from api.example")
+    """
+
+    def __init__(
+        self, seconds: float | timedelta, scope: Literal["kind", "queue"] = "kind", why: str = ""
+    ) -> None:
+        why = storable(why)
+        throttle_of(seconds, scope, why)
+        ending = RunThrottled(validation.seconds(seconds), scope, why)
+        super().__init__(ending, why or f"no {scope} for {seconds} s")
 
 
 class Retry(Directive):

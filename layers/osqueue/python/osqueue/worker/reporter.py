@@ -15,7 +15,7 @@ from ..model.job import Done
 from ..model.validation import error_details
 from ..operations.claims import ClaimResult, lease_lost
 from .job import WorkerJob
-from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased
+from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased, RunThrottled
 
 ShardChoice = int | None  # a shard, or None for those who speak to all of them
 Ended = tuple[WorkerJob[Any], RunOutcome]
@@ -89,8 +89,10 @@ class WorkerReporter:
             case RunFailed(retry_in=retry_in, retry=retry):
                 errors = [(*who, each.error) for who, each in zip(held, endings, strict=True)]
                 done = yield from flows.fail_many(errors, retry_in, retry)
-            case RunReleased(delay=delay):
-                done = yield from flows.release_many(held, delay)
+            case RunReleased(delay=delay, until=until):
+                done = yield from flows.release_many(held, delay, until)
+            case RunThrottled(seconds=seconds, scope=scope, why=why):
+                done = yield from flows.throttle_many(held, seconds, scope, why)
             case RunAborted(why=why):
                 done = yield from flows.abort_many(held, why)
         return done
