@@ -105,7 +105,8 @@ def test_items_of_batches_have_schemas_and_limits() -> None:
 def test_the_examples_of_requests_are_accepted(name: str) -> None:
     caller, route = Caller(), BY_NAME[name]
     job = caller.ask("POST", "/v1/queues/emails/jobs", EXAMPLES["enqueue"][0]).body["job_id"]
-    path = route.path.replace("{queue}", "emails").replace("{id}", job)
+    caller.ask("PUT", "/v1/queues/emails/schedules/nightly", EXAMPLES["put_schedule"][0])
+    path = route.path.replace("{queue}", "emails").replace("{id}", job).replace("{name}", "nightly")
     assert caller.ask(route.method, path, EXAMPLES[name][0]).status in (200, 204)
 
 

@@ -37,13 +37,14 @@ from ..operations.dead_letters import PACE_SECONDS, rate_of, redrive_limit
 from ..operations.purge import names_of
 from .call import ApiClient, RemoteFlow
 from .content import details
+from .schedules import RemoteSchedules
 
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
 
 
-class RemoteAdmin(ApiClient):
-    """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
+class RemoteAdmin(RemoteSchedules):
+    """Listing, cancel, settings, schedules, dead letters, stories, purge, upkeep, the archive."""
 
     def cancel(self, text: str) -> RemoteFlow[str]:
         """Cancel a waiting job, ask the worker of a running one."""

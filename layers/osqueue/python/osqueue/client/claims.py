@@ -212,6 +212,8 @@ def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
         codec=codec,
         attempt=leased.attempt,
         run=leased.run,
+        scheduled_ms=0 if leased.scheduled_at is None else _ms(leased.scheduled_at),
+        schedule=leased.schedule or "",
         **columns_viewed(leased),
     )
     lease = LeaseRecord(

@@ -9,6 +9,8 @@ from msgspec import UNSET, Raw, UnsetType
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.event import Event
 from ..model.job import Job
+from ..model.job_options import JobOptions
+from ..model.schedule import Schedule
 from ..model.settings import WishedSettings
 from .schemas import EncodedContent, RequestBody, ResponseBody
 
@@ -70,6 +72,34 @@ class Purge(RequestBody, frozen=True, kw_only=True):
 
     jobs: list[str]
     dead_only: bool = False
+
+
+class NewSchedule(JobOptions, RequestBody, frozen=True):
+    """A schedule to add or to change: a crontab line or an interval in seconds, and what its jobs are like.
+
+    Each job has the payload, and those options that are not about when or under which id it comes.
+    """
+
+    cron: str | None = None
+    tz: str = "UTC"
+    every: float | None = None
+    missed: str = "once"  # "once", "all" or "skip"
+    overlap: str = "allow"  # "allow", "skip" or "queue"
+    payload: Raw | UnsetType = UNSET
+    data: bytes | UnsetType = UNSET  # base64: instead of ``payload``
+    codec: str | None = None  # of ``data``
+
+
+class ScheduleChange(RequestBody, frozen=True, kw_only=True):
+    """Let a schedule rest, or go on."""
+
+    paused: bool
+
+
+class Schedules(ResponseBody, frozen=True, kw_only=True):
+    """The schedules of a queue, by name."""
+
+    schedules: list[Schedule]
 
 
 class EventPage(ResponseBody, frozen=True, kw_only=True):

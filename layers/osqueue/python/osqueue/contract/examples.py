@@ -41,6 +41,20 @@ _VIEW: dict[str, Any] = {
     "id": "order-7",
     "run": 0,
 }
+_SCHEDULE: dict[str, Any] = {
+    "name": "nightly",
+    "cron": "0 3 * * *",
+    "tz": "Europe/Berlin",
+    "every": None,
+    "missed": "once",
+    "overlap": "allow",
+    "paused": False,
+    "next_at": "2030-02-01T02:00:00Z",
+    "waiting_for": None,
+    "living": 0,
+    "options": {"kind": "report"},
+    "payload_bytes": 18,
+}
 
 FAILURE: dict[str, Any] = {
     "error": {
@@ -111,6 +125,14 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "list_queues": (None, {"queues": [_STATISTICS]}),
     "stats": (None, _STATISTICS),
     "configure": ({"paused": True, "dead_ttl": 604800}, {**_STATISTICS, "paused": True}),
+    "list_schedules": (None, {"schedules": [_SCHEDULE]}),
+    "put_schedule": (
+        {"cron": "0 3 * * *", "tz": "Europe/Berlin", "payload": {"report": "sales"}, "kind": "report"},
+        _SCHEDULE,
+    ),
+    "get_schedule": (None, _SCHEDULE),
+    "change_schedule": ({"paused": True}, {**_SCHEDULE, "paused": True, "next_at": None}),
+    "run_schedule": (None, {"status": "queued", "job_id": _JOB, "state": "queued"}),
     "redrive": ({"limit": 100, "kinds": ["welcome"], "error": "mailbox"}, {"jobs": 2}),
     "purge": ({"jobs": ["order-7"]}, {"jobs": [_JOB], "cancelled": 1, "state": 1}),
     "history": (None, {"jobs": [{**_VIEW, "state": "completed", "attempt": 1, "run": 1}]}),

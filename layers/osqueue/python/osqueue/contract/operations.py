@@ -14,12 +14,16 @@ from msgspec import Struct
 
 from ..model.explain import Story
 from ..model.reports import Purged, ReapReport
+from ..model.schedule import Schedule
 from . import admin_schemas, schemas
 
 QUEUES = "/v1/queues"
 QUEUE = QUEUES + "/{queue}"
 JOBS = QUEUE + "/jobs"
 JOB = JOBS + "/{id}"
+
+SCHEDULES = QUEUE + "/schedules"
+SCHEDULE = SCHEDULES + "/{name}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page
@@ -249,6 +253,66 @@ ROUTES: tuple[Route, ...] = (
         module="admin",
         request=admin_schemas.Settings,
         answer=dict[str, Any],
+    ),
+    Route(
+        name="list_schedules",
+        method="GET",
+        path=SCHEDULES,
+        what="The schedules of a queue.",
+        function="queues",
+        module="schedules",
+        answer=admin_schemas.Schedules,
+    ),
+    Route(
+        name="put_schedule",
+        method="PUT",
+        path=SCHEDULE,
+        what="Add a schedule, or change it. The same words again change nothing.",
+        function="queues",
+        module="schedules",
+        request=admin_schemas.NewSchedule,
+        answer=Schedule,
+    ),
+    Route(
+        name="get_schedule",
+        method="GET",
+        path=SCHEDULE,
+        what="One schedule.",
+        function="queues",
+        module="schedules",
+        answer=Schedule,
+        faults=(404,),
+    ),
+    Route(
+        name="change_schedule",
+        method="PATCH",
+        path=SCHEDULE,
+        what="Pause a schedule, or let it go on.",
+        function="queues",
+        module="schedules",
+        request=admin_schemas.ScheduleChange,
+        answer=Schedule,
+        faults=(404,),
+    ),
+    Route(
+        name="delete_schedule",
+        method="DELETE",
+        path=SCHEDULE,
+        what="Remove a schedule. Its jobs stay.",
+        function="queues",
+        module="schedules",
+        faults=(404,),
+    ),
+    Route(
+        name="run_schedule",
+        method="POST",
+        path=SCHEDULE + "/run",
+        what="Make a job of a schedule now.",
+        function="queues",
+        module="schedules",
+        answer=schemas.Accepted,
+        faults=(404, 409),
+        repeat=Repeat.UNAPPLIED,
     ),
     Route(
         name="redrive",

@@ -111,6 +111,8 @@ class Leased(ViewedOptions, ResponseBody, frozen=True, kw_only=True):
     expires_at: datetime
     lease: float  # seconds
     cancel_requested: bool = False
+    schedule: str | None = None  # that made it
+    scheduled_at: datetime | None = None  # its tick, or when it was to become claimable
     payload: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET
     codec: str | None = None  # of ``data``

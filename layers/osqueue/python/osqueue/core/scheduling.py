@@ -19,18 +19,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
 from .. import limits
 from .draft import Draft
-from .encoding import born_of, encode
+from .encoding import born_of, encode, staged_name
 from .job_ops import JobSpec, record_of
 from .ops import Code, Outcome, outcome
 from .pauses import ENDLESS_MS
 from .queue_ops import ChangeSchedule
-from .state import BodyRef, ScheduleRow
+from .state import BodyRef, ScheduleRow, StoredContent
 
 ONCE = "once"  # of the ticks that nobody was there for: one job, for the latest of them
 ALL = "all"  # a job for each, at most ``TICKS_MADE_MAX``
@@ -65,6 +66,17 @@ def find(rows: tuple[ScheduleRow, ...], name: str) -> ScheduleRow | None:
 def is_shared(content: object) -> bool:
     """Is this the payload of a schedule, which all its jobs refer to? A purge of one of them leaves it."""
     return isinstance(content, BodyRef) and content.name.endswith(SHARED)
+
+
+def content_at(born: int, content: bytes) -> StoredContent:
+    """Where the payload of a schedule is kept: in its row, or in a body that all its jobs refer to.
+
+    The body is named by what it holds, so that the same payload is known again without being read.
+    """
+    if len(content) <= limits.SCHEDULE_INLINE_BYTES_MAX:
+        return content
+    chance = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
+    return BodyRef(staged_name("bodies", born, chance) + SHARED, 0, len(content), crc32(content))
 
 
 def is_same(row: ScheduleRow, wished: ScheduleRow) -> bool:

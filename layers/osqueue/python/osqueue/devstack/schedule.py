@@ -20,7 +20,7 @@ def schedule_event(now_ms: int) -> bytes:
     return json.dumps({"source": SOURCE, "scheduled_at": at}).encode()
 
 
-class Schedule:
+class InvocationSchedule:
     """Invokes one function every so many seconds. While an invocation runs there is no other."""
 
     def __init__(self, pool: Pool, seconds: float, log: ProcessLog) -> None:

@@ -27,7 +27,7 @@ from .invocation import Invocation, InvocationResult
 from .invoke import PREFIX, InvokeApi
 from .log import OnLine, ProcessLog
 from .pool import PATIENCE_S, InstanceStatus, Pool
-from .schedule import Schedule
+from .schedule import InvocationSchedule
 
 NAME = "osqueue-dev"  # functions are called as if they were deployed under it
 STORE = "file://.osqueue-dev/store"
@@ -95,7 +95,7 @@ class Stack:
         self._warden: subprocess.Popen[bytes] | None = None
         self._front: FrontServer | None = None
         self._pools: dict[str, Pool] = {}
-        self._schedules: list[Schedule] = []
+        self._schedules: list[InvocationSchedule] = []
 
     # ── Begin and end ────────────────────────────────────────────────────────
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Stack:
         self._gateway = Gateway(self._pools, front.authority, self._gateway_timeout_s)
         self._invoke_api = InvokeApi(self._pools, NAME)
         self._schedules = [
-            Schedule(self._pools[each.name], seconds, self.log)
+            InvocationSchedule(self._pools[each.name], seconds, self.log)
             for each in self._table
             if (seconds := self._interval(each))
         ]

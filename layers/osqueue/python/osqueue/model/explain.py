@@ -48,6 +48,7 @@ class JobContext(Struct, frozen=True):
     dead_ttl: float = 0  # seconds: how long dead letters are kept
     scheduled_at: datetime | None = None  # when it was to become claimable, if not at once
     why: str = ""  # who cancelled it, or why
+    made_by: str = ""  # which schedule made it, and for when
 
 
 class Story(Struct, frozen=True):
@@ -138,10 +139,11 @@ def error_text(attempt: Attempt) -> str:
     return error if not kind or error.startswith(kind) else f"{kind}: {error}"
 
 
-def past_steps(job: Job, scheduled_at: datetime | None = None) -> list[Step]:
+def past_steps(job: Job, scheduled_at: datetime | None = None, made_by: str = "") -> list[Step]:
     """Everything that is known to have happened, in order."""
     name = f" under the id {job.id!r}" if job.id is not None else ""
     delayed = f", not to be claimed before {iso(scheduled_at)}" if scheduled_at is not None else ""
+    delayed = f", {made_by}" if made_by else delayed
     found = [Step(job.enqueued_at, f"enqueued{name} ({_about(job)}){delayed}")]
     if len(job.attempts) >= HISTORY_MAX and job.attempts[0].run > 1:  # a restore raises runs, too
         earlier = job.attempts[0].run - 1
@@ -184,7 +186,7 @@ def explain_job(job: Job, about: JobContext, now: datetime) -> Story:
         state=job.state,
         source=about.source,
         told_at=now,
-        steps=tuple(past_steps(job, about.scheduled_at)),
+        steps=tuple(past_steps(job, about.scheduled_at, about.made_by)),
         now=present + ("; it was redriven, so its attempts count from 1 again" if again else ""),
         next=following,
         job=job,

@@ -24,6 +24,16 @@ from .validation import plain_text
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 
 
+def not_yet(name: str) -> NotSupported:
+    """The error for a field that has a name, and no meaning yet."""
+    if name == "cron":
+        return NotSupported(
+            "cron: not supported of a job, which comes once. q.schedule(name, cron, payload) makes one at every tick.",
+            field=name,
+        )
+    return NotSupported(f"{name}: not supported in this release.", field=name)
+
+
 def _no_job_id(name: str) -> None:
     """Raises Rejected for a client's id that has the form of a job id: it would be taken for that job."""
     if is_key(name):
@@ -249,6 +259,22 @@ class JobAttributes:
         return dict(self._job.headers or ())
 
 
+class JobOrigin:
+    """Where a job in a worker's hands comes from, beside enqueue."""
+
+    _job: JobRecord
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made it."""
+        return self._job.schedule or None
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The tick it was made for, or when it was to become claimable; None: at once."""
+        return moment(self._job.scheduled_ms) if self._job.scheduled_ms else None
+
+
 OPTIONS = described_fields(JobOptions)
 ITEM_FIELDS = ("payload", *OPTIONS)  # of an item of enqueue_many
 _COLUMNS = {option.column: option for option in OPTIONS.values()}
@@ -272,7 +298,7 @@ def check_item(item: Any) -> Mapping[str, Any]:
     for name in item:
         if name not in ITEM_FIELDS:
             if name in FUTURE_OPTIONS:
-                raise NotSupported(f"{name}: not supported in this release.", field=str(name))
+                raise not_yet(name)
             told = name if isinstance(name, str) and name.isprintable() else shown(name)
             told = told[:SHOWN_CHARS_MAX]
             raise Rejected(f"{told}: no such field. Known: {', '.join(ITEM_FIELDS)}.", field=told)

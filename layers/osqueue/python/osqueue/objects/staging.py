@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from zlib import crc32
 
 from .. import limits
@@ -17,7 +16,7 @@ from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_segment, staged_name
 from ..core.job_ops import AttachSpans, JobSpec, record_of
-from ..core.scheduling import SHARED
+from ..core.scheduling import content_at
 from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent
 from ..core.weights import job_weight
 from ..errors import OsqueueError
@@ -71,16 +70,11 @@ class StagingArea:
         return placed
 
     def shared(self, content: bytes) -> Flow[StoredContent]:
-        """The payload of a schedule, where all its jobs find it; a small one is kept in its row.
-
-        It is named by what it holds, so that the same one is known again without being read.
-        """
-        if len(content) <= limits.SCHEDULE_INLINE_BYTES_MAX:
-            return content
-        chance = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
-        name = staged_name("bodies", self.born, chance) + SHARED
-        yield from self.write([(name, content)])
-        return BodyRef(name, 0, len(content), crc32(content))
+        """The payload of a schedule, where all its jobs find it: see ``scheduling``."""
+        placed = content_at(self.born, content)
+        if isinstance(placed, BodyRef):
+            yield from self.write([(placed.name, content)])
+        return placed
 
 
 def wipe_refused(root: str, staged: Iterable[tuple[StoredContent, bool]]) -> Flow[None]:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from ..commit.effects import QueueFlow
 from .explain import ExplainFlows
 from .purge import PurgeFlows
+from .schedules import ScheduleFlows
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..model.reports import ReapReport
     from ..objects.archive import JobPager
 
 
-class AdminFlows(PurgeFlows, ExplainFlows):
-    """Listing, cancel, settings, dead letters, stories, purge, upkeep, the archive."""
+class AdminFlows(PurgeFlows, ExplainFlows, ScheduleFlows):
+    """Listing, cancel, settings, schedules, dead letters, stories, purge, upkeep, the archive."""
 
     def reap(self) -> QueueFlow[ReapReport]:
         """One pass of upkeep over all shards."""

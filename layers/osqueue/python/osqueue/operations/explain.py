@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from .. import limits
+from .. import crontab, limits
 from ..commit.effects import QueueFlow
 from ..core.archive_record import ArchiveRecord
 from ..core.gate import Closed, gate_of
 from ..core.ops import Code
 from ..core.pauses import without_ended
 from ..core.rates import burst_of
+from ..core.scheduling import find
 from ..core.state import (
     CANCELLED,
     COMPLETED,
     QUEUED,
     Backlog,
+    JobRecord,
     KindSettings,
     QueueSettings,
     State,
@@ -175,7 +178,18 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         dead_ttl=settings.dead_ttl_ms / 1000,
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
         why=at.row.why if at.row is not None else "",
+        made_by=_made_by(found.state, at.job),
     )
+
+
+def _made_by(state: State, job: JobRecord) -> str:
+    """Which schedule made a job, and for when, in its own time zone where it is known here; "" where none did."""
+    if not job.schedule:
+        return ""
+    row, zone = find(state.schedules, job.schedule), crontab.zone_of("UTC")
+    with suppress(LookupError, ValueError):
+        zone = crontab.zone_of(row.zone if row is not None else "UTC")
+    return f"made by schedule {job.schedule!r} for {moment(job.scheduled_ms).astimezone(zone):%Y-%m-%d %H:%M} {zone}"
 
 
 def _held(state: State, kind: str, now_ms: int) -> str:

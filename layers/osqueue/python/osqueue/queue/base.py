@@ -36,6 +36,7 @@ from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
 from .options import QueueOptions
+from .schedules import QueueSchedules
 from .steering import QueueSteering
 
 if TYPE_CHECKING:  # loaded where they are used
@@ -54,7 +55,7 @@ R = TypeVar("R")
 L = TypeVar("L", bound=LeaseBase[Any])
 
 
-class QueueBase(QueueEvents, QueueSteering, QueueHandlers[T], Generic[L, T]):
+class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Generic[L, T]):
     """What Queue and AsyncQueue share: everything but how a flow is run."""
 
     _lease_class: type[Any]  # L
@@ -211,7 +212,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueHandlers[T], Generic[L, T]):
     def requests(self) -> dict[str, int]:
         """How many requests this object has sent to its store: get, put, list, delete.
 
-        To an API: get, post, patch, delete.
+        To an API: get, post, put, patch, delete.
         """
         return self._place.requests
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Generic, TypeVar, overload
+from datetime import timedelta
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..model.payload_type import T
 from ..worker.handlers import AsyncHandler, BlockingHandler, HandlerDecorator, Handlers
 
 R = TypeVar("R")
+
+
+class HandlerSchedule(TypedDict, total=False):
+    """When the jobs of a handler come by the clock, beside its crontab line."""
+
+    tz: str
+    every: float | timedelta
+    missed: Literal["once", "all", "skip"]
+    overlap: Literal["allow", "skip", "queue"]
 
 
 class QueueHandlers(Generic[T]):
@@ -22,16 +31,38 @@ class QueueHandlers(Generic[T]):
     @overload
     def handler(self, function: BlockingHandler[T, R], /) -> BlockingHandler[T, R]: ...
     @overload
-    def handler(self, *, kind: str | None = None, run_within: float | None = None) -> HandlerDecorator[T]: ...
     def handler(
-        self, function: Any = None, *, kind: str | None = None, run_within: float | None = None
+        self,
+        *,
+        kind: str | None = None,
+        run_within: float | None = None,
+        cron: str | None = None,
+        **schedule: Unpack[HandlerSchedule],
+    ) -> HandlerDecorator[T]: ...
+    def handler(
+        self,
+        function: Any = None,
+        *,
+        kind: str | None = None,
+        run_within: float | None = None,
+        cron: str | None = None,
+        **schedule: Unpack[HandlerSchedule],
     ) -> Any:
         """Register the function or coroutine function that runs jobs: of one ``kind``, or all that no other takes.
 
         It gets a ``WorkerJob`` and returns the result, or Snooze, Retry, Fail or Cancel. ``run`` calls it. An attempt
         that takes longer than ``run_within`` seconds, or than its job says, has failed: a coroutine is cancelled, a
         function is told by ``job.timed_out``.
+
+        With ``cron``, a crontab line, or ``every``, seconds, its jobs come by the clock: a worker that starts adds the
+        schedule, named as the kind or as the function, with a payload of None; ``tz``, ``missed`` and ``overlap`` are
+        those of ``schedule``.
         """
-        if function is None:
-            return functools.partial(self.handlers.add, kind=kind, run_within=run_within)
-        return self.handlers.add(function, kind, run_within)
+        wish = schedule if cron is None else {"cron": cron, **schedule}
+
+        def add(function: Any) -> Any:
+            if wish:
+                self.handlers.schedule(function, kind, wish)
+            return self.handlers.add(function, kind, run_within)
+
+        return add if function is None else add(function)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from ..commit.effects import QueueFlow
 from ..model.fields import moment
 from ..model.job import Done
-from ..model.job_options import JobAttributes
+from ..model.job_options import JobAttributes, JobOrigin
 from ..model.keys import job_id
 from ..model.payload_type import T_co
 from ..model.progress import beat_of
@@ -27,7 +27,7 @@ class ClaimedLeases(list[R]):
     scope: str | None = None  # of "paused", "rate_limited": "queue", or "kind": other kinds may start
 
 
-class LeaseBase(JobAttributes, Generic[T_co]):
+class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
     """A job in a worker's hands."""
 
     def __init__(self, queue: Any, granted: GrantedLease) -> None:

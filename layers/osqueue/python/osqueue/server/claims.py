@@ -79,6 +79,8 @@ def _leased(granted: GrantedLease) -> Leased:
         token=lease.token,
         attempt=job.attempt,
         run=job.run,
+        schedule=job.schedule or None,
+        scheduled_at=moment(job.scheduled_ms) if job.scheduled_ms else None,
         enqueued_at=moment(job.enqueued_ms),
         started_at=moment(lease.started_ms),
         expires_at=moment(lease.expires_ms),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from ..errors import Rejected, shown
@@ -41,6 +41,9 @@ class Handlers:
     def __init__(self) -> None:
         self._by_kind: dict[str | None, Handler] = {}
         self._seconds: dict[str | None, float] = {}  # that one run may take, by the same keys
+        self.schedules: list[
+            dict[str, Any]
+        ] = []  # to be added when a worker starts, as ``schedule`` takes them
 
     def add(self, function: F, kind: str | None, run_within: float | None = None) -> F:
         """Register a handler and answer it; raises Rejected when the kind has one already.
@@ -61,11 +64,22 @@ class Handlers:
         self._by_kind[name] = function
         return function
 
+    def schedule(self, function: Handler, kind: str | None, wish: Mapping[str, Any]) -> None:
+        """Let a handler's jobs come by the clock: under its kind's name, or its own. Raises Rejected."""
+        name = kind or getattr(function, "__name__", "")
+        known = {"cron": None, "tz": "UTC", "every": None, "missed": "once", "overlap": "allow"} | dict(wish)
+        options = {} if kind is None else {"kind": kind}
+        from ..model.schedule import schedule_row  # where one has a schedule
+
+        schedule_row(name, **known, codec="json", options=options)  # refused here, and not when it runs
+        self.schedules.append({"name": name, "payload": None, "options": options, **known})
+
     def copy(self) -> Handlers:
         """The same handlers in a registry of its own."""
         twin = Handlers()
         twin._by_kind.update(self._by_kind)
         twin._seconds.update(self._seconds)
+        twin.schedules.extend(self.schedules)
         return twin
 
     def __bool__(self) -> bool:

@@ -11,7 +11,7 @@ from ..clock import Machine
 from ..core.job_ops import LeaseBeat
 from ..core.state import LeaseRecord
 from ..model.fields import moment
-from ..model.job_options import JobAttributes
+from ..model.job_options import JobAttributes, JobOrigin
 from ..model.keys import job_id
 from ..model.payload_type import T_co
 from ..model.progress import beat_of
@@ -71,7 +71,7 @@ class Signal:
                     self._callbacks.remove(tell)
 
 
-class WorkerJob(JobAttributes, Generic[T_co]):
+class WorkerJob(JobAttributes, JobOrigin, Generic[T_co]):
     """One attempt at a job, as its handler sees it."""
 
     def __init__(

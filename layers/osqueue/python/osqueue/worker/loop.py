@@ -31,6 +31,7 @@ from .job import AsyncWorkerJob, Signal, WorkerJob
 from .logs import log_failure
 from .outcomes import RunFailed, RunOutcome, RunReleased, Tally, log_text
 from .reporter import Answered, Ended, ShardChoice, WorkerReporter, resulting_state
+from .schedules import add_schedules
 from .signals import listening
 from .threads import DaemonThreads
 
@@ -145,9 +146,11 @@ class Worker:
         log.info("worker starts: queue %s, %d at once", self.queue.name, self.concurrency)
         leases = asyncio.create_task(keep_leases(self._running, self._reporter, self._call))
         reporter = asyncio.create_task(self._report_loop())
+        adding = asyncio.create_task(add_schedules(self.queue, self._call))
         try:
             with listening(self._on_signal) if self.signals else contextlib.nullcontext():
                 await self._until_done(reporter)
+                await asyncio.wait({adding}, timeout=GIVE_BACK_SECONDS_MAX)
         except asyncio.CancelledError:
             self.stop(now=True)
             await self._until_done(reporter)
@@ -156,7 +159,7 @@ class Worker:
             with self._lock:
                 self._loop = None
             self._waiter.stop()  # its thread may end, too
-            tasks = (leases, reporter, *self._turns.values(), *([self._rest] if self._rest else []))
+            tasks = (leases, reporter, adding, *self._turns.values(), *([self._rest] if self._rest else []))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -74,7 +74,7 @@ class Transport(ABC):
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine
         self._lock = forks.lock()
-        self._requests = {"get": 0, "post": 0, "patch": 0, "delete": 0}
+        self._requests = {"get": 0, "post": 0, "put": 0, "patch": 0, "delete": 0}
         self._threads: tuple[int, ThreadPoolExecutor] | None = None  # with the process they belong to
 
     @property
