@@ -140,11 +140,11 @@ def test_a_bad_name_is_refused(opened: Callable[..., Any]) -> None:
 def test_more_schedules_than_there_is_room_for_are_refused(opened: Callable[..., Any]) -> None:
     q = opened()
     words = {f"header-{at}": "x" * 250 for at in range(7)}
-    for at in range(7):
+    for at in range(8):
         q.schedule(f"schedule-{at}", every=3600, headers=words)
     with pytest.raises(Throttled, match="about a hundred"):
         q.schedule("one-more", every=3600, headers=words)
-    assert len(q.schedules()) == 7
+    assert len(q.schedules()) == 8
 
 
 def test_more_shards_keep_the_schedules(opened: Callable[..., Any], clock: Any) -> None:
