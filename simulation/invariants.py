@@ -42,7 +42,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
+from . import ageing, lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -207,6 +207,7 @@ class Invariants:
             releases.check(before, state)
             time_limits.check(before, state, batch, self.found)
             running_limits.check(before, state, batch)
+            ageing.check(before, state, batch)
             if self.rows:
                 self._sessions(before, state)
         self.starts.commit(before, state, batch)

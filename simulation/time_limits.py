@@ -81,6 +81,10 @@ def of_a_kind(dice: Random, kinds: Sequence[str]) -> ChangeSettings:
     if dice.random() < 0.3:
         rate = dice.choice(((0, 0), (3, 2_000), (1, 700)))
         return ChangeSettings(
-            kinds=(wished,), max_running=dice.choice((0, 4)), rate=rate, burst=dice.choice((0, 1, 3))
+            kinds=(wished,),
+            max_running=dice.choice((0, 4)),
+            rate=rate,
+            burst=dice.choice((0, 1, 3)),
+            ageing_ms=dice.choice((0, 500, 4_000)),
         )
     return ChangeSettings(kinds=(wished,))

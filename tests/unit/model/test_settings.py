@@ -37,6 +37,7 @@ OTHER: dict[str, Any] = {
     "backoff_cap": 50.0,
     "dead_ttl": 3600.0,
     "archive_payloads": True,
+    "ageing": 60.0,
     "max_running": 3,
     "rate": [100, 60.0],
     "burst": 4,

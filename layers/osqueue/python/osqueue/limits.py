@@ -47,6 +47,7 @@ EVERY_MS_MAX = 365 * DAY_MS
 RATE_STARTS_MAX = 1_000_000  # starts in the period of a rate
 RATE_MS_MAX = 30 * DAY_MS  # the longest period of a rate
 RATE_BURST_MAX = 1_000_000
+AGEING_MS_MAX = 30 * DAY_MS
 LANES_MAX = 16  # distinct (priority, kind) pairs with jobs waiting in one queue
 SHARDS_MAX = 64
 DEAD_TTL_MS_DEFAULT = 14 * DAY_MS

@@ -37,6 +37,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     paused_until_ms: int | None = None  # below 0: for so long from now on; so in ``kinds``
     rate: tuple[int, int] | None = None  # (0, 0): none; so in ``kinds``
     burst: int | None = None
+    ageing_ms: int | None = None
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from .. import limits
 from . import admin, event_log, pacing, pauses, scheduling, spill, timers
 from . import erase as erasing
+from .ageing import in_turn
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .context import ReductionContext, StagedObject
 from .dedup import seen_before
@@ -286,7 +287,8 @@ def _next_lane(
     instead would break the order.
     """
     while lanes := _most_urgent(draft, kinds, gate):
-        lane = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
+        sorted_ = len(lanes) == 1 or draft.settings.ageing_ms
+        lane = lanes[0] if sorted_ else min(lanes, key=BacklogDraft.head_key)
         if lane.ready:
             return lane, len(lanes) == 1
         need = lane.refill(draft.blocks, draft.tombstones)
@@ -298,7 +300,13 @@ def _next_lane(
 
 
 def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None, gate: Gate | None) -> list[BacklogDraft]:
-    """The lanes of the most urgent priority in which jobs wait that may start."""
+    """The lanes of the most urgent priority in which jobs wait that may start; with ageing, of all of them by turn."""
+    if draft.settings.ageing_ms:
+        return in_turn(
+            draft.lanes,
+            draft.settings.ageing_ms,
+            lambda kind: _wants(kinds, kind) and (gate is None or gate.room_for(kind) > 0),
+        )
     lanes: list[BacklogDraft] = []
     first = 0
     for (priority, kind), lane in draft.lanes.items():

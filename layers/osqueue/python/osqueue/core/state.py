@@ -291,6 +291,7 @@ class QueueSettings(StoredRow, frozen=True):
     paused_until_ms: int = 0  # when its pause ends; 0: when somebody resumes it
     rate: tuple[int, int] = (0, 0)  # so many starts in so many ms, over all shards; 0: as fast as they come
     burst: int = 0  # of them that may be at once; 0: those of one second
+    ageing_ms: int = 0  # after which a job that waits counts as one priority more urgent; 0: never
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""

@@ -197,6 +197,17 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    ageing: (
+        Annotated[
+            float,
+            Meta(
+                description="After how long a job that waits counts as one priority more urgent. 0: never.",
+                ge=0,
+                le=limits.AGEING_MS_MAX / 1000,
+            ),
+        ]
+        | None
+    ) = None
     shards: (
         Annotated[
             int,

@@ -11,6 +11,7 @@ import msgspec
 
 from ..commit.effects import QueueFlow, together
 from ..core import state as stored
+from ..core.ageing import since_ms
 from ..core.budgets import budgets
 from ..core.encoding import encode_head
 from ..core.pauses import without_ended
@@ -231,15 +232,10 @@ def count_states(state: State) -> dict[str, int]:
 def _first_ms(backlog: stored.Backlog) -> int | None:
     """Since when the first job waits (by its key where it lies in a segment)."""
     if backlog.ready:
-        return _since_ms(backlog.ready[0])
+        return since_ms(backlog.ready[0])
     if backlog.spans:
         return drawn_ms(backlog.spans[0].first)
-    return _since_ms(backlog.tail[0]) if backlog.tail else None
-
-
-def _since_ms(job: stored.JobRecord) -> int:
-    """When a queued job could first be claimed; a retry counts from the end of the attempt before it."""
-    return max(job.enqueued_ms, job.scheduled_ms, job.history[-1].ended_ms if job.history else 0)
+    return since_ms(backlog.tail[0]) if backlog.tail else None
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from .. import crontab, limits
 from ..commit.effects import QueueFlow
+from ..core.ageing import since_ms
 from ..core.archive_record import ArchiveRecord
 from ..core.gate import Closed, gate_of
 from ..core.ops import Code
@@ -174,6 +175,7 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         paused=settings.paused,
         paused_until=moment(settings.paused_until_ms) if settings.paused_until_ms else None,
         held=_held(state, at.job.kind, now_ms) if at.state == QUEUED else "",
+        aged=_aged(at.job, settings, now_ms) if at.state == QUEUED else "",
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
         dead_ttl=settings.dead_ttl_ms / 1000,
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
@@ -190,6 +192,15 @@ def _made_by(state: State, job: JobRecord) -> str:
     with suppress(LookupError, ValueError):
         zone = crontab.zone_of(row.zone if row is not None else "UTC")
     return f"made by schedule {job.schedule!r} for {moment(job.scheduled_ms).astimezone(zone):%Y-%m-%d %H:%M} {zone}"
+
+
+def _aged(job: JobRecord, settings: QueueSettings, now_ms: int) -> str:
+    """As which priority a job counts that waits; "" where that is its own."""
+    waited = now_ms - since_ms(job)
+    if not settings.ageing_ms or waited < settings.ageing_ms:
+        return ""
+    counts = job.priority - waited // settings.ageing_ms
+    return f"priority {job.priority}: it has waited {duration_text(waited / 1000)}, so it counts as {counts}"
 
 
 def _held(state: State, kind: str, now_ms: int) -> str:
@@ -244,12 +255,27 @@ def ahead_of(state: State, at: JobLocation) -> int:
     Exact while all of them lie in the head; what lies in segments is counted by the keys they may hold.
     """
     job, count = at.job, 0
+    if state.settings.ageing_ms:
+        return _ahead_by_turn(state, at)
     for lane in state.lanes:
         if lane.priority < job.priority:
             count += waiting(lane.backlog)
         elif lane.priority == job.priority:
             same = lane.kind == job.kind
             count += _before_in_lane(lane.backlog, at) if same else _older(lane.backlog, job.key)
+    return count
+
+
+def _ahead_by_turn(state: State, at: JobLocation) -> int:
+    """The same in a queue with ageing: a key tells when its job came."""
+    turn = since_ms(at.job) + at.job.priority * state.settings.ageing_ms
+    count = 0
+    for lane in state.lanes:
+        if (lane.priority, lane.kind) == (at.job.priority, at.job.kind):
+            count += _before_in_lane(lane.backlog, at)
+            continue
+        came = max(0, turn - lane.priority * state.settings.ageing_ms)
+        count += _older(lane.backlog, came.to_bytes(6, "big") + at.job.key[6:])
     return count
 
 

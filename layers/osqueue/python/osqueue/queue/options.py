@@ -54,6 +54,7 @@ class SettingArguments(TypedDict, total=False):
     paused_for: float | timedelta | None
     dead_ttl: float | timedelta | None
     archive_payloads: bool | None
+    ageing: float | timedelta | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
 
