@@ -1,16 +1,24 @@
-"""What a running limit costs: claim and complete in tens by one caller, limits on and off in turn, 200 jobs in flight.
+"""What limits cost, and what a rate gives.
 
-Memory store, so that nothing but the library takes time. The limits are wide: what is measured is that they are asked.
+What they cost: claim and complete in tens by one caller, limits on and off in turn, 200 jobs in flight. Memory store,
+so that nothing but the library takes time. The limits are wide: what is measured is that they are asked.
+
+What a rate gives: 50 starts a second over 8 shards of one folder, claimed by 8 processes that do nothing else. One
+machine has one clock, by which the heads tell when each job started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
-from bench.row import BenchOptions, Figure, at_least, ratio
+from bench.fleet import run_together
+from bench.row import BenchOptions, Figure, at_least, at_most, ratio
 from osqueue import Queue
+from osqueue.core.rates import burst_of
 from osqueue.model.settings import Kind
 from osqueue.stores.memory import MemoryStore
 
@@ -23,19 +31,31 @@ SIDES: dict[str, dict[str, Any]] = {
     "no limit": {},
     "of the queue": {"max_running": WIDE},
     "of two kinds": {"kinds": {"mail": Kind(max_running=WIDE), "other": Kind(max_running=WIDE)}},
+    "a rate": {"rate": (WIDE, 1)},
+    "a rate of two kinds": {"kinds": {"mail": Kind(rate=(WIDE, 1)), "other": Kind(rate=(WIDE, 1))}},
+    "ageing": {"ageing": 60},
 }
+
+RATE = 50
+SHARDS = 8
+PROCESSES = 8
+DELAYS_MS = (0, 30)  # added to every request: the second stands for S3
+GOAL_USED = 0.95
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
     seconds = dict.fromkeys(SIDES, 0.0)
-    for _ in range(max(2, round(10 * options.rounds * options.scale))):
-        for side, settings in SIDES.items():
-            seconds[side] += work(settings)
+    sides = list(SIDES)
+    for turn in range(max(2, round(10 * options.rounds * options.scale))):
+        for side in (*sides[turn % len(sides) :], *sides[: turn % len(sides)]):  # none is always the first
+            seconds[side] += work(SIDES[side])
     for side, took in seconds.items():
         rate = ratio(seconds["no limit"], took)
         yield Figure(f"limit {side}", took * 1000, "ms")
         if side != "no limit":
             yield at_least(f"limit {side}, jobs an hour over none", rate, WITH_LIMIT)
+    for delay_ms in DELAYS_MS:
+        yield from paced(options, delay_ms)
 
 
 def work(settings: dict[str, Any]) -> float:
@@ -51,3 +71,37 @@ def work(settings: dict[str, Any]) -> float:
         queue.complete_many(leases)
         done += len(leases)
     return perf_counter() - began
+
+
+def paced(options: BenchOptions, delay_ms: int) -> Iterator[Figure]:
+    """A rate over shards, with more jobs than may start."""
+    seconds = max(2.0, options.seconds)
+    with tempfile.TemporaryDirectory(prefix="osqueue-bench-") as folder:
+        queue: Queue[Any] = Queue.connect(f"file://{folder}?fsync=off", "calls")
+        queue.configure(shards=SHARDS, rate=(RATE, 1))
+        for at in range(SHARDS):
+            queue.enqueue_many([{"payload": at} for at in range(round(RATE * (seconds + 10) / SHARDS) + 50)])
+        address = f"file://{folder}?fsync=off&latency_ms={delay_ms}"
+        worker = [sys.executable, "-m", "bench.limits_worker", address, "calls", str(seconds)]
+        answers = run_together([worker] * PROCESSES)
+    starts = sorted(start for answer in answers for start in answer["starts"])
+    asked = sum(answer["requests"] for answer in answers)
+    burst = max(burst_of((RATE, 1_000), 0), SHARDS)
+    name = f"{RATE} a second over {SHARDS} shards, {delay_ms} ms a request"
+    yield at_most(f"{name}: worst second", worst(starts, 1.0), RATE + burst, "starts", "goal: the bound")
+    yield at_most(f"{name}: worst 5 s", worst(starts, 5.0), 5 * RATE + burst, "starts", "goal: the bound")
+    there, beyond = seconds * RATE, len(starts) - burst
+    yield at_least(
+        f"{name}: used", beyond / there, GOAL_USED, "", f"{beyond} of {there:,.0f} beyond the burst"
+    )
+    yield Figure(f"{name}: requests a start", asked / max(1, len(starts)), "")
+
+
+def worst(starts: Sequence[float], window_s: float) -> int:
+    """The most starts in any window."""
+    first = most = 0
+    for last, at in enumerate(starts):
+        while at - starts[first] >= window_s:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
