@@ -36,19 +36,14 @@ class Gate:
     ) -> None:
         self._now_ms = now_ms
         self._paused = {row.kind: row.paused_until_ms or 0 for row in settings.kinds if row.paused}
+        limits = {row.kind: row.max_running for row in settings.kinds if row.max_running}
+        running = Counter([lease.job.kind for lease in leases.values()]) if limits else {}
         self._room: dict[Whose, int] = {
-            row.kind: share_of(row.max_running, settings) for row in settings.kinds if row.max_running
+            kind: share_of(most, settings) - running.get(kind, 0) for kind, most in limits.items()
         }  # how many more may run
-        if self._room:
-            self._take(Counter([lease.job.kind for lease in leases.values()]))
         if settings.max_running:
             self._room[None] = share_of(settings.max_running, settings) - len(leases)
         self.rates = Allowance(settings, starts, now_ms)
-
-    def _take(self, counts: Mapping[str, int]) -> None:
-        for kind, count in counts.items():
-            if kind in self._room:
-                self._room[kind] -= count
 
     def room(self, whose: Whose = None) -> int:
         """How many more jobs may run, of a kind or in all, whatever else holds them."""

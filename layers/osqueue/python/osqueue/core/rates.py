@@ -10,7 +10,7 @@ A shard without jobs does not lend its share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -50,10 +50,13 @@ def bucket_of(row: QueueSettings | KindSettings, settings: QueueSettings) -> Buc
 
 def buckets_of(settings: QueueSettings) -> dict[Whose, Bucket]:
     """Every rate that there is."""
-    rows: Iterator[tuple[Whose, QueueSettings | KindSettings]] = iter(
-        [(None, settings), *((row.kind, row) for row in settings.kinds)]
-    )
-    return {whose: found for whose, row in rows if (found := bucket_of(row, settings)) is not None}
+    found: dict[Whose, Bucket] = {}
+    if (bucket := bucket_of(settings, settings)) is not None:
+        found[None] = bucket
+    for row in settings.kinds:
+        if row.rate is not None and (bucket := bucket_of(row, settings)) is not None:
+            found[row.kind] = bucket
+    return found
 
 
 def tats_of(starts: Starts) -> dict[Whose, int]:

@@ -328,6 +328,8 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, ClaimJobs))
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(wanted, room)
+    if wanted <= 0:
+        return []
     gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
