@@ -141,6 +141,7 @@ BAD_LINES = {
     "run_within": '{"payload": 1, "run_within": -1}',
     "start_within": '{"payload": 1, "start_within": "soon"}',
     "headers": '{"payload": 1, "headers": {"a": 5}}',
+    "unique": '{"payload": 1, "id": "a", "unique": {"while": "now"}}',
     "colour": '{"payload": 1, "colour": "red"}',
     "cron": '{"payload": 1, "cron": "* * * * *"}',
     "not a mapping": "[1]",

@@ -94,7 +94,7 @@ def test_segments_of_growing_size_never_fill_the_shard(shard: Any) -> None:
 
 def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> None:
     """Sixty large ones, of each of which a few jobs are left, do not keep a new job out."""
-    with limited(SMALL | {"BLOCK_BYTES_MAX": 4_000}):
+    with limited(SMALL | {"BLOCK_BYTES_MAX": 4_150}):
         shard.checked = False
         with limited({"DELAYED_SPANS_SOFT": 100}):
             attach(shard, [120] * spill.DELAYED_SPANS_MAX, apart_ms=1_000)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.core import arrows
@@ -22,9 +23,12 @@ from osqueue.core.job_ops import (
     ExtendLeases,
     FailedAttempt,
     FailJobs,
+    JobSpec,
     LeaseBeat,
     LeaseRef,
     ReleaseJobs,
+    Replacement,
+    ReplaceJobs,
     RunJobNow,
 )
 from osqueue.core.ops import Code, Op
@@ -163,6 +167,14 @@ def redrive(key: bytes, token: str) -> Op:
     return RedriveJobs(10, 10)
 
 
+def replaced(key: bytes, token: str) -> Op:
+    return ReplaceJobs((Replacement(CancelJob(key), successor()),))
+
+
+def successor(**more: Any) -> JobSpec:
+    return JobSpec(b"\xfe" * 16, b"2", client_id="a", seen=0, **more)
+
+
 def run_now(key: bytes, token: str) -> Op:
     return RunJobNow(key)
 
@@ -194,6 +206,7 @@ ARROWS: dict[tuple[str, Any], tuple[Code, str]] = {
     ("processing, cancel requested", release_later): (Code.CANCELLED, CANCELLED),
     ("processing, cancel requested", abort): (Code.CANCELLED, CANCELLED),
     ("failed", redrive): (Code.OK, QUEUED),
+    **{(state, replaced): (Code.QUEUED, CANCELLED) for state in ("queued", "scheduled", "failing")},
     **{(state, run_now): (Code.OK, QUEUED) for state in ("scheduled", "failing")},
 }
 NOTHING_HAPPENS: dict[tuple[str, Any], Code] = {
@@ -205,6 +218,7 @@ NOTHING_HAPPENS: dict[tuple[str, Any], Code] = {
     **{(state, claim): Code.EMPTY for state in ORIGINS if state != "queued"},
     **{(state, redrive): Code.OK for state in ORIGINS if state != "failed"},
     **{(state, sweep): Code.OK for state in ORIGINS},
+    **{(state, replaced): Code.RETRY for state in ORIGINS if state not in ("queued", "scheduled", "failing")},
     ("completed", complete): Code.OK,  # a repeat of the one that won
     ("completed", cancel): Code.COMPLETED,
     ("cancelled", cancel): Code.CANCELLED,
@@ -228,6 +242,7 @@ ACTS = (
     claim,
     redrive,
     run_now,
+    replaced,
     sweep,
 )
 
@@ -288,9 +303,17 @@ def test_every_arrow_of_the_table_is_walked_and_no_other() -> None:
             5_000,
         )
     walked |= moves_of(Shard(), lambda shard: queued(shard, start_within_ms=1_000), 120_000)
+    postponed = ReplaceJobs((Replacement(CancelJob(bytes(16)), successor(delay_ms=5_000)),))
+    walked |= moves_of(
+        Shard(), lambda shard: shard.apply(replace(postponed, items=_of(postponed, queued(shard)[0])))
+    )
     for late in (late_scheduled, late_failing):
         walked |= moves_of(Shard(), late, 120_000)
     assert walked == {EXPIRED, *((each.origin, each.target, each.cause) for each in arrows.ARROWS)}
+
+
+def _of(op: ReplaceJobs, key: bytes) -> tuple[Replacement, ...]:
+    return tuple(replace(each, old=CancelJob(key)) for each in op.items)
 
 
 def moves_of(shard: Any, way: Callable[[Any], Any], later_ms: int = 0) -> set[tuple[str, str, str]]:

@@ -55,6 +55,11 @@ ARROWS = [
     ("scheduled", "cancelled", "expired", "cancelled"),
     ("failing", "cancelled", "expired", "cancelled"),
     ("failed", "queued", "redrive", "queued"),
+    ("", "queued", "replace", "queued"),
+    ("", "scheduled", "replace", "scheduled"),
+    ("queued", "cancelled", "replaced", "cancelled"),
+    ("scheduled", "cancelled", "replaced", "cancelled"),
+    ("failing", "cancelled", "replaced", "cancelled"),
 ]
 
 

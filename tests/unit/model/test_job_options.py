@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from msgspec.structs import fields as struct_fields
 
-from osqueue import Queue, Rejected, limits
+from osqueue import Queue, Rejected, Unique, limits
 from osqueue.cli.enqueue import enqueue
 from osqueue.contract.schemas import Leased, NewJob
 from osqueue.core.archive_record import ArchiveRecord, to_record
@@ -18,6 +18,7 @@ from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.job_ops import JobSpec, record_of
 from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord, QueueSettings
 from osqueue.core.weights import finished_weight, job_weight, lease_weight
+from osqueue.model.fields import described_fields
 from osqueue.model.dead_letters import DeadLetter
 from osqueue.model.job import Job
 from osqueue.model.job_options import (
@@ -47,9 +48,11 @@ OTHER: dict[str, Any] = {
     "run_within": 30.0,
     "start_within": 90.0,
     "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
+    "unique": Unique(while_="waiting", window=60.0, on_duplicate="replace"),
 }
 TIMES = {"delay", "at"}  # say when a job is due, and are not kept with it
-KEPT = [name for name in OPTIONS if name not in {*TIMES, "start_within"}]  # but as ``start_by``
+# A deadline is kept as ``start_by``, and of what is said of an id only for how long it is taken.
+KEPT = [name for name in OPTIONS if name not in {*TIMES, "start_within", "unique"}]
 
 
 def filled(*left_out: str) -> dict[str, Any]:
@@ -65,7 +68,11 @@ def test_every_option_has_another_value_to_be_tested_with() -> None:
 def test_an_option_has_a_meaning_and_bounds(name: str) -> None:
     option = OPTIONS[name]
     assert option.about.description
-    assert option.about.le is not None or option.about.max_length is not None
+    parts = described_fields(Unique).values() if option.type is Unique else (option,)
+    for part in parts:
+        assert part.about.description
+        words = part.type is not float and part.type is not int and part.about.max_length is None
+        assert words or part.about.le is not None or part.about.max_length is not None
 
 
 def test_keyword_arguments_are_the_options() -> None:
@@ -202,7 +209,7 @@ def test_an_option_that_is_none_is_told_as_python_tells_it(machine: Any) -> None
         q.enqueue_and_wait(1, dealy=5)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "unique"])
 def test_a_value_past_its_bounds_is_refused_by_name(name: str) -> None:
     about = OPTIONS[name].about
     wrong: Any = "x" * (about.max_length + 1) if about.max_length else (about.le or 0) + 1

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .model.pacer import PacerStatus
     from .model.reports import Purged
     from .model.settings import Kind
+    from .model.unique import Unique
     from .pacer import AsyncPacer, AsyncReservation, Pacer, Reservation
     from .queue.asynchronous import AsyncQueue
     from .queue.blocking import Queue
@@ -60,6 +61,7 @@ _LATER = {
     "Purged": "model.reports",
     "Queue": "queue.blocking",
     "Story": "model.explain",
+    "Unique": "model.unique",
 }
 
 
@@ -121,6 +123,7 @@ __all__ = [
     "Throttled",
     "Timeout",
     "Unavailable",
+    "Unique",
     "Unknown",
     "WaitTimeout",
     "WorkerJob",

@@ -29,6 +29,7 @@ HEADERS_BYTES_MAX = 2 * KB  # names and values together: they live in the state 
 DELAY_MS_MAX = 10 * 365 * DAY_MS
 AT_MS_MAX = 253_402_300_799_000  # the end of the year 9999
 RESULT_TTL_MS_MAX = 30 * DAY_MS
+UNIQUE_WINDOW_MS_MAX = 30 * DAY_MS  # for which an id is taken, whatever became of its job
 RESULT_TTL_MS_DEFAULT = 1 * HOUR_MS
 EXPIRED_KNOWN_MS = DAY_MS  # for which "expired" is told from "not found"
 LEASE_MS_DEFAULT = 30 * SECOND_MS

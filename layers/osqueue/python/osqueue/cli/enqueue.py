@@ -20,7 +20,7 @@ from ..model.keys import key_of
 from ..queue.blocking import Queue
 from .exits import REFUSED, USAGE, CommandFailed, DataRefused
 from .lines import InputLine, batches, read_jobs, refuse_bad, rereadable
-from .options import StoreCommand, duration, job_options, json, open_queue, store_arguments
+from .options import StoreCommand, duration, job_options, json, open_queue, store_arguments, unique_asked
 from .output import Output, is_terminal, otherwise_saying
 from .progress import progress
 
@@ -78,8 +78,12 @@ def enqueue(
     say comes from the options here. If any line is bad, nothing is enqueued (unless --skip-bad). A job is durable
     when the command answers. With --wait the answer is the job's result.
     """
-    defaults = {name: value for name, value in options.items() if value is not None}
-    refuse_bad({"payload": None, **defaults})
+    defaults = {name: value for name, value in unique_asked(options).items() if value is not None}
+    one = payload is not None and payload != "-"
+    # What goes together is looked at where the whole job is known: of lines, each may have an id of its own.
+    refuse_bad(
+        {"payload": None, **{name: each for name, each in defaults.items() if one or name != "unique"}}
+    )
     lines_only = {"--file": path is not None, "--items": items, "--skip-bad": skip_bad, "--ids": ids}
     wrong = [name for name, given in lines_only.items() if given]
     if payload is not None and payload != "-":
@@ -173,7 +177,8 @@ class _Bulk:
         self.sending = 0  # the last line that may be enqueued
         self.later: list[int] = []  # lines behind one without an answer that are enqueued, under no id
         self.states = {"queued": 0, "scheduled": 0}  # of the new jobs
-        self.known = {"duplicate": 0, "completed": 0}  # jobs that were there already, under the same ids
+        # Jobs that were there already, under the same ids, and those that took the place of such.
+        self.known = {"duplicate": 0, "completed": 0, "replaced": 0, "postponed": 0}
         self.bad: list[tuple[int, OsqueueError]] = []  # the first of them
         self.bad_lines = 0
         self.refused = 0
@@ -305,7 +310,10 @@ class _Bulk:
     def _conclude(self, skip_bad: bool) -> None:
         self._show_bad()
         total = sum(self.states.values())
-        summary = {"enqueued": total, **self.states, **self.known, "rejected": self.bad_lines}
+        known = {
+            name: count for name, count in self.known.items() if count or name in ("duplicate", "completed")
+        }
+        summary = {"enqueued": total, **self.states, **known, "rejected": self.bad_lines}
         if not self.ids:
             with otherwise_saying(f"Of all lines {total:,} are enqueued, {self.bad_lines:,} are rejected."):
                 self.output.record({"queue": self.queue.name, **summary})

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 import click
 import msgspec
@@ -16,8 +16,9 @@ from .. import limits
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..errors import NotFound, OsqueueError, Rejected
-from ..model.fields import DescribedField
+from ..model.fields import DescribedField, described_fields
 from ..model.job_options import OPTIONS
+from ..model.unique import OnDuplicate, Unique, While
 from ..objects.archive import parts
 from ..objects.layout import REGISTER, registered
 from ..queue.blocking import Queue
@@ -260,6 +261,8 @@ def _option(field: DescribedField) -> Callable[[F], F]:
             metavar="NAME=VALUE",
             help=f"{about.description} May be repeated.",
         )
+    if field.type is Unique:
+        return _unique_options
     if field.type is bool:
         return click.option(f"--{name}/--no-{name}", field.name, default=None, help=about.description)
     form, example = _WRITTEN[field.type]
@@ -267,6 +270,35 @@ def _option(field: DescribedField) -> Callable[[F], F]:
     default = "" if field.default is None else f" [default: {_shown(field.default)}]"
     words = " ".join(filter(None, (about.description, bounds, example, default)))
     return click.option(f"--{name}", field.name, type=form, help=words)
+
+
+def _unique_options(function: F) -> F:
+    """The parts of ``Unique``, an option each: ``unique_of`` puts them together."""
+    parts = described_fields(Unique)
+    choices = {"while_": get_args(While), "on_duplicate": get_args(OnDuplicate)}
+    for name, flag in reversed(UNIQUE_FLAGS.items()):
+        about, words = parts[name].about, choices.get(name)
+        form: Any = duration if words is None else click.Choice(words)
+        text = f"With --id. {about.description}{'' if words else ' Such as 90, 10m, 2h, 7d.'}"
+        function = click.option(flag, "unique" if name == "on_duplicate" else name, type=form, help=text)(
+            function
+        )
+    return function
+
+
+UNIQUE_FLAGS = {
+    "on_duplicate": "--unique",
+    "while_": "--while",
+    "window": "--window",
+    "max_wait": "--max-wait",
+}
+
+
+def unique_asked(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a command got them, with ``Unique`` of its parts."""
+    given = {name: options.pop("unique" if name == "on_duplicate" else name) for name in UNIQUE_FLAGS}
+    asked = {name: value for name, value in given.items() if value is not None}
+    return {**options, "unique": Unique(**asked)} if asked else options
 
 
 def _shown(default: Any) -> str:

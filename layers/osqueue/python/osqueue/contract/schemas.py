@@ -73,7 +73,7 @@ class NewJobs(RequestBody, frozen=True, kw_only=True):
 class Accepted(ResponseBody, frozen=True, kw_only=True):
     """What became of one job given to enqueue. ``completed`` with an ``error``: its result cannot be given here."""
 
-    status: str  # "queued", "duplicate", "completed" or "rejected"
+    status: str  # "queued", "duplicate", "completed", "replaced", "postponed" or "rejected"
     job_id: str | None = None
     state: str | None = None
     result: Raw | UnsetType = UNSET  # completed

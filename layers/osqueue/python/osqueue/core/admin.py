@@ -57,7 +57,7 @@ def cancel(draft: Draft, op: CancelJob) -> Code:
             return Code.CANCELLED
     for row in draft.finished:
         if row.job.key == op.key and row.mark != ARCHIVE_ONLY:
-            return _OVER[row.state]
+            return Code.RETRY if row.successor else _OVER[row.state]
     if op.job is None:
         return Code.NOT_FOUND
     return _cancel_in_segment(draft, op, op.job)
@@ -69,8 +69,8 @@ _OVER = {CANCELLED: Code.CANCELLED, COMPLETED: Code.COMPLETED, FAILED: Code.NOT_
 def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
     if op.key in draft.tombstones:
         return Code.NOT_FOUND
-    queued = any(_still_holds(span, op) for lane in draft.lanes.values() for span in lane.spans)
-    delayed = any(_still_holds(span, op) for span in draft.delayed_spans)
+    queued = any(still_holds(span, op) for lane in draft.lanes.values() for span in lane.spans)
+    delayed = any(still_holds(span, op) for span in draft.delayed_spans)
     if not (queued or delayed) or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
         return Code.RETRY
     draft.tombstones.add(op.key)
@@ -96,7 +96,7 @@ def run_now(draft: Draft, op: RunJobNow) -> Code:
         return Code.OK
     for row in draft.finished:
         if row.key == op.key and row.mark != ARCHIVE_ONLY:
-            return _OVER[row.state]
+            return Code.RETRY if row.successor else _OVER[row.state]
     if op.job is None or op.swap is None:
         return Code.NOT_FOUND
     return _run_now_in_segment(draft, op.job, op.swap)
@@ -124,7 +124,7 @@ def _queue_now(draft: Draft, job: JobRecord) -> bool:
     return True
 
 
-def _still_holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
+def still_holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
     """Is the job still to come in this span? Blocks and jobs leave it in order, others by its vector."""
     if span.name != op.span or (span.vector.name if span.vector else "") != op.vector:
         return False
@@ -178,6 +178,8 @@ def set_result_ttl(draft: Draft, op: SetResultTtl) -> Code:
         if row.key == op.key and row.mark != ARCHIVE_ONLY:
             if row.expires_ms <= draft.now:
                 return Code.EXPIRED
+            if row.successor:
+                return Code.RETRY  # replaced since the caller saw it waiting
             draft.amend_finished(at, replace(row, expires_ms=expires))
             return Code.OK
     if op.row is not None:
@@ -187,7 +189,7 @@ def set_result_ttl(draft: Draft, op: SetResultTtl) -> Code:
     if op.key not in draft.result_ttls and len(draft.result_ttls) >= limits.RESULT_TTLS_MAX:
         return Code.CROWDED
     waiting = [*(span for lane in draft.lanes.values() for span in lane.spans), *draft.delayed_spans]
-    if not (_is_live(draft, op.key) or any(_still_holds(span, op) for span in waiting)):
+    if not (_is_live(draft, op.key) or any(still_holds(span, op) for span in waiting)):
         return Code.RETRY if op.span else Code.NOT_FOUND
     draft.result_ttls[op.key] = op.ttl_ms
     draft.changed = True

@@ -72,6 +72,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     why: str = ""
     run_within_ms: int = 0  # how long one attempt may run; 0: no limit
     start_by_ms: int = 0  # after which no attempt starts; 0: no deadline
+    replaced: int = 0  # how many jobs of its id it took the place of, one after the other
     # A field that a row has as well stands above this line.
     result_bytes: int = 0
     # The object that holds the result, below the shard's prefix, until it expires.
@@ -180,7 +181,7 @@ def past_attempts(record: ArchiveRecord) -> tuple[PastAttempt, ...]:
 
 def wants_record(row: FinishedJob) -> bool:
     """Does the archive still have to get this row's record?"""
-    return row.mark in (ENDED, ARCHIVE_ONLY)
+    return row.mark in (ENDED, ARCHIVE_ONLY) and row.successor is None
 
 
 def encode_part(records: Iterable[ArchiveRecord]) -> bytes:

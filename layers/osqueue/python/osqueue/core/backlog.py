@@ -189,6 +189,26 @@ class BacklogDraft:
         self.ready_bytes -= filled - more * len(jobs)
         return jobs, filled
 
+    def swap(self, old: JobRecord, new: JobRecord) -> bool:
+        """Put a job where another one stands; False where that one lies in a segment."""
+        for jobs in (self.ready, self.tail):
+            if old in jobs:
+                self._changed = True
+                jobs[jobs.index(old)] = new
+                more = job_weight(new) - job_weight(old)
+                if jobs is self.ready:
+                    self.ready_bytes += more
+                else:
+                    self.tail_bytes += more
+                return True
+        return False
+
+    def push_ready(self, job: JobRecord) -> None:
+        """Join behind the jobs that are ready, in front of all that lie in segments."""
+        self._changed = True
+        self.ready.append(job)
+        self.ready_bytes += job_weight(job)
+
     def remove(self, key: bytes) -> JobRecord | None:
         """Take a job out of ready or tail, wherever it stands."""
         for job in self.ready:

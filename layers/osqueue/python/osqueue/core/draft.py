@@ -206,7 +206,7 @@ class Draft:
         found = decode_blocks(self.spills[-1].body, span.length, span.name)
         self.blocks = {**self.blocks, **{(span.name, offset): block for offset, block in found}}
 
-    def accept(self, jobs: Sequence[JobRecord]) -> None:
+    def accept(self, jobs: Sequence[JobRecord], cause: str = "enqueue") -> None:
         """Count new jobs, which have been put in their places, into the conservation sums."""
         counts = self.counts
         counts["enqueued"] += len(jobs)
@@ -214,7 +214,7 @@ class Draft:
         self.changed |= bool(jobs)
         if self.observed:
             for job in jobs:
-                self.event(job, "", SCHEDULED if job.due_ms else QUEUED, "enqueue")
+                self.event(job, "", SCHEDULED if job.due_ms else QUEUED, cause)
 
     def knows(self, key: bytes) -> bool:
         """Is a job with this key in the head itself?"""
@@ -378,6 +378,7 @@ class Draft:
         why: str = "",
         origin: str,
         cause: str,
+        successor: bytes | None = None,
     ) -> None:
         """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty.
 
@@ -404,7 +405,8 @@ class Draft:
             codec,
             EXPIRED_DEAD if origin == FAILED else ENDED,
             job.payload if isinstance(job.payload, BodyRef) else None,
-            job.payload if self.settings.archive_payloads and origin != FAILED else None,
+            job.payload if self.settings.archive_payloads and origin != FAILED and not successor else None,
+            successor,
         )
         self.add_finished(row)
         if state in (COMPLETED, CANCELLED):

@@ -10,6 +10,15 @@ from msgspec import Struct
 from .state import FinishedJob, JobRecord, QueueSettings, Span, StoredContent
 
 
+class UniqueRule(Struct, frozen=True, array_like=True, gc=False):
+    """What else a caller says of the id that it enqueues under."""
+
+    while_: str = ""  # "live", "waiting"; "": while the job lives or its result is kept
+    on_duplicate: str = ""  # "replace", "debounce"; "": the one that is there stays
+    window_ms: int = 0  # see ``JobRecord``
+    max_wait_ms: int = 0  # from the first enqueue to the latest time to which debouncing postpones; 0: any
+
+
 class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     """One job to enqueue."""
 
@@ -30,6 +39,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     start_within_ms: int | None = (
         None  # from when it may start first: the commit's time, or the end of its delay
     )
+    unique: UniqueRule | None = None  # only with a client's id
 
 
 def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
@@ -58,6 +68,8 @@ def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int
         headers=new.headers,
         run_within_ms=said(new.run_within_ms, "run_within_ms"),
         start_by_ms=(due_ms or latest_ms) + start_within_ms if start_within_ms else 0,
+        window_ms=0 if new.unique is None else new.unique.window_ms,
+        due_by_ms=now_ms + new.unique.max_wait_ms if new.unique and new.unique.max_wait_ms else 0,
     )
 
 
@@ -214,6 +226,22 @@ class SpanSwap(Struct, frozen=True, array_like=True):
 
     span: Span  # as it stands in the head
     replacement: Span | None  # None when nothing is left
+
+
+class Replacement(Struct, frozen=True, array_like=True, gc=False):
+    """A job that waits, with the evidence of where it does, and the one that takes its place."""
+
+    old: CancelJob
+    new: JobSpec  # debounced where its rule says so
+
+
+class ReplaceJobs(Operation, frozen=True, tag="replace"):
+    """Let other jobs take the places of some that wait; each pair as a whole or not at all."""
+
+    items: tuple[Replacement, ...]
+
+    def codes_max(self) -> int:
+        return len(self.items)
 
 
 class RunJobNow(Operation, frozen=True, tag="run_now"):

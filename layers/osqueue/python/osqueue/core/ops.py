@@ -25,6 +25,7 @@ from .job_ops import (
     ExtendLeases,
     FailJobs,
     ReleaseJobs,
+    ReplaceJobs,
     RunJobNow,
     SetResultTtl,
 )
@@ -94,6 +95,7 @@ Op = (
     | ReleaseJobs
     | AbortJobs
     | CancelJob
+    | ReplaceJobs
     | RunJobNow
     | SetResultTtl
     | MergeTables

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, pacing, pauses, scheduling, spill, timers
+from . import admin, event_log, pacing, pauses, replacing, scheduling, spill, timers
 from . import erase as erasing
 from .ageing import in_turn
 from .backlog import BacklogDraft, NeededRange, needs_for
@@ -47,6 +47,7 @@ from .job_ops import (
     LeaseBeat,
     LeaseRef,
     ReleaseJobs,
+    ReplaceJobs,
     RunJobNow,
     SetResultTtl,
     record_of,
@@ -490,6 +491,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     ReleaseJobs: _release_each,
     AbortJobs: lambda draft, op: outcome([_abort(draft, held, op.why) for held in op.held]),
     CancelJob: lambda draft, op: outcome([admin.cancel(draft, op)]),
+    ReplaceJobs: replacing.replace_jobs,
     RunJobNow: lambda draft, op: outcome([admin.run_now(draft, op)]),
     SetResultTtl: lambda draft, op: outcome([admin.set_result_ttl(draft, op)]),
     MergeTables: admin.merge_tables,

@@ -87,6 +87,13 @@ class JobRecord(StoredRow, frozen=True):
     run_within_ms: int = 0  # how long one attempt may run; 0: as long as its worker says that it lives
     start_by_ms: int = 0  # after which no attempt starts; 0: it may wait as long as it takes
     schedule: str = ""  # the schedule that made it
+    window_ms: int = (
+        0  # how long from its enqueue its id is taken, whatever becomes of it; 0: as long as it matters
+    )
+    due_by_ms: int = 0  # to when it may be postponed at the latest; 0: no end to that
+    replaced: int = (
+        0  # how many jobs of its id it took the place of, one after the other; it was enqueued as the first
+    )
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -134,6 +141,9 @@ class FinishedJob(StoredRow, frozen=True):
     )
     payload: StoredContent | None = (
         None  # that the archive is to get, with the result; None: it has them, or gets neither
+    )
+    successor: bytes | None = (
+        None  # the job that took its place while it waited: the archive hears of that one alone
     )
 
     @property

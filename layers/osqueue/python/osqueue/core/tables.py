@@ -50,7 +50,8 @@ Spill = Callable[[str, Callable[[str], tuple[bytes, TableRef]]], TableRef]
 
 def known_until_ms(row: FinishedJob) -> int:
     """Until when a finished job is told from one that never was; never before any earlier version of its row."""
-    return max(row.expires_ms, row.kept_ms) + EXPIRED_KNOWN_MS
+    taken = row.job.enqueued_ms + row.job.window_ms if row.job.window_ms and row.successor is None else 0
+    return max(row.expires_ms, row.kept_ms, taken) + EXPIRED_KNOWN_MS
 
 
 def encode_table(rows: Sequence[FinishedJob], archived: bool, name: str) -> tuple[bytes, TableRef]:

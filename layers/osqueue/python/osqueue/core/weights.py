@@ -5,11 +5,13 @@ from __future__ import annotations
 from .state import FinishedJob, JobRecord, LeaseRecord, Session
 
 LIMITS_WEIGHT = 26  # a run-time limit, a start deadline, and the end that a lease has by the former
+UNIQUE_WEIGHT = 26  # a window, the latest due time, the jobs whose place it took
 BODY_WEIGHT = 60  # a reference to a body, encoded
 JOB_WEIGHT = 72  # the rest of a job, but for its texts
 LEASE_WEIGHT = 74  # what a lease adds to its job, but for its texts
 LEASE_WEIGHT_MIN = JOB_WEIGHT + LEASE_WEIGHT
 FINISHED_WEIGHT = 90  # what the end adds to a job, but for the result and texts
+SUCCESSOR_WEIGHT = 18
 FINISHED_WEIGHT_MIN = JOB_WEIGHT + FINISHED_WEIGHT
 
 
@@ -21,6 +23,8 @@ def job_weight(job: JobRecord) -> int:
         total += _texts_weight(job)
     if job.run_within_ms or job.start_by_ms:
         total += LIMITS_WEIGHT
+    if job.client_id and (job.window_ms or job.due_by_ms or job.replaced):
+        total += UNIQUE_WEIGHT
     return total
 
 
@@ -62,7 +66,10 @@ def finished_weight(row: FinishedJob) -> int:
     bounded = LIMITS_WEIGHT if row.job.run_within_ms or row.job.start_by_ms else 0
     payload = row.payload
     kept = 0 if payload is None else len(payload) if type(payload) is bytes else BODY_WEIGHT
-    return FINISHED_WEIGHT_MIN + _texts_weight(row.job) + inline + why + spent + bounded + kept
+    job = row.job
+    unique = UNIQUE_WEIGHT if job.client_id and (job.window_ms or job.due_by_ms or job.replaced) else 0
+    heir = SUCCESSOR_WEIGHT if row.successor is not None else 0
+    return FINISHED_WEIGHT_MIN + _texts_weight(job) + inline + why + spent + bounded + kept + unique + heir
 
 
 OUTCOMES_FREE = (

@@ -37,7 +37,9 @@ class Event(Struct, frozen=True):
     from_state: str | None  # None: the job is new
     to_state: str
     at: datetime  # aware, UTC: the time of the commit
-    cause: str  # enqueue, claim, complete, fail, stalled, release, cancel, due, redrive, expired or timed_out
+    # enqueue, claim, complete, fail, stalled, release, cancel, due, redrive, expired, timed_out; replaced, and replace
+    # for the job that took its place
+    cause: str
     attempt: int  # attempts used so far
     run: int  # leases granted so far
     worker: str | None  # who held the lease, where there was one

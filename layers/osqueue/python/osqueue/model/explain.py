@@ -134,6 +134,13 @@ def _ended(attempt: Attempt) -> str:
     return words.get(attempt.outcome, f"{attempt.outcome} after {took}") + silent + error
 
 
+def _replaced(job: Job) -> str:
+    if not job.replaced:
+        return ""
+    times = "once" if job.replaced == 1 else f"{job.replaced:,} times"
+    return f"; replaced {times} since by later jobs of its id, of which this is the last"
+
+
 def error_text(attempt: Attempt) -> str:
     """An attempt's error, its type in front unless it stands there already."""
     error, kind = attempt.error or "", attempt.error_type or ""
@@ -145,7 +152,7 @@ def past_steps(job: Job, scheduled_at: datetime | None = None, made_by: str = ""
     name = f" under the id {job.id!r}" if job.id is not None else ""
     delayed = f", not to be claimed before {iso(scheduled_at)}" if scheduled_at is not None else ""
     delayed = f", {made_by}" if made_by else delayed
-    found = [Step(job.enqueued_at, f"enqueued{name} ({_about(job)}){delayed}")]
+    found = [Step(job.enqueued_at, f"enqueued{name} ({_about(job)}){delayed}{_replaced(job)}")]
     if len(job.attempts) >= HISTORY_MAX and job.attempts[0].run > 1:  # a restore raises runs, too
         earlier = job.attempts[0].run - 1
         found.append(
@@ -279,9 +286,17 @@ def _waiting(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
     paused = _paused(about, now)
     if job.due_at > now:
         then = f"{_tries(job)}, when a worker claims it after {iso(job.due_at)}{_deadline(job, now)}"
-        return f"waiting for {purpose} until {when(job.due_at, now)}{paused}", then
+        return f"waiting for {purpose} until {when(job.due_at, now)}{_postponed(job, now)}{paused}", then
     present = f"due since {when(job.due_at, now)}{paused}"
     return present, f"the next write to the queue, or the next reap, queues it ({_tries(job)})"
+
+
+def _postponed(job: Job, now: datetime) -> str:
+    return (
+        ""
+        if job.due_by_at is None
+        else f", postponed by other calls until {when(job.due_by_at, now)} at the latest"
+    )
 
 
 def _dead(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
@@ -327,6 +342,8 @@ def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
 
 def _ending(job: Job, about: JobContext, now: datetime) -> str:
     assert job.finished_at is not None
+    if job.replaced_by is not None:
+        return f"replaced {when(job.finished_at, now)} by a later job of its id, {job.replaced_by}"
     last = job.attempts[-1] if job.attempts else None
     held = last is not None and last.ended_at == job.finished_at
     if job.state == COMPLETED:

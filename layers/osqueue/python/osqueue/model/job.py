@@ -19,8 +19,8 @@ from .keys import job_id
 class Enqueued(Struct, frozen=True):
     """What became of one job given to enqueue."""
 
-    # "queued", "duplicate", "completed" or "rejected" (an item of enqueue_many, see error: if its code is "unknown" or
-    # "timeout", the job may be there all the same)
+    # "queued", "duplicate", "completed", "replaced" or "postponed" (it took the place of one that waited), or "rejected"
+    # (an item of enqueue_many, see error: if its code is "unknown" or "timeout", the job may be there all the same)
     status: str
     job_id: str | None  # of the job that now does the work, or did it
     state: str | None = None  # the state that job is in
@@ -88,6 +88,13 @@ class Job(ViewedOptions, frozen=True):
     run: Annotated[
         int, meaning("Leases ever granted, and redrives: tells a repeated record of the archive.")
     ] = 0
+    replaced: Annotated[
+        int, meaning("How many jobs of its id it took the place of; it was enqueued as the first of them.")
+    ] = 0
+    due_by_at: (
+        Annotated[datetime, meaning("Debounced: when it is due at the latest.", "due_by_ms")] | None
+    ) = None
+    replaced_by: Annotated[str, meaning("The job of its id that took its place.", "successor")] | None = None
 
 
 def attempt_view(each: stored.PastAttempt) -> Attempt:
@@ -126,6 +133,7 @@ def lease_view(lease: stored.LeaseRecord) -> Job:
 def finished_view(row: stored.FinishedJob) -> Job:
     """The public view of a job that is over."""
     found = seen_in(Job, row)
+    found["replaced_by"] = None if row.successor is None else job_id(row.successor)
     return job_view(found.pop("state"), row.job, **found)
 
 

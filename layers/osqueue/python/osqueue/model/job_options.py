@@ -15,13 +15,15 @@ from msgspec import Meta, Struct
 
 from .. import limits
 from ..core.archive_record import ArchiveRecord
+from ..core.job_ops import UniqueRule
 from ..core.state import JobRecord
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
 from .fields import DescribedField, described_fields, moment
 from .keys import is_key
+from .unique import Unique, check_unique, rule_of, unique_of
 from .validation import plain_text
 
-FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key", "unique")
+FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key")
 
 
 def not_yet(name: str) -> NotSupported:
@@ -76,6 +78,10 @@ def _read_headers(option: DescribedField, value: Any) -> tuple[tuple[str, str], 
             field=name,
         )
     return tuple(found) or None
+
+
+def _read_unique(option: DescribedField, value: Any) -> UniqueRule:
+    return rule_of(value)
 
 
 # ── The table ────────────────────────────────────────────────────────────────
@@ -186,6 +192,16 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    unique: (
+        Annotated[
+            Unique,
+            Meta(
+                description="How its id is kept unique: for how long, and what happens to a job that waits under it.",
+                extra={"read": _read_unique, "told": unique_of},
+            ),
+        ]
+        | None
+    ) = None
 
 
 class JobOptionArguments(TypedDict, total=False):
@@ -201,6 +217,7 @@ class JobOptionArguments(TypedDict, total=False):
     run_within: float | timedelta | None
     start_within: float | timedelta | None
     headers: dict[str, str] | None
+    unique: Unique | None
 
 
 class ViewedOptions(Struct, frozen=True, kw_only=True):
@@ -319,6 +336,8 @@ def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
             found[option.column] = option.read(value)
     if "delay_ms" in found and "at_ms" in found:
         raise Rejected("at: give either delay or at, not both.", field="at")
+    if "unique" in found:
+        check_unique(found)
     return found
 
 

@@ -6,6 +6,10 @@ An entry is created with If-None-Match before its job is enqueued, so of any num
 The others find the entry and ask the queue what became of that job; if it is nowhere, its first caller has not
 come to enqueue it yet, or never will, and they enqueue it under the same key. The reducer accepts a key once.
 An entry is replaced (the job is over, the id may be used again) and removed by conditional writes only.
+
+A job that took the place of another under its id was accepted before the entry names it: the old job names its
+successor. So an entry that says ``accepted`` and names a job that is nowhere tells of one that is over and forgotten,
+and nobody enqueues under that key again.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ class IdEntry(Struct, frozen=True):
     closing: bool = False  # it is about to be removed: nobody may enqueue under its key
     modified_ms: int = 0  # when it was written, by the store's clock
     fresh: bool = False  # this very call wrote it, and knows so
+    accepted: bool = False  # the job under its key had been enqueued when it was written
 
 
 class FinishedId(Struct, frozen=True):
@@ -55,11 +60,13 @@ class FinishedId(Struct, frozen=True):
     client_id: str
     key: bytes
     finished_ms: int = 0  # by the store's clock; 0: unknown
+    successor: bytes | None = None  # the job that took its place: the id may stand for that one
 
 
 class _Stored(Struct, frozen=True, array_like=True):
     key: bytes
     closing: bool = False
+    accepted: bool = False
 
 
 _decode = msgspec.msgpack.Decoder(_Stored).decode
@@ -70,9 +77,9 @@ def entry_key(queue: str, client_id: str) -> str:
     return f"{FOLDER}{queue}/{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
-def encode(key: bytes, closing: bool = False) -> bytes:
+def encode(key: bytes, closing: bool = False, accepted: bool = False) -> bytes:
     """The content of an entry."""
-    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing)))
+    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing, accepted)))
 
 
 def entry_of(found: Found, place: str) -> IdEntry:
@@ -81,7 +88,7 @@ def entry_of(found: Found, place: str) -> IdEntry:
         stored = _decode(unframe(b"OSQD", found.body, place))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{place} cannot be decoded: {error}") from error
-    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms)
+    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms, accepted=stored.accepted)
 
 
 def _entry_or_error(
@@ -168,8 +175,17 @@ def replace(queue: str, client_id: str, entry: IdEntry, key: bytes) -> Flow[IdEn
     return IdEntry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
 
 
+def follow(queue: str, client_id: str, entry: IdEntry, successor: bytes) -> Flow[IdEntry | None]:
+    """Let an id stand for the job that took the place of ``entry``'s, if it still stands for that; None: look again."""
+    put = PutIfMatch(entry_key(queue, client_id), encode(successor, accepted=True), entry.version)
+    (reply,) = yield from ask_all([put], ONCE)
+    return IdEntry(successor, reply.version, accepted=True) if isinstance(reply, Written) else None
+
+
 def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged]]]:
     """Remove the entries of ids that still stand for these jobs. Raises what kept it from that.
+
+    That of a job with a successor is handed to it instead.
 
     Answers how many were removed, and of which nobody can tell what they stand for. Of those, the ones go that were
     written before their job was over, for an id is not used again before that.
@@ -180,7 +196,7 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
     for tried in range(ENTRY.tries):
         places = [entry_key(queue, each.client_id) for each in left]
         found = yield from ask_all([Get(place) for place in places], ENTRY)
-        wishes: dict[int, DeleteIfMatch] = {}
+        wishes: dict[int, DeleteIfMatch | PutIfMatch] = {}
         for at, (each, place, reply) in enumerate(zip(left, places, found, strict=True)):
             entry = _entry_or_error(reply, place, queue, each.client_id)
             if isinstance(entry, Damaged) and isinstance(reply, Found):
@@ -190,6 +206,8 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
                     damaged.append(entry)
             elif isinstance(entry, OsqueueError):
                 raise entry
+            elif entry is not None and entry.key == each.key and each.successor is not None:
+                wishes[at] = PutIfMatch(place, encode(each.successor, accepted=True), entry.version)
             elif entry is not None and entry.key == each.key:
                 wishes[at] = DeleteIfMatch(place, entry.version)
         if not wishes:
@@ -198,7 +216,7 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
             yield Sleep(ENTRY.pause_after(tried))
         replies = yield from ask_all(list(wishes.values()), ENTRY)
         for reply in replies:
-            if not isinstance(reply, Deleted | Refused):
+            if not isinstance(reply, Deleted | Written | Refused):
                 raise unavailable(reply, "leave to remove an id")
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         # Refused is not yet another's entry: a store may also refuse two who write at once.

@@ -3,35 +3,41 @@
 The entry of an item's id is created first. Then there are two cases. Either the entry names the key that we drew, or
 the key of a caller who never enqueued it: we submit the item. Or the job that the entry names decides: a live job makes
 the item a duplicate, a completed one is its answer, and any other that is over lets us take over the entry for a new
-job.
+job. The item's rule may say less of what takes the id, and that it takes the place of a job that waits: then the commit
+that accepts it cancels the old one, which names it as its successor, and the entry is changed after that. Whoever finds
+the old job under the id brings the entry up to date first, so it is never behind by more than one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..commit.effects import Flow, QueueFlow, Submit, together
-from ..core.job_ops import JobSpec
+from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
 from ..core.queue_ops import LOOK_AGAIN
-from ..core.state import COMPLETED, State
+from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, State
 from ..errors import Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued
-from ..model.keys import job_id, shard_of
+from ..model.keys import job_id, key_like, key_of, shard_of
+from ..model.unique import DEBOUNCE
 from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import JobLocation, find_in_state
+from ..objects.lookup import WAITING, JobLocation, find_in_state
 from ..objects.segments import find_many, lost_object
-from .results import OVER, ResultFlows
+from .refusals import refusal
+from .results import ResultFlows
 
 PlaceJobs = Callable[[list[JobSpec], int], QueueFlow[list[Enqueued | Code]]]
 """Commits jobs to a shard: what became of each, or DUPLICATE or RETRY where it has an id."""
 
-ROUNDS_MAX = 20  # looks at a job that moves while it is enqueued again
+ROUNDS_MAX = 20  # looks in a row that bring no item further, at jobs that move while they are enqueued again
+NO_RULE = UniqueRule()
 
 
 class DedupAttempt:
@@ -45,6 +51,7 @@ class DedupAttempt:
         "first",
         "missed",
         "new",
+        "old",
         "original",
         "ready",
         "retired_key",
@@ -60,6 +67,7 @@ class DedupAttempt:
         self.failure: OsqueueError | None = None  # of the store, not of this item
         self.closing = False  # its id's entry is about to be removed
         self.retired_key: bytes | None = None  # the key of such an entry: nobody can enqueue it any more
+        self.old: JobLocation | None = None  # the job that waits, whose place it is about to take
         self.missed: bytes | None = None  # a state that names an object which was not there
 
     def fail(self, error: OsqueueError) -> None:
@@ -112,6 +120,20 @@ class Deduplication:
         yield from ()
         return takeover.unused()
 
+    def earlier(
+        self, item: DedupAttempt, where: int, state: State, current: JobLocation
+    ) -> Flow[Enqueued | None]:
+        """What an earlier try of the same call did, if it let its job take another's place, or be replaced since.
+
+        ``current`` is the job that waits under the id. None where calls are not repeated.
+        """
+        yield from ()
+        return None
+
+    def successor_key(self, item: DedupAttempt, old: bytes) -> bytes:
+        """The key under which a job takes the place of another one."""
+        return key_like(old, self.draw(shard_of(old)))
+
     def completed(self, key: bytes, location: JobLocation) -> Flow[Enqueued | None]:
         """The answer where the id's job is completed: its result. None if that has expired meanwhile: look again."""
         try:
@@ -133,12 +155,14 @@ class Deduplication:
         """
         items = [DedupAttempt(new) for new in news]
         yield from self._register(items, shard)
-        for _ in range(ROUNDS_MAX):
-            yield from self._submit([item for item in items if item.answer is None and item.ready])
-            left = [item for item in items if item.answer is None]
-            if not left:
-                break
-            yield from self._resolve(left, shard)
+        left, rounds = items, ROUNDS_MAX
+        while left and rounds:
+            yield from self._submit([item for item in left if item.ready])
+            before, left = len(left), [item for item in left if item.answer is None]
+            if left:
+                yield from self._resolve(left, shard)
+                left = [item for item in left if item.answer is None]
+            rounds = ROUNDS_MAX if len(left) < before else rounds - 1
         failures = [item.failure for item in items if item.failure is not None]
         if failures and len(failures) == len(items):
             raise failures[0]
@@ -228,6 +252,9 @@ class Deduplication:
                 yield from together([self._settle_alone(item, where, state, now, takeover) for item in group])
                 if any(item.closing for item in group):
                     yield Submit(where, (LOOK_AGAIN,))
+                replacing = [item for item in group if item.old is not None]
+                if replacing and state is not None:
+                    yield from self._replace(replacing, where, state)
             except OsqueueError as error:
                 for item in group:
                     if item.answer is None:
@@ -248,6 +275,7 @@ class Deduplication:
     ) -> Flow[None]:
         """Decide on an item by the job that its entry names. Decides nothing when the head has moved on: look again."""
         entry = _entry(item)
+        rule = item.original.unique or NO_RULE
         location = None
         if state is not None:
             try:
@@ -261,16 +289,21 @@ class Deduplication:
             location = None if location is None else location.at(state.now_ms)
         if location is None:
             yield from self._help(item, 0 if state is None else state.seq, takeover)
+        elif location.row is not None and location.row.successor is not None:
+            yield from self._follow(item, location.row.successor)
         elif entry.key == item.original.key and not item.first and self.repeated(item.original, location):
             item.answer = Enqueued("queued", job_id(entry.key), location.state)
         elif location.job.client_id != item.original.client_id:  # a caller drew one key for two jobs
             yield from self._take_over(item, takeover)
-        elif location.state not in OVER:
-            item.answer = Enqueued("duplicate", job_id(entry.key), location.state)
-        elif location.state == COMPLETED and not location.expired(now):
+        elif state is not None and location.state in WAITING and rule.on_duplicate:
+            item.answer = yield from self.earlier(item, where, state, location)
+            item.old = location if item.answer is None else None
+        elif not _is_taken(rule, location, now):
+            yield from self._take_over(item, takeover)
+        elif location.state == COMPLETED and not rule.while_ and not location.expired(now):
             item.answer = yield from self.completed(entry.key, location)
         else:
-            yield from self._take_over(item, takeover)
+            item.answer = Enqueued("duplicate", job_id(entry.key), location.state)
 
     def _help(self, item: DedupAttempt, seen: int, takeover: Takeover) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.
@@ -286,6 +319,9 @@ class Deduplication:
                 yield from self._begin(item, key, seen)
         elif entry.key != known.key:
             item.entry = entry
+        elif entry.accepted:  # it took another's place, and is forgotten
+            item.entry = entry
+            yield from self._take_over(item, takeover)
         elif not entry.closing:
             item.own(entry, seen)
         elif item.retired_key == entry.key:
@@ -293,6 +329,55 @@ class Deduplication:
             yield from self._take_over(item, takeover)
         else:
             item.entry, item.closing = entry, True
+
+    def _follow(self, item: DedupAttempt, successor: bytes) -> Flow[None]:
+        """The job was replaced, and the entry does not tell: let it, before anything else is done."""
+        name = item.new.client_id or ""
+        entry = yield from id_index.follow(self.queue, name, _entry(item), successor)
+        if entry is None:
+            (entry,) = yield from id_index.read(self.queue, [name])
+        if entry is not None:
+            item.entry = entry
+        else:  # freed meanwhile
+            yield from self._begin(item, item.new.key, 0)
+
+    def _replace(self, items: Sequence[DedupAttempt], shard: int, state: State) -> QueueFlow[None]:
+        """Let items take the places of jobs that wait; of several under one id, one after the other."""
+        from .replacing import evidence, replace_jobs
+
+        pairs: list[tuple[CancelJob, JobSpec]] = []
+        last: dict[str, bytes] = {}  # the key under each id, once all those before are applied
+        for item in items:
+            name, old = item.original.client_id or "", item.old
+            assert old is not None
+            item.old = None
+            key = self.successor_key(item, old.job.key)
+            evident = CancelJob(last[name]) if name in last else evidence(old.job.key, old)
+            last[name] = key
+            pairs.append((evident, replace(item.original, key=key, seen=state.seq)))
+        codes = yield from replace_jobs(self.flows, shard, state, pairs)
+        holds: dict[str, DedupAttempt] = {}
+        for item, (_, new), code in zip(items, pairs, codes, strict=True):
+            error = refusal(code)
+            if code in (Code.QUEUED, Code.SCHEDULED):
+                status = "postponed" if new.unique and new.unique.on_duplicate == DEBOUNCE else "replaced"
+                where = SCHEDULED if code == Code.SCHEDULED else QUEUED
+                item.answer = Enqueued(status, job_id(new.key), where)
+                holds[new.client_id or ""] = item
+            elif error is not None:
+                item.answer = Enqueued("rejected", None, error=error)
+        yield from together([self._told(item, name) for name, item in holds.items()])
+        for item in items:
+            held = holds.get(item.original.client_id or "")
+            if held is not None and item.answer is not None and item.answer.error is None:
+                item.answer = replace(item.answer, job_id=held.answer.job_id)
+
+    def _told(self, item: DedupAttempt, name: str) -> Flow[None]:
+        """Let the entry name the job that took the place. Where that fails, the old job still names it."""
+        assert item.answer is not None
+        key = key_of(item.answer.job_id or "")
+        with suppress(OsqueueError):
+            item.entry = (yield from id_index.follow(self.queue, name, _entry(item), key)) or item.entry
 
     def _take_over(self, item: DedupAttempt, takeover: Takeover) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""
@@ -316,6 +401,16 @@ class Deduplication:
             item.own(entry, seen)
         else:
             item.entry = entry
+
+
+def _is_taken(rule: UniqueRule, location: JobLocation, now: int) -> bool:
+    """Does the job that was enqueued under an id keep this one out?"""
+    job = location.job
+    if location.state in WAITING or now < job.enqueued_ms + job.window_ms:
+        return True
+    if location.state == PROCESSING:
+        return rule.while_ != "waiting"
+    return location.state == COMPLETED and not rule.while_ and not location.expired(now)
 
 
 def _entry(item: DedupAttempt) -> id_index.IdEntry:

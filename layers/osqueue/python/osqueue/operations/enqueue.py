@@ -21,6 +21,7 @@ from ..model.keys import KeySource, job_id
 from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder, wipe_refused
 from .deduplication import Deduplication
+from .refusals import refusal
 from .results import ResultFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
@@ -219,19 +220,6 @@ def _with_payload(new: JobSpec, payload: Any) -> JobSpec:
     return replace(new, payload=payload)
 
 
-def _refusal(code: Code) -> OsqueueError | None:
-    if code == Code.LANES:
-        return Throttled(
-            f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already. Use fewer kinds,"
-            " or wait until some of them are empty."
-        )
-    if code == Code.DELAYED_LIMIT:
-        return Throttled(
-            "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
-        )
-    return None
-
-
 def placed(news: Sequence[JobSpec], codes: Sequence[Code]) -> list[Enqueued | Code]:
     """What became of committed jobs; the code itself where another job of the same id has to be looked at."""
     again = (Code.DUPLICATE, Code.RETRY)
@@ -244,7 +232,7 @@ def placed(news: Sequence[JobSpec], codes: Sequence[Code]) -> list[Enqueued | Co
 def _enqueued(key: bytes, code: Code) -> Enqueued:
     if code is Code.QUEUED:
         return Enqueued("queued", job_id(key), QUEUED)
-    error = _refusal(code)
+    error = refusal(code)
     if error is not None:
         return Enqueued("rejected", None, error=error)
     return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
@@ -255,7 +243,7 @@ def _refused_lanes(attachments: Sequence[AttachSpans], answer: CommitResult) -> 
     return {
         DELAYED if attach.delayed else (attach.priority, attach.kind): error
         for attach, outcome in zip(attachments, answer.outcomes, strict=True)
-        if (error := _refusal(outcome.code)) is not None
+        if (error := refusal(outcome.code)) is not None
     }
 
 

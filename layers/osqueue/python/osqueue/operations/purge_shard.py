@@ -143,7 +143,8 @@ class ShardPurge:
                     self.count(contents=(yield from self._wipe(content)))
             if job.client_id is not None and job.client_id not in self.ids_last:
                 finished_ms = row.finished_ms if isinstance(row, FinishedJob) else 0
-                yield from self._free([id_index.FinishedId(job.client_id, job.key, finished_ms)])
+                heir = row.successor if isinstance(row, FinishedJob) else None
+                yield from self._free([id_index.FinishedId(job.client_id, job.key, finished_ms, heir)])
 
     def _free(self, ends: Sequence[id_index.FinishedId]) -> QueueFlow[None]:
         freed, _ = yield from id_index.free(self.queue, ends)  # a damaged entry says nothing about the job

@@ -72,7 +72,15 @@ class ResultFlows(WaitFlows):
             if found is not None:
                 return found
         (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
-        return None if entry is None else (yield from self._seek(entry.key))
+        return None if entry is None else (yield from self._followed((yield from self._seek(entry.key))))
+
+    def _followed(self, found: LocatedJob | None) -> Flow[LocatedJob | None]:
+        """The job that an id stands for: whoever replaced the one of its entry may not have come to tell the entry."""
+        while (
+            found is not None and found.location.row is not None and found.location.row.successor is not None
+        ):
+            found = yield from self._seek(found.location.row.successor)
+        return found
 
     def located_now(self, text: str) -> QueueFlow[LocatedJob | None]:
         """The same as it stands by the time of its head: see ``JobLocation.at``."""
@@ -95,7 +103,11 @@ class ResultFlows(WaitFlows):
             (name, entry.key) for name, entry in zip(theirs, entries, strict=True) if entry is not None
         )
         there.update((yield from self._seek_all({keys[name] for name in theirs if name in keys})))
-        return {name: there[key] for name, key in keys.items() if key in there}
+        found = {name: there[key] for name, key in keys.items() if key in there}
+        for name in theirs:
+            followed = yield from self._followed(found.pop(name, None))
+            found.update({} if followed is None else {name: followed})
+        return found
 
     def _seek_all(self, keys: Collection[bytes]) -> Flow[dict[bytes, LocatedJob]]:
         shards: dict[int, list[bytes]] = {}
@@ -235,6 +247,10 @@ class ResultFlows(WaitFlows):
             if at.state == FAILED:
                 raise NotFinished(
                     f"job {text} failed: it has no result, and is kept for the queue's dead_ttl."
+                )
+            if at.row is not None and at.row.successor is not None:
+                raise NotFinished(
+                    f"job {text} was replaced by job {job_id(at.row.successor)}, which will have the result."
                 )
             op = SetResultTtl(found.key, ttl_ms)
             if at.table:

@@ -28,10 +28,11 @@ from ..core.weights import headers_weight
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
 from ..model.job import Done, Enqueued
 from ..model.job_options import columns_asked
-from ..model.keys import is_key, job_id, key_of
+from ..model.keys import is_key, job_id, key_like, key_of
+from ..model.unique import DEBOUNCE
 from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import JobLocation, find_in_state, seek, seek_many
+from ..objects.lookup import JobLocation, find_in_state, find_many_in_state, seek, seek_many
 from ..objects.segments import read_bodies
 from ..operations.claims import STALE_TRIES, GrantedLease, done_of
 from ..operations.deduplication import DedupAttempt, Deduplication, Takeover
@@ -331,6 +332,26 @@ class KeyedDeduplication(Deduplication):
             item.answer = answer_again(item.original, location)
         return key, 0 if state is None else state.seq
 
+    def earlier(
+        self, item: DedupAttempt, where: int, state: State, current: JobLocation
+    ) -> Flow[Enqueued | None]:
+        """By the keys that it drew for it: what replaces others has the time of those in its key."""
+        new, job = item.original, current.job
+        if new.seen < KEYED:
+            return None
+        mine = key_like(job.key, new.key)
+        found = yield from find_many_in_state(root_of(self.queue, where), state, {mine, new.key})
+        for key, location in found.items():
+            told = location.row is not None and location.row.successor is not None
+            if (told or key == job.key == mine) and location.job.client_id == new.client_id:
+                status = "queued" if key == new.key else _status_again(new)
+                return Enqueued(status, job_id(job.key), current.state)
+        return None
+
+    def successor_key(self, item: DedupAttempt, old: bytes) -> bytes:
+        new = item.original
+        return super().successor_key(item, old) if new.seen < KEYED else key_like(old, new.key)
+
     def completed(self, key: bytes, location: JobLocation) -> Flow[Enqueued]:
         """Its result is read when it is known that the answer has room for it."""
         yield from ()
@@ -355,6 +376,10 @@ class KeyedDeduplication(Deduplication):
         if _keyed(item.original):
             raise error
         item.fail(error)
+
+
+def _status_again(new: JobSpec) -> str:
+    return "postponed" if new.unique and new.unique.on_duplicate == DEBOUNCE else "replaced"
 
 
 def same_job(new: JobSpec, location: JobLocation) -> bool:

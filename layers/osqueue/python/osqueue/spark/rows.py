@@ -40,7 +40,7 @@ from ..errors import NotSupported, Rejected
 from ..model.codecs import Codec, serializer_of
 from ..model.job_options import ITEM_FIELDS, OPTIONS, columns_of
 
-KNOWN = tuple(name for name in ITEM_FIELDS if name != "id")
+KNOWN = tuple(name for name in ITEM_FIELDS if name not in ("id", "unique"))
 WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
 NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
 BINARY, JSON_TEXT, VALUE = "binary", "json", "value"  # what a payload column holds
@@ -80,6 +80,11 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
             " and give the write a batch_id, so that no run of it counts twice; or call Queue.enqueue_many in"
             " foreachPartition.",
             field="id",
+        )
+    if "unique" in names:
+        raise NotSupported(
+            "unique: it says how an id is kept unique, and a bulk takes no ids of your own. Drop the column.",
+            field="unique",
         )
     for field in schema:
         if field.name not in KNOWN:
