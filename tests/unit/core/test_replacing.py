@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.core import spill
 from osqueue.core.archive_record import wants_record
-from osqueue.core.job_ops import CancelJob, EnqueueJobs, JobSpec, Replacement, ReplaceJobs, UniqueRule
 from osqueue.core.encoding import decode_blocks
+from osqueue.core.job_ops import CancelJob, EnqueueJobs, JobSpec, ReplaceJobs, Replacement, UniqueRule
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RaiseGcFloor
 from osqueue.core.state import BodyRef, FinishedJob, State

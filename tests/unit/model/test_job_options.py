@@ -18,8 +18,8 @@ from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.job_ops import JobSpec, record_of
 from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord, QueueSettings
 from osqueue.core.weights import finished_weight, job_weight, lease_weight
-from osqueue.model.fields import described_fields
 from osqueue.model.dead_letters import DeadLetter
+from osqueue.model.fields import described_fields
 from osqueue.model.job import Job
 from osqueue.model.job_options import (
     OPTIONS,

@@ -18,7 +18,7 @@ from .backlog import BacklogDraft
 from .dedup import seen_before
 from .draft import Draft
 from .encoding import born_of
-from .job_ops import CancelJob, JobSpec, Replacement, ReplaceJobs, record_of
+from .job_ops import CancelJob, JobSpec, ReplaceJobs, Replacement, record_of
 from .ops import Code, Outcome, outcome
 from .state import CANCELLED, QUEUED, JobRecord, delayed_state, is_late, key_text
 

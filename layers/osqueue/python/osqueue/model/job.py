@@ -19,8 +19,9 @@ from .keys import job_id
 class Enqueued(Struct, frozen=True):
     """What became of one job given to enqueue."""
 
-    # "queued", "duplicate", "completed", "replaced" or "postponed" (it took the place of one that waited), or "rejected"
-    # (an item of enqueue_many, see error: if its code is "unknown" or "timeout", the job may be there all the same)
+    # "queued", "duplicate", "completed", "replaced" or "postponed" (it took the place of one that waited)
+    # or "rejected" (an item of enqueue_many, see error: if its code is "unknown" or "timeout", the job may be there all
+    # the same)
     status: str
     job_id: str | None  # of the job that now does the work, or did it
     state: str | None = None  # the state that job is in

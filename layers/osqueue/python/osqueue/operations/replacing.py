@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
-from ..core.job_ops import CancelJob, JobSpec, Replacement, ReplaceJobs
+from ..core.job_ops import CancelJob, JobSpec, ReplaceJobs, Replacement
 from ..core.ops import Code, Op
 from ..core.state import State
 from ..objects import segment_rewrite
