@@ -8,9 +8,11 @@ from typing import Any
 from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.errors import OsqueueError
 from osqueue.model.keys import key_of
+from osqueue.operations.waiters import OVER
 
 from .clients import Client
 from .promises import Ask, Promises
+from .uniques import unique_of
 
 TTLS_SECONDS = (2.0, 20.0, 60.0, 300.0)
 WAITS_SECONDS = (0.0, 5.0, 60.0)
@@ -74,7 +76,7 @@ class Caller:
         }
         if self.dice.random() < 0.2:
             found["delay"] = self.dice.choice((1.0, 20.0))
-        return found
+        return found | unique_of(self.dice, self.client.uniques) if self.client.uniques else found
 
     def enqueue(self) -> Flow[Ask]:
         """One job under an id."""
@@ -104,6 +106,8 @@ class Caller:
         done = yield from self.flows.enqueue(payload, options)
         if done.status == "completed":
             return done.result
+        if done.state in OVER:
+            return (yield from self.flows.result(done.job_id or ""))
         return (yield from self.flows.wait(key_of(done.job_id or ""), seconds))
 
     # ── Questions ────────────────────────────────────────────────────────────

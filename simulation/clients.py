@@ -115,6 +115,7 @@ class Client:
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
         self.time_limits = 0.0  # share of its jobs that have some
+        self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
         self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
         self.flows = self.library()

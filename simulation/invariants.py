@@ -42,7 +42,19 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import ageing, lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
+from . import (
+    ageing,
+    lives,
+    order,
+    payloads,
+    rates,
+    releases,
+    running_limits,
+    schedules,
+    shelves,
+    time_limits,
+    uniques,
+)
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -211,6 +223,7 @@ class Invariants:
             if self.rows:
                 self._sessions(before, state)
         self.starts.commit(before, state, batch)
+        uniques.check(batch)
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)
@@ -416,7 +429,8 @@ class Invariants:
         if event.origin == "":
             self._accept(event.key)
         forgotten = event.origin == event.target == FAILED
-        if event.target in (COMPLETED, CANCELLED, FAILED) and not forgotten:
+        archived = not forgotten and event.cause != "replaced"
+        if event.target in (COMPLETED, CANCELLED, FAILED) and archived:
             self.ended[(event.key, event.run, event.target)] += 1
         over = event.target in (COMPLETED, CANCELLED) or forgotten
         if over:

@@ -28,7 +28,7 @@ def orders(state: State, library: SegmentCache) -> dict[Lane, list[bytes]]:
 def check(
     before: dict[Lane, list[bytes]], after: dict[Lane, list[bytes]], events: Sequence[Transition]
 ) -> None:
-    """Who stays keeps the order; who comes joins the back, unless it comes back; who is claimed was first."""
+    """Who stays keeps the order; who comes joins the back, unless it comes back or for one; the first is claimed."""
     touched = {event.key: event.cause for event in events}
     claimed = {event.key for event in events if event.cause == "claim"}
     for lane, was in before.items():
@@ -46,7 +46,7 @@ def check(
                 raise Violation(f"a job of lane {lane} was claimed before an older one")
         last = max((at for at, key in enumerate(now) if key in staying), default=-1)
         for key in now[: last + 1]:
-            if key not in past and touched.get(key) not in ("stalled", "release"):
+            if key not in past and touched.get(key) not in ("stalled", "release", "replace"):
                 raise Violation(
                     f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})"
                 )

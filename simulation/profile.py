@@ -101,6 +101,7 @@ class Clients(Struct, frozen=True):
     skew_ms_max: int = 2 * 3_600_000
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
+    uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time
     store_ahead_ms: int = 0  # the store's clock
@@ -256,6 +257,36 @@ PROFILES = {
                 callers=6,
                 rounds=30,
                 pause_seconds=4.0,
+                reap_seconds=15.0,
+            ),
+            begin_seconds=2_700,
+        ),
+        Profile(
+            "uniques",  # jobs take the places of others under few ids, in the head and in segments
+            limits=TIGHT | {"SESSION_IDLE_MS_MIN": 120_000, "SESSIONS_BYTES_MAX": 4_000},
+            faults=Faults(
+                error=0.005,
+                refused=0.005,
+                lost=0.02,
+                late=0.005,
+                duplicate=0.02,
+                freeze=0.01,
+                crash=0.005,
+                clone=0.005,
+                delay_seconds_max=50,
+                freeze_seconds_max=900,
+            ),
+            clients=Clients(
+                producers=3,
+                bulk=0,
+                workers=2,
+                cancellers=0,
+                reapers=2,
+                callers=8,
+                names=5,
+                uniques=0.8,
+                rounds=30,
+                pause_seconds=2.0,
                 reap_seconds=15.0,
             ),
             begin_seconds=2_700,

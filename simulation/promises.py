@@ -88,10 +88,18 @@ class Promises:
                 mine = known.payload == msgspec.json.encode(ask.payload) and key not in self.told
                 self.told.add(key)
                 return mine and ask.began <= known.at <= ask.ended
+            case "replaced" | "postponed":
+                return known.payload == msgspec.json.encode(ask.payload) and ask.began <= known.at <= ask.ended
             case "duplicate":
-                return not states.isdisjoint(LIVE)
+                return not states.isdisjoint(LIVE) or self._in_window(ask, key)
             case _:
                 return self._lived(ask, key) and done.result == self._value(key)
+
+    def _in_window(self, ask: Ask, key: bytes) -> bool:
+        """Of a job that replaced others, the window is that of the first: not looked into."""
+        known = self.stories.accepted[key]
+        replaced = key in self.stories.successors.values()
+        return replaced or ask.began <= known.at + known.window_ms / 1000 + SLACK_MS / 1000
 
     def enqueued_many(self, ask: Ask) -> bool:
         """The same id twice in one call: both are new only if the first was over before the second came in."""
@@ -136,7 +144,7 @@ class Promises:
             case None:
                 return self._was(ask, *LIVE, COMPLETED, CANCELLED)
             case NotFinished():
-                return self._was(ask, FAILED)
+                return self._was(ask, FAILED) or self._any(ask, self.stories.successors.__contains__)
             case _:
                 return isinstance(ask.error, Expired | NotFound) and self.result(ask)
 
@@ -156,6 +164,9 @@ class Promises:
     # ── What was so ──────────────────────────────────────────────────────────
     def _candidates(self, ask: Ask) -> set[bytes | None]:
         found = self.stories.stood_for(ask.text, self.queue, ask.began, ask.ended)
+        for key in list(found):
+            while key is not None and (key := self.stories.successors.get(key)) is not None:
+                found.add(key)
         return found | {key_of(ask.text)} if is_key(ask.text) else found
 
     def _any(self, ask: Ask, explains: Callable[[bytes], bool]) -> bool:

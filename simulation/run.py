@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
-from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs
+from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs, ReplaceJobs
 from osqueue.core.ops import Code, Op
 from osqueue.election import base
 from osqueue.errors import OsqueueError
@@ -262,6 +262,8 @@ class Run:
                 client = self.client(f"{role}{at}")
                 client.produces = role in producing
                 client.time_limits = clients.time_limits
+                client.uniques = clients.uniques
+                client.invariants.stories.rules = bool(clients.uniques)
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):
             for role in ("worker", "reaper"):
@@ -410,9 +412,10 @@ class Run:
                     (refused if answers.promised(error) else possible).update(keys)
                     continue
                 outcome = call.answer.outcomes[at]
-                codes = outcome.codes if isinstance(op, EnqueueJobs) else [outcome.code]
+                many = isinstance(op, EnqueueJobs | ReplaceJobs)
+                codes = outcome.codes if many else [outcome.code]
                 for position, key in enumerate(keys):
-                    code = codes[position] if isinstance(op, EnqueueJobs) else codes[0]
+                    code = codes[position] if many else codes[0]
                     (promised if code in (Code.QUEUED, Code.SCHEDULED) else refused).add(key)
         return promised, refused, possible
 
@@ -423,6 +426,8 @@ class Run:
         match op:
             case EnqueueJobs():
                 return [job.key for job in op.jobs]
+            case ReplaceJobs():
+                return [item.new.key for item in op.items]
             case AttachSpans():
                 return [key for span in op.spans for key in self.invariants.attached.get(span.name, ())]
             case _:

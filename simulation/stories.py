@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from osqueue.core.erase import PURGED
-from osqueue.core.job_ops import ClaimJobs, EnqueueJobs
+from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
 from osqueue.core.ops import Code
 from osqueue.core.state import (
     ARCHIVE_ONLY,
@@ -25,6 +25,7 @@ from osqueue.core.state import (
 from osqueue.objects import id_index
 from osqueue.stores.base import Found, StoreRequest
 
+from . import uniques
 from .ledger import RecordedReduction, Violation
 from .machine import EPOCH_MS
 from .shelves import TableLeaf, newest
@@ -45,6 +46,7 @@ class JobArrival(Struct, frozen=True):
     at: float  # seconds of virtual time
     client_id: str | None
     payload: bytes
+    window_ms: int = 0
 
 
 class Version(Struct, frozen=True):
@@ -68,6 +70,9 @@ class Stories:
         self.named: dict[str, list[bytes]] = {}  # every job accepted under an id
         self.entries: dict[str, list[tuple[float, bytes | None]]] = {}  # what each place under ids/ stood for
         self.redriven: set[bytes] = set()
+        self.successors: dict[bytes, bytes] = {}  # of jobs that were replaced
+        self.rules = False  # do callers say how their ids are kept unique?
+        self.passed: set[bytes] = set()  # jobs that ran or were over when another was let in under their id
         self.closed: dict[str, bool] = {}  # is the entry of a place about to be removed?
         self.retired: set[bytes] = set()  # keys whose entries were removed before anybody enqueued under them
         self.freed = 0
@@ -83,6 +88,9 @@ class Stories:
         """A write took effect."""
         if key.startswith(self.folder):
             entry = id_index.entry_of(Found(body, "", 0), key)
+            before = self.entries.get(key, [(0.0, None)])[-1][1]
+            if self.rules and before is not None and self.state(before) not in uniques.WAITING:
+                self.passed.add(before)  # somebody's rule let go of it; others may help to enqueue what comes next
             self.entries.setdefault(key, []).append((self.now(), entry.key))
             self.closed[key] = entry.closing
             self.retired.discard(entry.key)
@@ -102,6 +110,13 @@ class Stories:
             return
         if self.state(job) in LIVE:
             raise Violation(f"an id was freed while its job {job.hex()} is {self.state(job)}")
+        if self.state(self.heir(job)) in LIVE and job not in self.purged:
+            raise Violation(f"an id was freed while the job that took the place of {job.hex()} is there")
+        if self.now() < self.accepted[job].at + self.accepted[job].window_ms / 1000 and job not in (
+            *self.purged,
+            *self.successors,
+        ):
+            raise Violation(f"an id was freed in the window of {job.hex()}")
         if self.lives(job, SLACK_MS) and job not in self.purged:
             raise Violation(f"an id was freed while the result of {job.hex()} lives")
 
@@ -148,22 +163,46 @@ class Stories:
                         raise Violation(
                             f"a job was accepted under {new.client_id}, whose entry had been removed"
                         )
-                    self.accepted[new.key] = JobArrival(now, new.client_id, self.content(new.payload))
                     if new.client_id is not None:
-                        self._alone(new.client_id)
-                        self.named.setdefault(new.client_id, []).append(new.key)
+                        self._alone(new.client_id, new)
+                    self._arrived(new, now)
+        for item, code in uniques.replacements(batch):
+            if code in uniques.TAKEN:
+                old = self.accepted.get(item.old.key)
+                if old is None or old.client_id != item.new.client_id or self.state(item.old.key) not in (
+                    *uniques.WAITING,
+                    NOWHERE,  # it came with this very commit
+                ):
+                    raise Violation(f"{item.old.key.hex()} was replaced, and did not wait under that id")
+                self.successors[item.old.key] = item.new.key
+                self._arrived(item.new, now)
 
-    def _alone(self, client_id: str) -> None:
-        """No other job of the id may be under way, or have a result that lives."""
+    def _arrived(self, new: JobSpec, now: float) -> None:
+        window = 0 if new.unique is None else new.unique.window_ms
+        self.accepted[new.key] = JobArrival(now, new.client_id, self.content(new.payload), window)
+        if new.client_id is not None:
+            self.named.setdefault(new.client_id, []).append(new.key)
+
+    def _alone(self, client_id: str, new: JobSpec) -> None:
+        """No other job of the id may be under way, or have a result that lives, but for what the rule allows."""
         for other in self.named.get(client_id, ()):
-            if other in self.redriven:
+            if other in self.redriven or other in self.passed:
                 continue  # it was over; that somebody revived it is not the id's doing
+            if uniques.may_come_beside(new, self.state(other)):
+                self.passed.add(other)
+                continue
             if self.state(other) in LIVE:
                 raise Violation(
                     f"a second job was accepted under {client_id}; the first is {self.state(other)}"
                 )
             if self.lives(other, SLACK_MS) and not self._revived(other):
                 raise Violation(f"a job was accepted under {client_id}, whose result lives")
+
+    def heir(self, key: bytes) -> bytes:
+        """The last of those who took a job's place, one after the other, or itself."""
+        while key in self.successors:
+            key = self.successors[key]
+        return key
 
     def _revived(self, key: bytes) -> bool:
         """Was its TTL changed at the last moment? By another clock it was over already."""

@@ -24,22 +24,22 @@ from .control import Control, dispatched, in_runs, in_scene, patched
 # ── Jobs in segments ─────────────────────────────────────────────────────────
 def evidence_of_a_passed_place() -> AbstractContextManager[None]:
     """A job is still to come in its segment for as long as the segment is there."""
-    real = admin._still_holds
+    real = admin.still_holds
 
     def holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
         return real(replace(span, offset=0, skip=0), op)
 
-    return patched((admin, "_still_holds", holds))
+    return patched((admin, "still_holds", holds))
 
 
 def evidence_beside_any_vector() -> AbstractContextManager[None]:
     """A job is still to come in its segment, whatever deletion vector is there by now."""
-    real = admin._still_holds
+    real = admin.still_holds
 
     def holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
         return real(replace(span, vector=None), replace(op, vector=""))
 
-    return patched((admin, "_still_holds", holds))
+    return patched((admin, "still_holds", holds))
 
 
 def evidence_of_a_lost_segment() -> AbstractContextManager[None]:

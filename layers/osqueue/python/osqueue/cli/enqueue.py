@@ -16,7 +16,6 @@ from ..events import Sink
 from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import ITEM_FIELDS
-from ..model.keys import key_of
 from ..queue.blocking import Queue
 from .exits import REFUSED, USAGE, CommandFailed, DataRefused
 from .lines import InputLine, batches, read_jobs, refuse_bad, rereadable
@@ -143,9 +142,7 @@ def _naming(output: Output, job_id: str) -> Iterator[None]:
 
 def _result(queue: Queue[Any], done: Enqueued, seconds: float) -> Any:
     """What the job answers, once it has: the second half of ``enqueue_and_wait``, which raises the same."""
-    if done.status == "completed":
-        return done.result
-    return queue._run(queue._flows.wait(key_of(str(done.job_id)), seconds))
+    return queue._run(queue._answer(done, seconds))
 
 
 def _answer(done: Enqueued) -> dict[str, Any]:

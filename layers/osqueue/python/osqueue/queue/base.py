@@ -26,7 +26,7 @@ from ..objects.layout import root_of
 from ..operations.claims import ClaimResult
 from ..operations.context import Writers
 from ..operations.flows import EmbeddedFlows
-from ..operations.waiters import CompletionBoard, board_of
+from ..operations.waiters import OVER, CompletionBoard, board_of
 from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
@@ -267,8 +267,14 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Ge
         wait_s = milliseconds(timeout, "timeout", 0, limits.DAY_MS) / 1000
         check_names(options, "enqueue_and_wait")
         done = yield from self._flows.enqueue(payload, options)
+        return (yield from self._answer(done, wait_s))
+
+    def _answer(self, done: Enqueued, wait_s: float) -> QueueFlow[Any]:
+        """What the job of an enqueue answers, once it has; it may have ended long ago, in the window of its id."""
         if done.status == "completed":
             return done.result
+        if done.state in OVER:
+            return (yield from self._flows.result(done.job_id or ""))
         return (yield from self._flows.wait(key_of(done.job_id or ""), wait_s))
 
     def _enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:

@@ -15,6 +15,7 @@ from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
 from ..model.job import Enqueued
 from ..model.keys import key_of
+from ..operations.waiters import OVER
 from .flows import EnqueueItem, UnreadResult
 from .reading import body_of, check_items, item_of
 from .request import RequestContext
@@ -60,7 +61,9 @@ def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> Any:
     job_id = done.job_id or ""
     over = Enqueued("completed", job_id, COMPLETED)
     try:
-        return _accepted(replace(over, result=request.run(flows.wait(key_of(job_id), wait_s))))
+        ended = done.state in OVER  # long ago perhaps, in the window of its id
+        flow = flows.result(job_id) if ended else flows.wait(key_of(job_id), wait_s)
+        return _accepted(replace(over, result=request.run(flow)))
     except TooLarge as error:
         return _accepted(replace(over, error=error))
 

@@ -1,0 +1,69 @@
+"""Unique ids: callers who ask that an id be taken for less or for longer, and jobs that take the place of others.
+
+At most one job of an id waits, but for those that went back to wait after another had been allowed behind them. A
+replacement is whole: the old job waited until its commit and is over with it, the new one is there from it on. An id is
+never free while the job that took the place of the one that it stands for is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from osqueue.core.job_ops import JobSpec, ReplaceJobs, Replacement
+from osqueue.core.ops import Code
+from osqueue.core.state import FAILING, QUEUED, SCHEDULED
+from osqueue.model.unique import Unique
+
+from .ledger import RecordedReduction, Violation
+
+WAITING = (SCHEDULED, QUEUED, FAILING)
+TAKEN = (Code.QUEUED, Code.SCHEDULED)
+WINDOWS_SECONDS = (None, None, None, 5.0, 90.0)
+
+
+def replacements(batch: RecordedReduction) -> Iterator[tuple[Replacement, Code]]:
+    """What a commit was asked to replace, and its answers."""
+    for request in batch.requests:
+        outcomes = batch.reduction.outcomes.get(request.identity, ())
+        for op, answer in zip(request.ops, outcomes, strict=False):
+            if isinstance(op, ReplaceJobs):
+                yield from zip(op.items, answer.codes, strict=True)
+
+
+def check(batch: RecordedReduction) -> None:
+    """Each replacement of a commit is told of as a whole, or not at all."""
+    came = {event.key for event in batch.reduction.events if event.cause == "replace"}
+    ended = {event.key for event in batch.reduction.events if event.cause == "replaced"}
+    news, olds = set(), set()
+    for item, code in replacements(batch):
+        if code in TAKEN:
+            news.add(item.new.key)
+            olds.add(item.old.key)
+    if came != news or ended != olds:
+        raise Violation(
+            f"{len(news)} jobs took the places of {len(olds)}; {len(came)} came and {len(ended)} were replaced"
+        )
+
+
+def may_come_beside(new: JobSpec, state: str) -> bool:
+    """Does the rule of a new job let it in while the one before it is there?"""
+    held = "" if new.unique is None else new.unique.while_
+    return (held == "waiting" and state not in WAITING) or (held == "live" and state not in (*WAITING, "processing"))
+
+
+def unique_of(dice: Random, share: float) -> dict[str, Any]:
+    """What a caller says of an id, and what goes with it."""
+    if dice.random() > share:
+        return {}
+    what = dice.choice((None, "replace", "replace", "debounce", "debounce"))
+    rule = {
+        "while_": dice.choice((None, "kept", "live", "waiting")),
+        "window": dice.choice(WINDOWS_SECONDS),
+        "on_duplicate": what,
+    }
+    if what == "debounce":
+        rule["max_wait"] = dice.choice((None, 20.0))
+        return {"unique": Unique(**rule), "delay": dice.choice((1.0, 8.0))}
+    return {"unique": Unique(**rule)}
