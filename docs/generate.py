@@ -12,7 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
 
-from osqueue import limits
+from osqueue import Unique, limits
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 from osqueue.contract.operations import ROUTES, Route
 from osqueue.core.arrows import ARROWS, LEAVING
@@ -221,6 +221,8 @@ def _range(field: DescribedField) -> str:
         return "an aware datetime, or Unix seconds"
     if field.name == "kinds":
         return f"a mapping of up to {about.max_length} kinds to `Kind(…)`, or to None"
+    if field.type is Unique:
+        return "a [`Unique`](unique-jobs.md), or a mapping of its fields"
     if field.type is dict:
         return f"a mapping of up to {about.max_length} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together"
     if field.type is str:

@@ -89,7 +89,9 @@ class Promises:
                 self.told.add(key)
                 return mine and ask.began <= known.at <= ask.ended
             case "replaced" | "postponed":
-                return known.payload == msgspec.json.encode(ask.payload) and ask.began <= known.at <= ask.ended
+                return (
+                    known.payload == msgspec.json.encode(ask.payload) and ask.began <= known.at <= ask.ended
+                )
             case "duplicate":
                 return not states.isdisjoint(LIVE) or self._in_window(ask, key)
             case _:

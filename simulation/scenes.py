@@ -111,9 +111,9 @@ class Actor:
         self.answer: Any = None
 
     # ── Calls ────────────────────────────────────────────────────────────────
-    def enqueue(self, name: str, payload: str, ttl: float = 1.0) -> Flow[Any]:
+    def enqueue(self, name: str, payload: str, ttl: float = 1.0, **more: Any) -> Flow[Any]:
         """A job under an id; what is answered is judged."""
-        flow = self.flows.enqueue(payload, {"id": name, "result_ttl": ttl})
+        flow = self.flows.enqueue(payload, {"id": name, "result_ttl": ttl, **more})
         return self._asked(Ask(self.client.name, "enqueue", name, payload), flow)
 
     def result(self, name: str) -> Flow[Any]:

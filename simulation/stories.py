@@ -90,7 +90,9 @@ class Stories:
             entry = id_index.entry_of(Found(body, "", 0), key)
             before = self.entries.get(key, [(0.0, None)])[-1][1]
             if self.rules and before is not None and self.state(before) not in uniques.WAITING:
-                self.passed.add(before)  # somebody's rule let go of it; others may help to enqueue what comes next
+                self.passed.add(
+                    before
+                )  # somebody's rule let go of it; others may help to enqueue what comes next
             self.entries.setdefault(key, []).append((self.now(), entry.key))
             self.closed[key] = entry.closing
             self.retired.discard(entry.key)
@@ -169,9 +171,14 @@ class Stories:
         for item, code in uniques.replacements(batch):
             if code in uniques.TAKEN:
                 old = self.accepted.get(item.old.key)
-                if old is None or old.client_id != item.new.client_id or self.state(item.old.key) not in (
-                    *uniques.WAITING,
-                    NOWHERE,  # it came with this very commit
+                if (
+                    old is None
+                    or old.client_id != item.new.client_id
+                    or self.state(item.old.key)
+                    not in (
+                        *uniques.WAITING,
+                        NOWHERE,  # it came with this very commit
+                    )
                 ):
                     raise Violation(f"{item.old.key.hex()} was replaced, and did not wait under that id")
                 self.successors[item.old.key] = item.new.key

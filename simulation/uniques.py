@@ -50,7 +50,9 @@ def check(batch: RecordedReduction) -> None:
 def may_come_beside(new: JobSpec, state: str) -> bool:
     """Does the rule of a new job let it in while the one before it is there?"""
     held = "" if new.unique is None else new.unique.while_
-    return (held == "waiting" and state not in WAITING) or (held == "live" and state not in (*WAITING, "processing"))
+    return (held == "waiting" and state not in WAITING) or (
+        held == "live" and state not in (*WAITING, "processing")
+    )
 
 
 def unique_of(dice: Random, share: float) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def unique_of(dice: Random, share: float) -> dict[str, Any]:
     if dice.random() > share:
         return {}
     what = dice.choice((None, "replace", "replace", "debounce", "debounce"))
-    rule = {
+    rule: dict[str, Any] = {
         "while_": dice.choice((None, "kept", "live", "waiting")),
         "window": dice.choice(WINDOWS_SECONDS),
         "on_duplicate": what,

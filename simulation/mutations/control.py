@@ -24,6 +24,7 @@ from .. import (
     shelf_scenes,
     steer_scenes,
     turn_scenes,
+    unique_scenes,
     upkeep_scenes,
 )
 from ..explore import SCENARIOS, explore
@@ -45,6 +46,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **shelf_scenes.SCENES,
     **steer_scenes.SCENES,
     **turn_scenes.SCENES,
+    **unique_scenes.SCENES,
 }
 SEEDS = 9  # runs that a mutation may survive
 

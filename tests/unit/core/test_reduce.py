@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.core import arrows
@@ -167,12 +166,8 @@ def redrive(key: bytes, token: str) -> Op:
     return RedriveJobs(10, 10)
 
 
-def replaced(key: bytes, token: str) -> Op:
-    return ReplaceJobs((Replacement(CancelJob(key), successor()),))
-
-
-def successor(**more: Any) -> JobSpec:
-    return JobSpec(b"\xfe" * 16, b"2", client_id="a", seen=0, **more)
+def replaced(key: bytes, token: str, **more: Any) -> Op:
+    return ReplaceJobs((Replacement(CancelJob(key), JobSpec(b"\xfe" * 16, b"2", seen=0, **more)),))
 
 
 def run_now(key: bytes, token: str) -> Op:
@@ -187,9 +182,7 @@ LOST = Code.LEASE_LOST
 # (state, what is done) → (the answer, the state afterwards). Every pair stands here or in NOTHING_HAPPENS.
 ARROWS: dict[tuple[str, Any], tuple[Code, str]] = {
     ("queued", claim): (Code.GRANTED, PROCESSING),
-    ("queued", cancel): (Code.CANCELLED, CANCELLED),
-    ("scheduled", cancel): (Code.CANCELLED, CANCELLED),
-    ("failing", cancel): (Code.CANCELLED, CANCELLED),
+    **{(state, cancel): (Code.CANCELLED, CANCELLED) for state in ("queued", "scheduled", "failing")},
     ("processing", heartbeat): (Code.OK, PROCESSING),
     ("processing", complete): (Code.OK, COMPLETED),
     ("processing", fail): (Code.FAILING, FAILING),
@@ -200,11 +193,10 @@ ARROWS: dict[tuple[str, Any], tuple[Code, str]] = {
     ("processing", cancel): (Code.PROCESSING, PROCESSING),
     ("processing, cancel requested", heartbeat): (Code.CANCEL_REQUESTED, PROCESSING),
     ("processing, cancel requested", complete): (Code.OK, COMPLETED),
-    ("processing, cancel requested", fail): (Code.CANCELLED, CANCELLED),
-    ("processing, cancel requested", fail_for_good): (Code.CANCELLED, CANCELLED),
-    ("processing, cancel requested", release): (Code.CANCELLED, CANCELLED),
-    ("processing, cancel requested", release_later): (Code.CANCELLED, CANCELLED),
-    ("processing, cancel requested", abort): (Code.CANCELLED, CANCELLED),
+    **{
+        ("processing, cancel requested", act): (Code.CANCELLED, CANCELLED)
+        for act in (fail, fail_for_good, release, release_later, abort)
+    },
     ("failed", redrive): (Code.OK, QUEUED),
     **{(state, replaced): (Code.QUEUED, CANCELLED) for state in ("queued", "scheduled", "failing")},
     **{(state, run_now): (Code.OK, QUEUED) for state in ("scheduled", "failing")},
@@ -297,23 +289,13 @@ def test_every_arrow_of_the_table_is_walked_and_no_other() -> None:
         walked |= moves_of(Shard(), way, limits.DEAD_TTL_MS_DEFAULT)
     walked |= moves_of(Shard(), lambda shard: processing(shard, max_attempts=1), limits.LEASE_MS_DEFAULT)
     for attempts in (1, 2):
-        walked |= moves_of(
-            Shard(),
-            lambda shard, most=attempts: processing(shard, max_attempts=most, run_within_ms=5_000),
-            5_000,
-        )
+        limited = {"max_attempts": attempts, "run_within_ms": 5_000}
+        walked |= moves_of(Shard(), lambda shard, more=limited: processing(shard, **more), 5_000)
     walked |= moves_of(Shard(), lambda shard: queued(shard, start_within_ms=1_000), 120_000)
-    postponed = ReplaceJobs((Replacement(CancelJob(bytes(16)), successor(delay_ms=5_000)),))
-    walked |= moves_of(
-        Shard(), lambda shard: shard.apply(replace(postponed, items=_of(postponed, queued(shard)[0])))
-    )
+    walked |= moves_of(Shard(), lambda shard: shard.apply(replaced(*queued(shard), delay_ms=5_000)))
     for late in (late_scheduled, late_failing):
         walked |= moves_of(Shard(), late, 120_000)
     assert walked == {EXPIRED, *((each.origin, each.target, each.cause) for each in arrows.ARROWS)}
-
-
-def _of(op: ReplaceJobs, key: bytes) -> tuple[Replacement, ...]:
-    return tuple(replace(each, old=CancelJob(key)) for each in op.items)
 
 
 def moves_of(shard: Any, way: Callable[[Any], Any], later_ms: int = 0) -> set[tuple[str, str, str]]:

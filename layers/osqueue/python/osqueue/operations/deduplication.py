@@ -369,7 +369,12 @@ class Deduplication:
         yield from together([self._told(item, name) for name, item in holds.items()])
         for item in items:
             held = holds.get(item.original.client_id or "")
-            if held is not None and item.answer is not None and item.answer.error is None:
+            if (
+                held is not None
+                and held.answer is not None
+                and item.answer is not None
+                and not item.answer.error
+            ):
                 item.answer = replace(item.answer, job_id=held.answer.job_id)
 
     def _told(self, item: DedupAttempt, name: str) -> Flow[None]:

@@ -46,7 +46,7 @@ def replace_jobs(
         news = [replace(new, payload=payload) for new, payload in zip(news, staged, strict=True)]
     pairs = [Replacement(old, new) for (old, _), new in zip(items, news, strict=True)]
     answer = yield Submit(shard, (ReplaceJobs(tuple(pairs)), *settled))
-    codes = answer.outcomes[0].codes
+    codes: list[Code] = answer.outcomes[0].codes
     contents = [(new.payload, code in _TAKEN) for new, code in zip(news, codes, strict=True)]
     yield from wipe_refused(flows.writers[shard].root, contents)
     return codes
