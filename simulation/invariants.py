@@ -42,19 +42,7 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import (
-    ageing,
-    lives,
-    order,
-    payloads,
-    rates,
-    releases,
-    running_limits,
-    schedules,
-    shelves,
-    time_limits,
-    uniques,
-)
+from . import ageing, lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -223,7 +211,6 @@ class Invariants:
             if self.rows:
                 self._sessions(before, state)
         self.starts.commit(before, state, batch)
-        uniques.check(batch)
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)

@@ -130,6 +130,7 @@ class Stories:
     def commit(self, state: State, batch: RecordedReduction, leaves: Sequence[TableLeaf]) -> None:
         """A head became current."""
         now = self.now()
+        uniques.check(batch)
         self._accept(batch, now)
         for event in batch.reduction.events:
             if event.key:
@@ -170,19 +171,14 @@ class Stories:
                     self._arrived(new, now)
         for item, code in uniques.replacements(batch):
             if code in uniques.TAKEN:
-                old = self.accepted.get(item.old.key)
-                if (
-                    old is None
-                    or old.client_id != item.new.client_id
-                    or self.state(item.old.key)
-                    not in (
-                        *uniques.WAITING,
-                        NOWHERE,  # it came with this very commit
-                    )
-                ):
-                    raise Violation(f"{item.old.key.hex()} was replaced, and did not wait under that id")
-                self.successors[item.old.key] = item.new.key
                 self._arrived(item.new, now)
+        for row in batch.reduction.state.finished:
+            if row.successor is None or row.key in self.successors:
+                continue
+            self.successors[row.key] = row.successor
+            old, heir = self.accepted.get(row.key), self.accepted.get(row.successor)
+            if old is None or heir is None or old.client_id != heir.client_id:
+                raise Violation(f"{row.key.hex()} was replaced by a job that is not of its id")
 
     def _arrived(self, new: JobSpec, now: float) -> None:
         window = 0 if new.unique is None else new.unique.window_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from osqueue.core.job_ops import ClaimJobs
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, LeaseRef, ReleaseJobs
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.model.unique import Unique
 
@@ -45,6 +45,29 @@ def forgotten_before_it_is_told(stage: Play) -> Any:
     _, other = replaced_and_not_told(stage)
     other.run(other.reap())
     stage.later(FORGOTTEN_SECONDS)
+    for _ in range(3):
+        other.run(other.reap())
+    return other.run(other.enqueue("a", "third"))
+
+
+def forgotten_in_between(stage: Play) -> Any:
+    """Two replace a job at once and die; the one between the first and the last is forgotten before the first."""
+    one, two, other = map(stage.actor, ("one", "two", "other"))
+    other.run(other.enqueue("a", "first", LONG_SECONDS))
+    two.stop_at(two.enqueue("a", "last", LONG_SECONDS, unique=REPLACE), head_swap)
+    one.stop_at(one.enqueue("a", "between", unique=REPLACE), id_changed)
+    two.go_on(id_changed)
+    for name in "bcde":  # most of a table is to be forgotten
+        other.run(other.enqueue(name, "beside"))
+    for lease in other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases:
+        end = ReleaseJobs((LeaseRef(lease.job.key, lease.token),), 60_000_000)
+        done = CompleteJobs((Completion(lease.job.key, lease.token, b'"done"'),))
+        other.run(other.commit(end if lease.job.client_id == "a" else done))
+    other.run(other.reap())
+    stage.later(FORGOTTEN_SECONDS)
+    for _ in range(3):
+        other.run(other.reap())
+    stage.later(LONG_SECONDS)
     for _ in range(3):
         other.run(other.reap())
     return other.run(other.enqueue("a", "third"))
@@ -107,6 +130,7 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "replaced and asked for by another": asked_for_by_another,
     "replaced again": replaced_again,
     "forgotten before its successor is told of": forgotten_before_it_is_told,
+    "forgotten in between": forgotten_in_between,
     "told of too late": told_too_late,
     "started as it is replaced": lambda stage: started_meanwhile(stage, segment=False),
     "started as it is replaced in a segment": lambda stage: started_meanwhile(stage, segment=True),

@@ -36,15 +36,10 @@ def check(batch: RecordedReduction) -> None:
     """Each replacement of a commit is told of as a whole, or not at all."""
     came = {event.key for event in batch.reduction.events if event.cause == "replace"}
     ended = {event.key for event in batch.reduction.events if event.cause == "replaced"}
-    news, olds = set(), set()
-    for item, code in replacements(batch):
-        if code in TAKEN:
-            news.add(item.new.key)
-            olds.add(item.old.key)
-    if came != news or ended != olds:
-        raise Violation(
-            f"{len(news)} jobs took the places of {len(olds)}; {len(came)} came and {len(ended)} were replaced"
-        )
+    news = {item.new.key for item, code in replacements(batch) if code in TAKEN}
+    heirs = {row.key: row.successor for row in batch.reduction.state.finished if row.key in ended}
+    if came != news or set(heirs.values()) != news or len(ended) != len(news):
+        raise Violation(f"{len(news)} jobs were to take a place; {len(came)} came for {len(ended)} that went")
 
 
 def may_come_beside(new: JobSpec, state: str) -> bool:

@@ -13,10 +13,9 @@ from osqueue.core.draft import Draft
 from osqueue.core.job_ops import CancelJob
 from osqueue.core.ops import Code
 from osqueue.core.replacing import _Waiting
-from osqueue.core.state import QUEUED, FinishedJob, Span
+from osqueue.core.state import QUEUED, FinishedJob, Span, State
 from osqueue.objects import id_index
 from osqueue.objects.id_index import FinishedId, IdEntry
-from osqueue.objects.layout import read_state
 from osqueue.operations.deduplication import DedupAttempt, Deduplication, Takeover
 
 from .control import Control, in_runs, in_scene, patched
@@ -44,9 +43,9 @@ def without_a_successor() -> AbstractContextManager[None]:
 def not_followed() -> AbstractContextManager[None]:
     """A job that was replaced counts as over: its id may be used again."""
 
-    def follow(self: Deduplication, item: DedupAttempt, successor: bytes) -> Flow[None]:
-        state = yield from read_state(self.queue, 0)
-        assert state is not None
+    def follow(
+        self: Deduplication, item: DedupAttempt, where: int, state: State, row: FinishedJob
+    ) -> Flow[None]:
         yield from self._take_over(item, Takeover(lambda: self.draw(0), state))
 
     return patched((Deduplication, "_follow", follow))
@@ -55,8 +54,8 @@ def not_followed() -> AbstractContextManager[None]:
 def enqueued_again_under_its_key() -> AbstractContextManager[None]:
     """An entry whose job is nowhere was never enqueued, whatever it says."""
 
-    def follow(queue: str, client_id: str, entry: IdEntry, successor: bytes) -> Flow[IdEntry | None]:
-        return (yield from id_index.replace(queue, client_id, entry, successor))
+    def follow(queue: str, client_id: str, entry: IdEntry, key: bytes, place: int) -> Flow[IdEntry | None]:
+        return (yield from id_index.replace(queue, client_id, entry, key))
 
     return patched((id_index, "follow", follow))
 
@@ -64,12 +63,20 @@ def enqueued_again_under_its_key() -> AbstractContextManager[None]:
 def freed_under_its_successor() -> AbstractContextManager[None]:
     """The id of a forgotten job is free, also where another had taken its place."""
 
-    def finished(
-        client_id: str, key: bytes, finished_ms: int = 0, successor: bytes | None = None
-    ) -> FinishedId:
-        return FinishedId(client_id, key, finished_ms)
+    def nothing(self: FinishedId, entry: IdEntry) -> None:
+        return None
 
-    return patched((id_index, "FinishedId", finished))
+    return patched((FinishedId, "handed_on", nothing))
+
+
+def freed_only_for_its_own() -> AbstractContextManager[None]:
+    """An id is handed on where it stands for the forgotten job itself, and not for one before it."""
+    real = FinishedId.handed_on
+
+    def handed_on(self: FinishedId, entry: IdEntry) -> bytes | None:
+        return real(self, entry) if entry.key == self.key else None
+
+    return patched((FinishedId, "handed_on", handed_on))
 
 
 def evidence_of_a_passed_place() -> AbstractContextManager[None]:
@@ -117,7 +124,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "the old job names its successor",
         without_a_successor,
-        (in_scene("replaced again", "a second job was accepted"), in_runs("uniques", "endings too many")),
+        (in_scene("replaced again", "were to take a place"), in_runs("uniques", "were to take a place")),
     ),
     Control(
         "whoever finds a job that was replaced follows it",
@@ -136,6 +143,11 @@ CONTROLS: tuple[Control, ...] = (
         "an id goes over to the successor",
         freed_under_its_successor,
         (in_scene("forgotten before its successor is told of", "an id was freed while the job that took"),),
+    ),
+    Control(
+        "an id that is behind is brought forward before a job is forgotten",
+        freed_only_for_its_own,
+        (in_scene("forgotten in between", "a second job was accepted|an id was freed while"),),
     ),
     Control(
         "a job is replaced where it still is to come",

@@ -113,6 +113,12 @@ def test_runs_of_callers_ask_everything_and_free_ids_while_they_go_on() -> None:
     } <= total.asked.keys()
 
 
+def test_runs_of_callers_replace_and_debounce_jobs_wherever_they_wait() -> None:
+    total = runs("uniques", range(4))
+    assert {"enqueue replaced", "enqueue postponed", "enqueue duplicate"} <= total.asked.keys()
+    assert {"ReplaceJobs QUEUED", "ReplaceJobs SCHEDULED", "ReplaceJobs RETRY"} <= total.codes.keys()
+
+
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
     total = runs("loads", (1, 3, 11, 15, 34))
     assert total.bulks > 40

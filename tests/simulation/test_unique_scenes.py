@@ -20,6 +20,10 @@ def test_an_id_goes_over_to_the_successor_when_the_old_job_is_forgotten() -> Non
     assert play(SCENES["forgotten before its successor is told of"]).status == "duplicate"
 
 
+def test_so_it_does_when_one_between_them_is_forgotten_first() -> None:
+    assert play(SCENES["forgotten in between"]).status == "duplicate"
+
+
 def test_a_job_that_is_over_and_forgotten_is_not_enqueued_again_under_its_key() -> None:
     assert play(SCENES["told of too late"]).status == "queued"
 

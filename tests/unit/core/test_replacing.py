@@ -217,3 +217,12 @@ def test_a_staged_payload_that_may_be_gone_is_refused(shard: Shard) -> None:
     staged: Any = BodyRef(f"bodies/{0:012d}-{7:016x}", 0, 5, 0)
     assert swap(shard, old, payload=staged)[0] == Code.STALE
     assert shard.where(old) == "queued"
+
+
+def test_of_a_crowd_each_replaces_the_one_before(shard: Shard) -> None:
+    (old,) = shard.enqueue(client_id="a", seen=0)
+    keys = [swap(shard, old)[1] for _ in range(5)]
+    assert [row_of(shard.state, key).successor for key in (old, *keys[:-1])] == keys
+    (lease,) = shard.claim()
+    assert (lease.job.key, lease.job.replaced) == (keys[-1], 5)
+    assert swap(shard, old)[0] == Code.RETRY

@@ -1,9 +1,12 @@
 """A job under a client's id takes the place of the one that waits under it: both in one commit, or neither.
 
-The old job is cancelled and names its successor; whoever finds the old one under the id follows it there. The new one
-was enqueued when the first of them was, and stands where the old one stood, so that no number of replacements costs
-an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. Only where another
-priority, kind or time is asked for does it begin at the back.
+The old job is cancelled and names its successor; whoever finds the old one under the id follows it there. So does an
+operation that comes a moment later than another: of a crowd who replace one job, each replaces the one before it, in
+few commits.
+
+The new one was enqueued when the first of them was, and stands where the old one stood, so that no number of
+replacements costs an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. Only
+where another priority, kind or time is asked for does it begin at the back.
 """
 
 from __future__ import annotations
@@ -46,10 +49,11 @@ class _Waiting(Struct):
 
 def replace_jobs(draft: Draft, op: ReplaceJobs) -> Outcome:
     """QUEUED or SCHEDULED where one was replaced; RETRY where it waits no more, or lies somewhere else by now."""
-    return outcome([_replace(draft, item) for item in op.items])
+    heirs = {row.key: row.successor for row in draft.finished if row.successor is not None}
+    return outcome([_replace(draft, item, heirs) for item in op.items])
 
 
-def _replace(draft: Draft, item: Replacement) -> Code:
+def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code:
     new = item.new
     payload = new.payload
     if type(payload) is not bytes and born_of(payload.name) < draft.gc_floor:  # type: ignore[union-attr]
@@ -57,7 +61,10 @@ def _replace(draft: Draft, item: Replacement) -> Code:
     known = Code.DUPLICATE if new.key in draft.leases else seen_before(draft, new)
     if known is not None:
         return known
-    old = _find(draft, item.old)
+    key = item.old.key
+    while key in heirs:
+        key = heirs[key]
+    old = _find(draft, item.old if key == item.old.key else CancelJob(key))
     if old is None:
         return Code.RETRY
     if is_late(old.job, draft.now):  # it is over, and must not come back as another
@@ -72,6 +79,7 @@ def _replace(draft: Draft, item: Replacement) -> Code:
     _exchange(draft, old, fresh)
     draft.accept((fresh,), "replace")
     draft.learn(fresh.key)
+    heirs[old.job.key] = fresh.key
     draft.finish(
         old.job,
         CANCELLED,

@@ -274,7 +274,9 @@ class TableCompaction:
             for row in state.finished:
                 named.pop(row.key, None)
             ends = [
-                id_index.FinishedId(row.job.client_id or "", row.key, row.finished_ms, row.successor)
+                id_index.FinishedId(
+                    row.job.client_id or "", row.key, row.finished_ms, row.successor, row.job.replaced
+                )
                 for row in named.values()
             ]
             freed, damaged = yield from id_index.free(self.queue, ends)

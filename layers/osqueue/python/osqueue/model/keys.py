@@ -53,6 +53,11 @@ def key_like(old: bytes, drawn: bytes) -> bytes:
     return old[:6] + drawn[6:15] + old[15:]
 
 
+def is_like(key: bytes, other: bytes) -> bool:
+    """Have two keys the same time and shard, as those have that took the place of one another?"""
+    return key[:6] == other[:6] and key[15] == other[15]
+
+
 job_id = key_text  # the key as callers see it
 
 

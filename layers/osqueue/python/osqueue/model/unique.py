@@ -17,7 +17,14 @@ OnDuplicate = Literal["keep", "replace", "debounce"]
 DEBOUNCE = "debounce"
 
 
-class Unique(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"while_": "while"}):
+class Unique(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"while_": "while"},
+):
     """What ``enqueue(id=…, unique=Unique(…))`` says of the id. Without it: taken while "kept", and "keep"."""
 
     while_: (

@@ -8,8 +8,9 @@ come to enqueue it yet, or never will, and they enqueue it under the same key. T
 An entry is replaced (the job is over, the id may be used again) and removed by conditional writes only.
 
 A job that took the place of another under its id was accepted before the entry names it: the old job names its
-successor. So an entry that says ``accepted`` and names a job that is nowhere tells of one that is over and forgotten,
-and nobody enqueues under that key again.
+successor. So an entry that says ``place`` and names a job that is nowhere tells of one that is over and forgotten, and
+nobody enqueues under that key again. An entry may be behind: it names a job that was replaced. It never is behind a job
+that is forgotten: see ``free``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..commit.effects import Flow, Sleep
 from ..commit.retry import ENTRY, ONCE, ask_all
 from ..core.encoding import frame, unframe
 from ..errors import Damaged, NewerFormat, OsqueueError, Unavailable
+from ..model.keys import is_like
 from ..stores.base import (
     Deleted,
     DeleteIfMatch,
@@ -51,7 +53,7 @@ class IdEntry(Struct, frozen=True):
     closing: bool = False  # it is about to be removed: nobody may enqueue under its key
     modified_ms: int = 0  # when it was written, by the store's clock
     fresh: bool = False  # this very call wrote it, and knows so
-    accepted: bool = False  # the job under its key had been enqueued when it was written
+    place: int = 0  # how many jobs of the id its job took the place of; above 0 it was enqueued before this was written
 
 
 class FinishedId(Struct, frozen=True):
@@ -61,12 +63,20 @@ class FinishedId(Struct, frozen=True):
     key: bytes
     finished_ms: int = 0  # by the store's clock; 0: unknown
     successor: bytes | None = None  # the job that took its place: the id may stand for that one
+    place: int = 0  # how many it took the place of itself
+
+    def handed_on(self, entry: IdEntry) -> bytes | None:
+        """What an entry has to say instead before this job is forgotten: if it stands for it, or for one before it."""
+        if self.successor is None:
+            return None
+        before = is_like(entry.key, self.key) and entry.place < self.place
+        return encode(self.successor, place=self.place + 1) if before or entry.key == self.key else None
 
 
 class _Stored(Struct, frozen=True, array_like=True):
     key: bytes
     closing: bool = False
-    accepted: bool = False
+    place: int = 0
 
 
 _decode = msgspec.msgpack.Decoder(_Stored).decode
@@ -77,9 +87,9 @@ def entry_key(queue: str, client_id: str) -> str:
     return f"{FOLDER}{queue}/{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
-def encode(key: bytes, closing: bool = False, accepted: bool = False) -> bytes:
+def encode(key: bytes, closing: bool = False, place: int = 0) -> bytes:
     """The content of an entry."""
-    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing, accepted)))
+    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing, place)))
 
 
 def entry_of(found: Found, place: str) -> IdEntry:
@@ -88,7 +98,7 @@ def entry_of(found: Found, place: str) -> IdEntry:
         stored = _decode(unframe(b"OSQD", found.body, place))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{place} cannot be decoded: {error}") from error
-    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms, accepted=stored.accepted)
+    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms, place=stored.place)
 
 
 def _entry_or_error(
@@ -175,22 +185,32 @@ def replace(queue: str, client_id: str, entry: IdEntry, key: bytes) -> Flow[IdEn
     return IdEntry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
 
 
-def follow(queue: str, client_id: str, entry: IdEntry, successor: bytes) -> Flow[IdEntry | None]:
-    """Let an id stand for the job that took the place of ``entry``'s, if it still stands for that; None: look again."""
-    put = PutIfMatch(entry_key(queue, client_id), encode(successor, accepted=True), entry.version)
+def follow(queue: str, client_id: str, entry: IdEntry, key: bytes, place: int) -> Flow[IdEntry | None]:
+    """Let an id stand for a job that took the place of ``entry``'s, if it still stands for that; None: look again."""
+    put = PutIfMatch(entry_key(queue, client_id), encode(key, place=place), entry.version)
     (reply,) = yield from ask_all([put], ONCE)
-    return IdEntry(successor, reply.version, accepted=True) if isinstance(reply, Written) else None
+    return IdEntry(key, reply.version, place=place) if isinstance(reply, Written) else None
+
+
+def _last_of_each(jobs: Sequence[FinishedId]) -> list[FinishedId]:
+    """Of those who took the place of one another the last, which speaks for all of them; and all others."""
+    last: dict[object, FinishedId] = {}
+    for each in jobs:
+        which = each.key if each.successor is None else (each.client_id, each.key[:6], each.key[15])
+        if which not in last or last[which].place < each.place:
+            last[which] = each
+    return list(last.values())
 
 
 def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged]]]:
     """Remove the entries of ids that still stand for these jobs. Raises what kept it from that.
 
-    That of a job with a successor is handed to it instead.
+    That of a job with a successor is handed to it instead, also one that is behind, and still names a job before it.
 
     Answers how many were removed, and of which nobody can tell what they stand for. Of those, the ones go that were
     written before their job was over, for an id is not used again before that.
     """
-    left = list(jobs)
+    left = _last_of_each(jobs)
     freed = 0
     damaged: list[Damaged] = []
     for tried in range(ENTRY.tries):
@@ -206,8 +226,8 @@ def free(queue: str, jobs: Sequence[FinishedId]) -> Flow[tuple[int, list[Damaged
                     damaged.append(entry)
             elif isinstance(entry, OsqueueError):
                 raise entry
-            elif entry is not None and entry.key == each.key and each.successor is not None:
-                wishes[at] = PutIfMatch(place, encode(each.successor, accepted=True), entry.version)
+            elif entry is not None and (heir := each.handed_on(entry)) is not None:
+                wishes[at] = PutIfMatch(place, heir, entry.version)
             elif entry is not None and entry.key == each.key:
                 wishes[at] = DeleteIfMatch(place, entry.version)
         if not wishes:

@@ -5,7 +5,7 @@ the key of a caller who never enqueued it: we submit the item. Or the job that t
 the item a duplicate, a completed one is its answer, and any other that is over lets us take over the entry for a new
 job. The item's rule may say less of what takes the id, and that it takes the place of a job that waits: then the commit
 that accepts it cancels the old one, which names it as its successor, and the entry is changed after that. Whoever finds
-the old job under the id brings the entry up to date first, so it is never behind by more than one.
+the old job under the id follows it to the last one, and brings the entry up to date before anything else.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
 from ..core.queue_ops import LOOK_AGAIN
-from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, State
+from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FinishedJob, State
 from ..errors import Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, key_like, key_of, shard_of
 from ..model.unique import DEBOUNCE
 from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import WAITING, JobLocation, find_in_state
+from ..objects.lookup import WAITING, JobLocation, find_in_head, find_in_state
 from ..objects.segments import find_many, lost_object
 from .refusals import refusal
 from .results import ResultFlows
@@ -121,11 +121,11 @@ class Deduplication:
         return takeover.unused()
 
     def earlier(
-        self, item: DedupAttempt, where: int, state: State, current: JobLocation
+        self, item: DedupAttempt, where: int, state: State | None, current: JobLocation
     ) -> Flow[Enqueued | None]:
         """What an earlier try of the same call did, if it let its job take another's place, or be replaced since.
 
-        ``current`` is the job that waits under the id. None where calls are not repeated.
+        ``current`` is the job that the id stands for. None where calls are not repeated.
         """
         yield from ()
         return None
@@ -290,14 +290,19 @@ class Deduplication:
         if location is None:
             yield from self._help(item, 0 if state is None else state.seq, takeover)
         elif location.row is not None and location.row.successor is not None:
-            yield from self._follow(item, location.row.successor)
+            assert state is not None
+            yield from self._follow(item, where, state, location.row)
+        elif (
+            rule.on_duplicate
+            and (told := (yield from self.earlier(item, where, state, location))) is not None
+        ):
+            item.answer = told
         elif entry.key == item.original.key and not item.first and self.repeated(item.original, location):
             item.answer = Enqueued("queued", job_id(entry.key), location.state)
         elif location.job.client_id != item.original.client_id:  # a caller drew one key for two jobs
             yield from self._take_over(item, takeover)
-        elif state is not None and location.state in WAITING and rule.on_duplicate:
-            item.answer = yield from self.earlier(item, where, state, location)
-            item.old = location if item.answer is None else None
+        elif rule.on_duplicate and location.state in WAITING:
+            item.old = location
         elif not _is_taken(rule, location, now):
             yield from self._take_over(item, takeover)
         elif location.state == COMPLETED and not rule.while_ and not location.expired(now):
@@ -319,7 +324,7 @@ class Deduplication:
                 yield from self._begin(item, key, seen)
         elif entry.key != known.key:
             item.entry = entry
-        elif entry.accepted:  # it took another's place, and is forgotten
+        elif entry.place:  # it took another's place, and is forgotten
             item.entry = entry
             yield from self._take_over(item, takeover)
         elif not entry.closing:
@@ -330,10 +335,19 @@ class Deduplication:
         else:
             item.entry, item.closing = entry, True
 
-    def _follow(self, item: DedupAttempt, successor: bytes) -> Flow[None]:
+    def _follow(self, item: DedupAttempt, where: int, state: State, row: FinishedJob) -> Flow[None]:
         """The job was replaced, and the entry does not tell: let it, before anything else is done."""
-        name = item.new.client_id or ""
-        entry = yield from id_index.follow(self.queue, name, _entry(item), successor)
+        name, key, place = item.new.client_id or "", row.key, row.job.replaced
+        while row.successor is not None:
+            key, place = row.successor, place + 1
+            try:
+                found = yield from find_in_state(root_of(self.queue, where), state, key)
+            except NotFound:  # the head has moved on: look again
+                return
+            if found is None or found.row is None:
+                break
+            row = found.row
+        entry = yield from id_index.follow(self.queue, name, _entry(item), key, place)
         if entry is None:
             (entry,) = yield from id_index.read(self.queue, [name])
         if entry is not None:
@@ -366,7 +380,8 @@ class Deduplication:
                 holds[new.client_id or ""] = item
             elif error is not None:
                 item.answer = Enqueued("rejected", None, error=error)
-        yield from together([self._told(item, name) for name, item in holds.items()])
+        after = yield from self.flows.state_seen(shard)
+        yield from together([self._told(item, name, after) for name, item in holds.items()])
         for item in items:
             held = holds.get(item.original.client_id or "")
             if (
@@ -377,12 +392,18 @@ class Deduplication:
             ):
                 item.answer = replace(item.answer, job_id=held.answer.job_id)
 
-    def _told(self, item: DedupAttempt, name: str) -> Flow[None]:
-        """Let the entry name the job that took the place. Where that fails, the old job still names it."""
+    def _told(self, item: DedupAttempt, name: str, state: State) -> Flow[None]:
+        """Let the entry name the job that took the place, if that holds it still: others may have come behind it.
+
+        Where nothing comes of it, the next caller does so: the old job names its successor.
+        """
         assert item.answer is not None
         key = key_of(item.answer.job_id or "")
-        with suppress(OsqueueError):
-            item.entry = (yield from id_index.follow(self.queue, name, _entry(item), key)) or item.entry
+        found = find_in_head(state, key)
+        if found is not None and found.row is None:
+            with suppress(OsqueueError):
+                told = yield from id_index.follow(self.queue, name, _entry(item), key, found.job.replaced)
+                item.entry = told or item.entry
 
     def _take_over(self, item: DedupAttempt, takeover: Takeover) -> Flow[None]:
         """The id's job is over: let the id stand for a new one."""

@@ -144,7 +144,9 @@ class ShardPurge:
             if job.client_id is not None and job.client_id not in self.ids_last:
                 finished_ms = row.finished_ms if isinstance(row, FinishedJob) else 0
                 heir = row.successor if isinstance(row, FinishedJob) else None
-                yield from self._free([id_index.FinishedId(job.client_id, job.key, finished_ms, heir)])
+                yield from self._free(
+                    [id_index.FinishedId(job.client_id, job.key, finished_ms, heir, job.replaced)]
+                )
 
     def _free(self, ends: Sequence[id_index.FinishedId]) -> QueueFlow[None]:
         freed, _ = yield from id_index.free(self.queue, ends)  # a damaged entry says nothing about the job

@@ -33,7 +33,7 @@ from ..model.job_options import OPTIONS
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..objects import finished_tables, id_index
 from ..objects.layout import root_of
-from ..objects.lookup import JobLocation, seek, seek_many
+from ..objects.lookup import JobLocation, find_in_state, seek, seek_many
 from ..objects.segments import find_many, read_bodies
 from ..stores.base import Failed, Get
 from . import waiters
@@ -76,10 +76,13 @@ class ResultFlows(WaitFlows):
 
     def _followed(self, found: LocatedJob | None) -> Flow[LocatedJob | None]:
         """The job that an id stands for: whoever replaced the one of its entry may not have come to tell the entry."""
-        while (
-            found is not None and found.location.row is not None and found.location.row.successor is not None
-        ):
-            found = yield from self._seek(found.location.row.successor)
+        while found is not None and (row := found.location.row) is not None and row.successor is not None:
+            key, state = row.successor, found.state
+            try:
+                location = yield from find_in_state(root_of(self.queue, shard_of(key)), state, key)
+                found = None if location is None else LocatedJob(key, state, location)
+            except NotFound:  # the head has moved on
+                found = yield from self._seek(key)
         return found
 
     def located_now(self, text: str) -> QueueFlow[LocatedJob | None]:

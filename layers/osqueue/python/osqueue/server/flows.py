@@ -333,18 +333,19 @@ class KeyedDeduplication(Deduplication):
         return key, 0 if state is None else state.seq
 
     def earlier(
-        self, item: DedupAttempt, where: int, state: State, current: JobLocation
+        self, item: DedupAttempt, where: int, state: State | None, current: JobLocation
     ) -> Flow[Enqueued | None]:
         """By the keys that it drew for it: what replaces others has the time of those in its key."""
         new, job = item.original, current.job
-        if new.seen < KEYED:
+        if new.seen < KEYED or state is None:
             return None
         mine = key_like(job.key, new.key)
         found = yield from find_many_in_state(root_of(self.queue, where), state, {mine, new.key})
         for key, location in found.items():
             told = location.row is not None and location.row.successor is not None
-            if (told or key == job.key == mine) and location.job.client_id == new.client_id:
-                status = "queued" if key == new.key else _status_again(new)
+            mine_still = key == job.key and same_job(new, location)
+            if (told or mine_still) and location.job.client_id == new.client_id:
+                status = _status_again(new) if location.job.replaced else "queued"
                 return Enqueued(status, job_id(job.key), current.state)
         return None
 
