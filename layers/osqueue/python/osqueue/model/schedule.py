@@ -24,7 +24,7 @@ from .validation import plain_text, seconds, text
 MISSED = (scheduling.ONCE, scheduling.ALL, scheduling.SKIP)
 OVERLAP = (scheduling.ALLOW, scheduling.SKIP, scheduling.QUEUE)
 # Of the options of a job, those that each job of a schedule can have.
-JOB_OPTIONS = tuple(name for name in OPTIONS if name not in ("id", "delay", "at"))
+JOB_OPTIONS = tuple(name for name in OPTIONS if name not in ("id", "unique", "delay", "at"))
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{limits.SCHEDULE_NAME_CHARS_MAX - 1}}}")
 
 _decode_spec = msgspec.msgpack.Decoder(JobSpec).decode

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
@@ -30,7 +31,6 @@ from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import WAITING, JobLocation, find_in_head, find_in_state
 from ..objects.segments import find_many, lost_object
-from .refusals import refusal
 from .results import ResultFlows
 
 PlaceJobs = Callable[[list[JobSpec], int], QueueFlow[list[Enqueued | Code]]]
@@ -437,6 +437,20 @@ def _is_taken(rule: UniqueRule, location: JobLocation, now: int) -> bool:
     if location.state == PROCESSING:
         return rule.while_ != "waiting"
     return location.state == COMPLETED and not rule.while_ and not location.expired(now)
+
+
+def refusal(code: Code) -> OsqueueError | None:
+    """The error of a job that there was no room for; None of any other."""
+    if code == Code.LANES:
+        return Throttled(
+            f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already. Use fewer kinds,"
+            " or wait until some of them are empty."
+        )
+    if code == Code.DELAYED_LIMIT:
+        return Throttled(
+            "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
+        )
+    return None
 
 
 def _entry(item: DedupAttempt) -> id_index.IdEntry:

@@ -20,8 +20,7 @@ from ..model.job_options import check_item, columns_of
 from ..model.keys import KeySource, job_id
 from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder, wipe_refused
-from .deduplication import Deduplication
-from .refusals import refusal
+from .deduplication import Deduplication, refusal
 from .results import ResultFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
