@@ -491,3 +491,11 @@ PROFILES["payloads purged"] = replace(  # heads lost and jobs purged, while the 
     limits=TIGHT | {"ARCHIVE_PART_BYTES": 300},
     clients=replace(PROFILES["repairs"].clients, archive_payloads=True),
 )
+PROFILES["schedules mended"] = (
+    replace(  # heads lost and restored, clocks set and jobs purged, while schedules tick
+        PROFILES["repairs"],
+        name="schedules mended",
+        limits=PROFILES["schedules"].limits,
+        clients=replace(PROFILES["repairs"].clients, schedulers=2),
+    )
+)

@@ -18,7 +18,7 @@ from osqueue.core.encoding import encode
 from osqueue.core.job_ops import JobSpec
 from osqueue.core.ops import Op
 from osqueue.core.queue_ops import ChangeSchedule
-from osqueue.core.state import JobRecord, ScheduleRow, State, StoredContent
+from osqueue.core.state import JobRecord, ScheduleRow, State, StoredContent, jobs_in_memory
 from osqueue.errors import OsqueueError
 from osqueue.objects.staging import StagingArea
 
@@ -57,6 +57,9 @@ def _row(client: Client, name: str) -> Flow[ScheduleRow]:
     content: StoredContent = b"1"
     state = yield from client.head()
     if state is not None:
+        client.book.keys += [
+            job.key for _, job in jobs_in_memory(state) if job.schedule
+        ]  # others come across them
         stage = StagingArea(client.writer.root, state.seq, client.writer.machine)
         with suppress(OsqueueError):
             content = yield from stage.shared(words)

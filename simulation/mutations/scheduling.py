@@ -13,6 +13,7 @@ from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import ChangeSchedule
 from osqueue.core.state import FAILED, BodyRef, JobRecord, ScheduleRow, State, contents_in_memory
 from osqueue.maintenance import garbage_collection
+from osqueue.operations import purge_shard
 
 from .control import Control, dispatched, in_runs, patched
 
@@ -135,6 +136,20 @@ def without_rows() -> AbstractContextManager[None]:
     return patched((garbage_collection, "_in_memory", _without_rows))
 
 
+def _as_before(rows: tuple[ScheduleRow, ...], *_: Any) -> tuple[ScheduleRow, ...]:
+    return rows
+
+
+def as_before() -> AbstractContextManager[None]:
+    """A restored head has the rows of its backup, and their counts."""
+    return patched((scheduling, "of_a_new_life", _as_before))
+
+
+def wiped() -> AbstractContextManager[None]:
+    """A purge of a job takes the payload of its schedule along."""
+    return patched((purge_shard, "is_shared", lambda content: False))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("a tick is served once", standing, (in_runs("schedules", "ticked twice|policy says"),)),
     Control(
@@ -160,5 +175,9 @@ CONTROLS: tuple[Control, ...] = (
         unremembered,
         (in_runs("schedules", "nothing stands in the way of"),),
     ),
+    Control(
+        "a restore counts again", as_before, (in_runs("schedules mended", "of theirs live|back in time"),)
+    ),
+    Control("a purge leaves what is shared", wiped, (in_runs("schedules mended", "invariant 8", seeds=16),)),
     Control("the collector spares what schedules need", without_rows, (in_runs("schedules", "invariant 8"),)),
 )

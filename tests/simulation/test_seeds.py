@@ -39,6 +39,7 @@ SEEDS = [
     ("payloads", 0),
     ("schedules", 0),
     ("schedules", 2),
+    ("schedules mended", 1),
 ]
 
 

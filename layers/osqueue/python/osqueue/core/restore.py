@@ -322,7 +322,9 @@ def _sifted(
         forgotten=life.seq,
         result_ttls=sieve.alive,
         log=event_log.of_a_new_life(backup.log, life.seq),
-        schedules=scheduling.of_a_new_life(backup.schedules, sieve.living, evidence.gone),
+        schedules=scheduling.of_a_new_life(
+            backup.schedules, sieve.living, evidence.gone, min(backup.now_ms, life.now_ms)
+        ),
         starts=rates.spent(backup.settings, life.now_ms),
     )
 

@@ -239,23 +239,31 @@ def _begun(draft: Draft, row: ScheduleRow) -> ScheduleRow:
 
 # ── A head made anew ─────────────────────────────────────────────────────────
 def of_a_new_life(
-    rows: tuple[ScheduleRow, ...], living: Mapping[str, int], gone: AbstractSet[str]
+    rows: tuple[ScheduleRow, ...], living: Mapping[str, int], gone: AbstractSet[str], now_ms: int
 ) -> tuple[ScheduleRow, ...]:
-    """The rows of a restored head, with the jobs that wait in it. One whose payload is gone only counts them."""
+    """The rows of a restored head, with the jobs that wait in it. One whose payload is gone only counts them.
+
+    The clock of a backup may have been ahead.
+    """
     found: list[ScheduleRow] = []
     for row in rows:
         count = living.get(row.name, 0)
         if isinstance(row.payload, BodyRef) and row.payload.name in gone:
             row = ScheduleRow(row.name)
         found.append(replace(row, living=count))
-    return tuple(found)
+    return at_another_time(tuple(found), now_ms)
 
 
 def at_another_time(rows: tuple[ScheduleRow, ...], now_ms: int) -> tuple[ScheduleRow, ...]:
     """The rows of a head whose clock is set: what ticked in a time that never came ticks when it comes."""
     return tuple(
         [
-            replace(row, last_ms=min(row.last_ms, now_ms), next_ms=min(row.next_ms, now_ms), waiting_ms=0)
+            replace(
+                row,
+                last_ms=min(row.last_ms, now_ms),
+                next_ms=min(row.next_ms, now_ms),
+                waiting_ms=row.waiting_ms if row.waiting_ms <= now_ms else 0,
+            )
             for row in rows
         ]
     )
