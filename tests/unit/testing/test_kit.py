@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from unittest.mock import ANY as ANYTHING
 
@@ -19,6 +20,7 @@ from osqueue import (
     Queue,
     Rejected,
     Snooze,
+    Throttle,
     WaitTimeout,
     WorkerJob,
 )
@@ -242,6 +244,24 @@ def test_a_worker_in_virtual_time_is_refused_with_the_remedy(q: Queue[Any]) -> N
     q.handler(lambda job: None)
     with manual(q), pytest.raises(AssertionError, match="drain"):
         q.run()
+
+
+def test_the_clock_moves_on_to_what_a_rate_allows_and_to_the_end_of_a_pause(q: Queue[Any]) -> None:
+    starts: list[float] = []
+    with manual(q) as test:
+
+        @q.handler
+        def call(job: WorkerJob[Any]) -> Any:
+            starts.append(test.clock.now_ms() / 1000)
+            return Throttle(600) if len(starts) == 3 else None
+
+        q.configure(rate=(1, 60))
+        for at in range(4):
+            q.enqueue(at, kind="call")
+        assert test.drain(advance=False)[-1].outcome == "completed"
+        assert len(test.drain()) == 4
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert gaps == pytest.approx([60, 60, 600, 60], abs=0.01)
 
 
 def test_what_ends_a_test_is_not_swallowed_by_the_queue(q: Queue[Any]) -> None:

@@ -147,7 +147,7 @@ def _read_kinds(setting: DescribedField, value: Any) -> tuple[list[KindSettings]
         )
     rows, dropped = [], []
     for name, wished in value.items():
-        kind = text(name, "kinds", limits.KIND_CHARS_MAX, 1)
+        kind = text(name, "kinds", limits.KIND_CHARS_MAX)
         if wished is None:
             dropped.append(kind)
             continue

@@ -49,6 +49,7 @@ from ..objects.lookup import JobLocation
 from .results import LocatedJob, ResultFlows
 
 PARTS_MAX = 1_000  # archive parts that one question may read
+EMPTY = "''"  # how a shell writes it
 CLOCK_SLACK_MS = limits.DAY_MS  # by how much the clock that drew a key may have been ahead
 
 
@@ -203,6 +204,10 @@ def _aged(job: JobRecord, settings: QueueSettings, now_ms: int) -> str:
     return f"priority {job.priority}: it has waited {duration_text(waited / 1000)}, so it counts as {counts}"
 
 
+def _named(kind: str) -> str:
+    return f"kind {kind}" if kind else "the kind without a name"
+
+
 def _held(state: State, kind: str, now_ms: int) -> str:
     """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
     gate = gate_of(state.settings, state.leases, state.starts, max(now_ms, state.now_ms))
@@ -214,10 +219,10 @@ def _held(state: State, kind: str, now_ms: int) -> str:
     if closed is not None and closed.code == Code.KINDS_PAUSED:
         ends = next((row.paused_until_ms for row in state.settings.kinds if row.kind == kind), None)
         until = moment(ends) if ends else None
-        words = paused_text(until, moment(now_ms)), resumed_text(until, "it", f" --kind {kind}")
-        return f"kind {kind} {'; '.join(words)}"
+        words = paused_text(until, moment(now_ms)), resumed_text(until, "it", f" --kind {kind or EMPTY}")
+        return f"{_named(kind)} {'; '.join(words)}"
     whose = [lease for lease in state.leases.values() if gate.room() <= 0 or lease.job.kind == kind]
-    what = "the queue" if gate.room() <= 0 else f"kind {kind}"
+    what = "the queue" if gate.room() <= 0 else _named(kind)
     if not whose:
         return (
             f"this shard may run no job of {what}; raise its limit ('osqueue queue configure --max-running')"
@@ -236,7 +241,7 @@ def _rated(state: State, kind: str, closed: Closed, now_ms: int) -> str:
     row: QueueSettings | KindSettings = settings
     what = "the queue"
     if closed.code == Code.KINDS_RATE_LIMITED:
-        row, what = next(row for row in settings.kinds if row.kind == kind), f"kind {kind}"
+        row, what = next(row for row in settings.kinds if row.kind == kind), _named(kind)
     starts, period_ms = row.rate or (0, 0)
     burst = burst_of((starts, period_ms), row.burst or 0)
     over = f", in {settings.shards} shards" if settings.shards > 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
@@ -69,6 +70,7 @@ class Kit:
         self._runners = [Runner(each) for each in runners]
         self._awaits = isinstance(self.queue, AsyncQueue)
         self._running = 0  # handlers at work
+        self._opens: list[int] = []  # when what held the latest claims lets something start
         self._inline = False
         self._raise_errors = False  # inline
         self._dirty = False  # inline: something became claimable
@@ -84,6 +86,7 @@ class Kit:
 
     def _next(self) -> Steps[Ran | None]:
         """Claim one job, run its handler, report what became of it."""
+        self._opens = []
         for runner in self._with_handlers():
             ran = yield from self._next_of(runner)
             if ran is not None:
@@ -98,6 +101,8 @@ class Kit:
         if isinstance(claimed, Exception):
             raise claimed
         if not claimed.leases:
+            if claimed.retry_after is not None:
+                self._opens.append(self.clock.now_ms() + math.ceil(claimed.retry_after * 1000))
             return None
         granted = claimed.leases[0]
         handler = handlers.of(granted.lease.job.kind)
@@ -153,7 +158,8 @@ class Kit:
     def _drain(self, advance: bool = True, raise_errors: bool = False) -> Steps[list[Ran]]:
         """Run jobs until none is left; returns the runs, in order.
 
-        With ``advance`` the clock moves on to each retry and each scheduled job; without, those stay.
+        With ``advance`` the clock moves on to each retry and each scheduled job, to the next start that a rate allows,
+        and to the end of a pause that has one; without, those stay.
         ``raise_errors`` raises the first exception of a handler.
         """
         found: list[Ran] = []
@@ -175,8 +181,8 @@ class Kit:
                 )
 
     def _due_ms(self) -> Steps[int | None]:
-        """When the next job becomes due, if any waits."""
-        due: list[int] = []
+        """When the next job becomes due, or may start by its rate or as a pause ends, if any waits."""
+        due = [*self._opens]
         for runner in self._with_handlers():
             waiting = yield runner.asks(waiting_jobs(runner.queue))
             due += [job.due_ms for state, job in waiting if state != stored.QUEUED]
