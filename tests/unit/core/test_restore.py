@@ -24,7 +24,7 @@ from osqueue.core.job_ops import (
     FailJobs,
 )
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import (
     SEQ_MARGIN,
@@ -178,6 +178,17 @@ def test_delayed_jobs_keep_their_time(shard: Any) -> None:
     assert shard.drain() == []
     shard.now += 60_000
     assert shard.drain() == [key]
+
+
+def test_a_rate_begins_with_an_empty_bucket_since_nobody_knows_what_started(shard: Any) -> None:
+    shard.apply(ChangeSettings(rate=(1, 60_000), burst=5))
+    shard.enqueue(9)
+    backup = shard.state
+    assert len(shard.claim(9)) == 5
+    bring_back(shard, backup)
+    assert shard.claim(9) == ()
+    shard.now += 60_000
+    assert len(shard.claim(9)) == 1
 
 
 def test_no_request_of_the_old_life_is_ever_applied(shard: Any) -> None:

@@ -82,7 +82,7 @@ def test_settings_of_kinds_are_told_and_dropped(q: Queue[Any]) -> None:
         ({"send": 5}, "kinds: the settings of 'send' are 5"),
         ({"send": {"shards": 2}}, "kinds: 'send': shards: no such setting"),
         ({"send": Kind(max_attempts=0)}, "max_attempts: 0 is not"),
-        ({5: Kind()}, "kinds: 5 is not 1 to"),
+        ({5: Kind()}, "kinds: 5 is not 0 to"),
     ],
 )
 def test_what_is_wrong_is_named(q: Queue[Any], kinds: Any, words: str) -> None:
