@@ -26,6 +26,7 @@ NAMES = (
     "waiting",
     "limits",
     "pacer",
+    "schedules",
     "archive",
     "lookup",
     "stack",

@@ -86,7 +86,8 @@ def test_a_day_that_seldom_comes_has_its_next_tick() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["0 3 * *", "0 0 3 * * *", "61 * * * *", "0 0 30 2 *", "", "@reboot", "a b c d e"]
+    "line",
+    ["0 0 31 2,4,6,9,11 *", "0 3 * *", "0 0 3 * * *", "61 * * * *", "0 0 30 2 *", "", "@reboot", "a b c d e"],
 )
 def test_what_is_no_crontab_line_is_said_to_be_none(line: str) -> None:
     with pytest.raises(ValueError, match=r"field|Bad"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, limits
-from osqueue.maintenance.doctor import BUDGET_REMEDIES, FULL_SHARE
+from osqueue.maintenance.head_checks import BUDGET_REMEDIES, FULL_SHARE
 from tests.support.commands import Run, answer, answers
 
 

@@ -64,7 +64,8 @@ def check(cron: str) -> None:
         raise ValueError(
             "a crontab line has five fields: minute, hour, day of the month, month, day of the week"
         )
-    next(_from(cron, EPOCH, reverse=False), None)
+    if next(_from(cron, EPOCH, reverse=False), None) is None:
+        raise ValueError("no day is ever like that")
 
 
 def in_words(cron: str) -> str:

@@ -18,7 +18,6 @@ from ..clock import Machine
 from ..commit.effects import All, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.audit import imbalances, spans_of
-from ..core.budgets import budgets
 from ..core.encoding import born_of, decode_head, encode_head
 from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
 from ..core.pauses import lasting
@@ -32,6 +31,7 @@ from ..objects.inventory import ReachableObjects
 from ..objects.layout import REGISTER, root_of, unavailable
 from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, StoreReply, Written
 from . import orphan_ids
+from .head_checks import full_parts, late_schedules
 from .head_restore import hourly_backups
 from .store_probes import OK, TROUBLE, WARNING, Finding
 
@@ -48,13 +48,6 @@ CONTINUE_WITHOUT = (
     "osqueue doctor ADDRESS {queue} --shard {shard} --restore head --yes goes on without it"
     " and says what is lost."
 )
-FULL_SHARE = 0.5  # of a budget that turns calls away, from which on somebody should know
-BUDGET_REMEDIES = {
-    "leases": "Spread the queue: osqueue queue configure ADDRESS {queue} --shards N, or work on fewer jobs at once.",
-    "sessions": "Let fewer processes write, or spread the queue: osqueue queue configure ADDRESS {queue} --shards N.",
-    "lanes": "Use fewer kinds and priorities at the same time, or a queue for each group of kinds.",
-    "result_ttls": "Name result_ttl when jobs are enqueued, rather than change it while they wait.",
-}
 REAP = "Run 'osqueue reap' by a schedule, every minute."
 
 
@@ -124,15 +117,8 @@ class ShardCheck:
             )
         else:
             self.say(OK, "head", f"{len(encode_head(state)):,} bytes, at commit {state.seq:,}, the sums hold")
-        full = [each for each in budgets(state) if each.refuses and each.share >= FULL_SHARE]
-        for each in full:
-            self.say(
-                WARNING,
-                "budget",
-                f"{each.name}: {each.share:.0%} of what a head holds ({each.used:,} of {each.most:,}). When it is full,"
-                " calls are turned away as throttled",
-                BUDGET_REMEDIES[each.name].format(queue=self.queue),
-            )
+        for told in (*full_parts(self.queue, state), *late_schedules(state, self.now_ms)):
+            self.say(*told)
 
     def _clock(self, state: State) -> None:
         ahead = state.now_ms - self.now_ms

@@ -18,6 +18,7 @@ class HandlerSchedule(TypedDict, total=False):
     every: float | timedelta
     missed: Literal["once", "all", "skip"]
     overlap: Literal["allow", "skip", "queue"]
+    payload: Any
 
 
 class QueueHandlers(Generic[T]):
@@ -55,8 +56,8 @@ class QueueHandlers(Generic[T]):
         function is told by ``job.timed_out``.
 
         With ``cron``, a crontab line, or ``every``, seconds, its jobs come by the clock: a worker that starts adds the
-        schedule, named as the kind or as the function, with a payload of None; ``tz``, ``missed`` and ``overlap`` are
-        those of ``schedule``.
+        schedule, named as the kind or as the function; ``payload``, ``tz``, ``missed`` and ``overlap`` are those of
+        ``schedule``.
         """
         wish = schedule if cron is None else {"cron": cron, **schedule}
 

@@ -68,11 +68,12 @@ class Handlers:
         """Let a handler's jobs come by the clock: under its kind's name, or its own. Raises Rejected."""
         name = kind or getattr(function, "__name__", "")
         known = {"cron": None, "tz": "UTC", "every": None, "missed": "once", "overlap": "allow"} | dict(wish)
+        payload = known.pop("payload", None)
         options = {} if kind is None else {"kind": kind}
         from ..model.schedule import schedule_row  # where one has a schedule
 
         schedule_row(name, **known, codec="json", options=options)  # refused here, and not when it runs
-        self.schedules.append({"name": name, "payload": None, "options": options, **known})
+        self.schedules.append({"name": name, "payload": payload, "options": options, **known})
 
     def copy(self) -> Handlers:
         """The same handlers in a registry of its own."""
