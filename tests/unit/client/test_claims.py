@@ -234,6 +234,38 @@ def test_a_claim_that_waits_asks_again_at_a_bounded_rate_and_lets_no_function_sl
 
 
 @pytest.mark.parametrize(
+    ("scope", "after", "calls"),
+    [
+        ("queue", 30.0, 5),  # at 0, 30, 60, 90 and 100 s: nothing starts sooner
+        ("queue", 3_600.0, 3),  # a minute at most, since a limit may be lifted
+        ("kind", 3_600.0, 6 + 49),  # a job of another kind may come
+        ("queue", 0.001, 1 + 1_000),  # whoever comes too late for each start asks ten times a second
+    ],
+)
+def test_a_claim_that_waits_for_a_rate_asks_again_when_something_may_start(
+    opened: Any, machine: Any, scope: str, after: float, calls: int
+) -> None:
+    q = opened(ok({"jobs": [], "reason": "rate_limited", "retry_after": after, "scope": scope}))
+    leases = q.claim(wait=100)
+    assert (list(leases), leases.reason, leases.retry_after, leases.scope) == (
+        [],
+        "rate_limited",
+        after,
+        scope,
+    )
+    assert len(q.transport.calls) == pytest.approx(calls, abs=1)
+
+
+def test_a_worker_rests_until_its_queue_may_start_something(opened: Any, machine: Any) -> None:
+    flows = opened()._flows
+    waiter = flows.work_waiter(None, 1.0)
+    for empty, closed, least, most in ((1, 30.0, 30.0, 37.5), (9, 0.3, 0.3, 0.375), (9, -5.0, 1.0, 1.25)):
+        waiter.empty, waiter.closed_until = empty, machine.monotonic() + closed
+        (effect,) = flows.rest(waiter)
+        assert least <= effect.seconds <= most
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"limit": 0},

@@ -26,14 +26,19 @@ from .validation import plain_text
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key")
 
 
+_INSTEAD = {
+    "cron": "not supported of a job, which comes once. q.schedule(name, cron, payload) makes one at every tick.",
+    "rate_limit": (
+        "not supported of a job: a rate is a setting of its queue or its kind. q.configure(kinds={'send':"
+        " Kind(rate=(10, 1))}) starts ten of a kind a second."
+    ),
+}
+
+
 def not_yet(name: str) -> NotSupported:
     """The error for a field that has a name, and no meaning yet."""
-    if name == "cron":
-        return NotSupported(
-            "cron: not supported of a job, which comes once. q.schedule(name, cron, payload) makes one at every tick.",
-            field=name,
-        )
-    return NotSupported(f"{name}: not supported in this release.", field=name)
+    instead = _INSTEAD.get(name, "not supported in this release.")
+    return NotSupported(f"{name}: {instead}", field=name)
 
 
 def _no_job_id(name: str) -> None:
