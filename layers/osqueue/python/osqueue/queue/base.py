@@ -414,6 +414,12 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Ge
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""
         return self._steering.stats()
 
+    def _drain(self, kind: str | None = None, timeout: float = 60) -> QueueFlow[None]:
+        """Wait until no job is left that waits (also delayed) or runs, of this kind or of any. Raises WaitTimeout."""
+        from .draining import drained
+
+        return drained(self._steering, self.machine, kind, timeout)
+
     def _redrive(
         self,
         limit: int | None = None,
@@ -496,6 +502,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Ge
     run_now = FlowMethod(_run_now)
     jobs = FlowMethod(_jobs)
     stats = FlowMethod(_stats)
+    drain = FlowMethod(_drain)
     redrive = FlowMethod(_redrive)
     dead_letters = FlowMethod(_dead_letters)
     dead_letter_groups = FlowMethod(_dead_letter_groups)

@@ -96,6 +96,7 @@ def _of_lease(name: str) -> JobColumn:
 COLUMNS = (
     _column("job_id", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
     _of_job("run"),
+    _of_job("replaced"),
     JobColumn(
         "shard",
         INT,
