@@ -80,6 +80,9 @@ def test_a_job_takes_the_place_of_the_one_that_waits(q: Any) -> None:
     assert (job.job_id, job.replaced, job.max_attempts) == (second.job_id, 1, 7)
     old = q.status(first.job_id)
     assert (old.state, old.replaced_by) == ("cancelled", second.job_id)
+    story = str(q.why(first.job_id))
+    assert f"by a later job of its id, {second.job_id}" in story
+    assert "the record of the last one alone" in story
     leases = q.claim(5)
     assert [each.payload for each in leases] == [{"v": 2}, {"v": 0}]  # it kept its turn
     leases[0].complete("indexed")

@@ -331,6 +331,11 @@ def _over(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
             "nothing; the archive has its record",
         )
     present = _ending(job, about, now)
+    if job.replaced_by is not None:
+        return (
+            present,
+            f"nothing; ask for job {job.replaced_by}. The archive gets the record of the last one alone",
+        )
     if job.expires_at is None or job.expires_at <= now:
         return f"{present}; its result is not kept any more", "nothing; the archive has its record"
     thing = "its result" if job.state == COMPLETED else "its record"
