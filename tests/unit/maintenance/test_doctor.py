@@ -12,6 +12,7 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intent_body, intent_key, intents_prefix
 from osqueue.core.ops import Request as Announced
 from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.state import KindSettings
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, StoreProbes, measure, worst
@@ -331,6 +332,15 @@ def test_shards_that_differ_are_a_warning(clinic: Clinic) -> None:
     clinic.change(settings=replace(decode_head(clinic.read(HEAD)).settings, paused=True))
     (found,) = [each for each in clinic.examine() if each.check == "settings"]
     assert (found.level, found.found) == (WARNING, "the shards differ in: paused")
+
+
+def test_shards_whose_pauses_end_by_themselves_may_differ_in_them(clinic: Clinic) -> None:
+    clinic.q.configure(shards=3)
+    settings = decode_head(clinic.read(HEAD)).settings
+    ends = clinic.machine.now_ms() + HOUR * 1000
+    rows = (KindSettings("send", paused=True, paused_until_ms=ends),)
+    clinic.change(settings=replace(settings, paused=True, paused_until_ms=ends, kinds=rows))
+    assert clinic.said()["settings"] == OK
 
 
 def test_a_queue_that_is_not_in_the_register_is_a_warning(clinic: Clinic) -> None:
