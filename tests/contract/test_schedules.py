@@ -69,6 +69,15 @@ def test_missed_ticks_and_overlaps_go_by_their_policy(opened: Callable[..., Any]
     assert 3 <= found.count("all") <= 4
 
 
+def test_a_reaper_serves_the_ticks_of_a_queue_that_nobody_uses(
+    opened: Callable[..., Any], clock: Any
+) -> None:
+    q = opened()
+    until_next(clock, q.schedule("poll", every=3600, payload=1))
+    q.reap()
+    assert (q.stats()["queued"], q.schedules()[0].living) == (1, 1)
+
+
 def test_the_same_words_again_change_nothing(opened: Callable[..., Any]) -> None:
     q = opened()
     first = q.schedule("nightly", "0 3 * * *", {"a": 1}, tz="Europe/Berlin")

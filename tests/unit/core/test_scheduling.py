@@ -25,7 +25,7 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSchedule, ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.restore import reset_clock
-from osqueue.core.scheduling import SHARED, schedule_weight
+from osqueue.core.scheduling import SHARED, of_a_new_life, schedule_weight
 from osqueue.core.state import BodyRef, JobRecord, LeaseRecord, ScheduleRow
 from osqueue.core.timers import has_due_timers, next_due_ms
 from tests.support.machines import NOON_MS
@@ -469,3 +469,17 @@ def test_a_schedule_whose_body_may_be_gone_is_staged_again() -> None:
     assert (
         put(shard, payload=BodyRef("bodies/000000000000-00000000000000aa-0" + SHARED, 0, 9, 1)) == Code.STALE
     )
+
+
+# ── A head made anew ─────────────────────────────────────────────────────────
+def test_a_restored_head_counts_its_jobs_and_has_no_tick_behind_it_that_is_to_come() -> None:
+    body = BodyRef("bodies/000000000000-00000000000000aa-0" + SHARED, 0, 9, 1)
+    rows = (
+        row("ahead", living=3, last_ms=NOON_MS + HOUR, next_ms=NOON_MS + 2 * HOUR, waiting_ms=NOON_MS + HOUR),
+        row("gone", payload=body, living=1, last_ms=NOON_MS - HOUR),
+        row("sound", living=0, last_ms=NOON_MS - HOUR, next_ms=NOON_MS + HOUR),
+    )
+    ahead, gone, sound = of_a_new_life(rows, {"gone": 2, "sound": 1}, {body.name}, NOON_MS)
+    assert (ahead.living, ahead.last_ms, ahead.next_ms, ahead.waiting_ms) == (0, NOON_MS, NOON_MS, 0)
+    assert (gone.living, gone.every_ms, gone.payload) == (2, 0, b"")
+    assert (sound.living, sound.last_ms, sound.payload) == (1, NOON_MS - HOUR, b"1")
