@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from osqueue.core.claim_search import has_claimable
 from osqueue.core.gate import gate_of
 from osqueue.core.job_ops import (
     ClaimJobs,
@@ -19,7 +20,6 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.rates import share_of
-from osqueue.core.reduce import has_claimable
 from osqueue.core.state import NO_STARTS, KindSettings, QueueSettings
 from tests.support.shard import Shard
 

@@ -258,11 +258,6 @@ def _spans(request: Request) -> list[Span]:
 
 def refusal(shard: int, code: Code, op: Any) -> OsqueueError:
     """Why a shard does not take its part of a bulk."""
-    if code == Code.LANES:
-        return Throttled(
-            f"kind: shard {shard} would have jobs of more than {limits.LANES_MAX} different (priority, kind) pairs"
-            " waiting. Use fewer kinds, or wait until some of them are empty."
-        )
     if code == Code.DELAYED_LIMIT:
         runs = sum(len(part.spans) for part in op.parts if part.delayed)
         return Throttled(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from ..core.backlog import VECTOR, Loaded, NeededRange
+from ..core.backlog import LABELS, VECTOR, Loaded, NeededRange
 from ..core.dedup import decode_keys
 from ..core.deletion_vectors import decode_vector
-from ..core.encoding import decode_blocks, decode_index
+from ..core.encoding import decode_blocks, decode_index, decode_labels
 from ..errors import Damaged, NewerFormat
 from ..stores.base import Failed, Found, Get, Missing, StoreReply, Unchanged
 from .effects import All, Flow
@@ -61,6 +61,8 @@ def decode_need(need: NeededRange, data: bytes) -> Iterator[tuple[Place, Loaded]
     """What the bytes of a need hold, each with its place. Raises Damaged or NewerFormat where that ends."""
     if need.whole:
         yield need.place, decode_keys(data, need.name)
+    elif need.level == LABELS:
+        yield need.place, decode_labels(data, need.name)
     elif need.level == VECTOR:
         yield need.place, decode_vector(data, need.name)
     elif need.level:

@@ -39,9 +39,10 @@ from collections.abc import Iterable, Sequence
 from .. import crontab, limits
 from ..core import intents
 from ..core.backlog import NeededRange
+from ..core.claim_search import needs_of_claims
 from ..core.context import ReductionContext, StagedObject
 from ..core.ops import Identity, Op, Outcome, Request
-from ..core.reduce import Reduction, needs_of_claims, reduce
+from ..core.reduce import Reduction, reduce
 from ..core.state import State, Transition
 from ..core.timers import has_due_timers
 from ..errors import Conflict, Throttled, Unknown

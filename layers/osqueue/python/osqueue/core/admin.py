@@ -87,8 +87,7 @@ def run_now(draft: Draft, op: RunJobNow) -> Code:
         return Code.PROCESSING
     waiting = next((job for job in draft.delayed if job.key == op.key), None)
     if waiting is not None:
-        if not _queue_now(draft, waiting):
-            return Code.LANES
+        _queue_now(draft, waiting)
         draft.remove_delayed(op.key)
         return Code.OK
     lanes = draft.lanes.values()
@@ -110,18 +109,15 @@ def _run_now_in_segment(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
         return Code.STALE
     if job.key in draft.tombstones or swap.span not in draft.delayed_spans:
         return Code.RETRY
-    if not _queue_now(draft, job):
-        return Code.LANES
+    _queue_now(draft, job)
     draft.exchange_delayed(draft.delayed_spans.index(swap.span), fresh)
     draft.changed = True
     return Code.OK
 
 
-def _queue_now(draft: Draft, job: JobRecord) -> bool:
-    if not draft.queue(replace(job, due_ms=0)):
-        return False
+def _queue_now(draft: Draft, job: JobRecord) -> None:
+    draft.queue(replace(job, due_ms=0))
     draft.event(job, delayed_state(job), QUEUED, "due")
-    return True
 
 
 def still_holds(span: Span, op: CancelJob | SetResultTtl) -> bool:
@@ -279,12 +275,11 @@ def _said(row: Struct) -> dict[str, Any]:
 def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
     """Answers two runs: (OK, jobs queued again) and (EMPTY, jobs looked at).
 
-    In place of OK: LANES when it queued none because there was no lane for one that matched; RETRY when what the
-    caller chose its keys from has moved. In place of EMPTY: RETRY when the next jobs had not been read, so that the
-    caller has to ask again for the rest; UNREADABLE when nobody can read them.
+    In place of OK: RETRY when what the caller chose its keys from has moved. In place of EMPTY: RETRY when the next
+    jobs had not been read, so that the caller has to ask again for the rest; UNREADABLE when nobody can read them.
     """
     draft.blocked = False
-    found, end = Code.OK, Code.EMPTY
+    end = Code.EMPTY
     moved = looked = 0
     keys = None if op.keys is None else frozenset(op.keys)
     kept: list[JobRecord] = []
@@ -307,10 +302,8 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         again = replace(job, attempt=0, run=job.run + 1, start_by_ms=0, schedule=known)
         if not _matches(job, op, keys):
             kept.append(job)
-        elif not draft.queue(again):
-            kept.append(job)
-            found = Code.LANES
         else:
+            draft.queue(again)
             moved += 1
             if again.schedule:
                 draft.tally(again, 1)
@@ -324,7 +317,7 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
     else:
         for job in reversed(kept):
             draft.dead.push_front(job)
-    return Outcome(((Code.OK if moved else found, moved), (end, looked)))
+    return Outcome(((Code.OK, moved), (end, looked)))
 
 
 def _matches(job: JobRecord, op: RedriveJobs, keys: frozenset[bytes] | None) -> bool:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from ..limits import FANOUT
 from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
 from .encoding import Block, encode_index, encode_segment
-from .state import KEYSUM_MASK, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, keysums
+from .labels import LabelledBlock, labels_of
+from .state import KEYSUM_MASK, MIXED, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, keysums
 from .weights import job_weight
 
 
@@ -37,7 +38,7 @@ class NeededRange(Struct, frozen=True):
     name: str
     start: int
     length: int
-    level: int  # 0: blocks; above: an index; VECTOR
+    level: int  # 0: blocks; above: an index; VECTOR; LABELS
     block: int  # bytes of the first block in it
     whole: bool = False  # not its content is wanted, but which keys are in it: see ``passed``
 
@@ -48,9 +49,23 @@ class NeededRange(Struct, frozen=True):
 
 
 VECTOR = -1  # the level of a deletion vector
-Loaded = Block | DeletionVector | tuple[Span, ...] | tuple[TableRef, ...] | frozenset[bytes]
+LABELS = -2  # and of the labels of a segment's blocks
+Loaded = (
+    Block
+    | DeletionVector
+    | tuple[Span, ...]
+    | tuple[TableRef, ...]
+    | tuple[LabelledBlock, ...]
+    | frozenset[bytes]
+)
 Blocks = Mapping[tuple[str, int], Loaded]
-Spill = Callable[[str, Callable[[str], tuple[bytes, Span]]], Span]
+P = TypeVar("P", Span, VectorRef)
+
+
+class Spill(Protocol):
+    """Names an object, keeps it to be written before the commit, and answers what points to it."""
+
+    def __call__(self, folder: str, encode: Callable[[str], tuple[bytes, P]]) -> P: ...
 
 
 def needs_of(span: Span) -> list[NeededRange]:
@@ -109,6 +124,7 @@ class BacklogDraft:
     """One backlog being changed."""
 
     __slots__ = ("_before", "_changed", "ready", "ready_bytes", "spans", "tail", "tail_bytes")
+    mixed = False  # are jobs of many kinds in it?
 
     def __init__(self, backlog: Backlog) -> None:
         self._before = backlog
@@ -154,9 +170,12 @@ class BacklogDraft:
         self.ready.appendleft(job)
         self.ready_bytes += job_weight(job)
 
-    def attach(self, spans: Iterable[Span]) -> None:
-        """Join a staged bulk behind everything that waits."""
+    def attach(self, spans: Iterable[Span], kind: str) -> None:
+        """Join a staged bulk, of one kind or mixed, behind everything that waits."""
         self._changed = True
+        if self.mixed and kind != MIXED:
+            labels = labels_of((kind,))
+            spans = [replace(span, labels=labels) for span in spans]
         self.spans.extend(spans)
 
     def exchange(self, at: int, replacement: Span | None) -> None:
@@ -226,6 +245,9 @@ class BacklogDraft:
         return None
 
     # ── Between head and segments ────────────────────────────────────────────
+    def mark_taken(self, spill: Spill, blocks: Blocks) -> None:
+        """Only from a mixed lane is anything taken but at the front."""
+
     def refill(self, blocks: Blocks, dead: set[bytes]) -> NeededRange | None:
         """Fill an empty ready window. Answers what must be read first, or None when no more can be done.
 
@@ -239,30 +261,38 @@ class BacklogDraft:
                     self.ready_bytes += self.tail_bytes
                     self.tail, self.tail_bytes = [], 0
                 return None
-            span = self.spans[0]
-            for need in needs_of(span):
+            for need in needs_of(self.spans[0]):
                 if need.place not in blocks:
                     return need
-            loaded, deleted = blocks[span.name, span.offset], deleted_from(span, blocks)
-            self._changed = True
-            if isinstance(loaded, Block):
-                jobs = remaining_jobs(span, loaded, deleted or EMPTY_VECTOR)
-                rest = advance_span(span, loaded, jobs)
-                self.spans[:1] = [rest] if rest else []
-                for job in jobs:
-                    if job.key in dead:
-                        dead.discard(job.key)
-                    else:
-                        self.ready.append(job)
-                        self.ready_bytes += job_weight(job)
-            else:
-                self.spans[:1] = cast("tuple[Span, ...]", loaded)
+            self.advance(blocks, dead)
         return None
+
+    def advance(self, blocks: Blocks, dead: set[bytes]) -> None:
+        """Take the next block of the first span into ready, or the spans out of an index; it has been read."""
+        self._changed = True
+        span = self.spans[0]
+        loaded = blocks[span.name, span.offset]
+        if not isinstance(loaded, Block):
+            self.spans[:1] = inherited(cast("tuple[Span, ...]", loaded), span.labels)
+            return
+        jobs = remaining_jobs(span, loaded, self.deleted_from(span, blocks) or EMPTY_VECTOR)
+        rest = advance_span(span, loaded, jobs)
+        self.spans[:1] = [rest] if rest else []
+        for job in jobs:
+            if job.key in dead:
+                dead.discard(job.key)
+            else:
+                self.ready.append(job)
+                self.ready_bytes += job_weight(job)
+
+    def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
+        """Which jobs of a segment are not to come."""
+        return deleted_from(span, blocks)
 
     def spill_tail(self, spill: Spill) -> Span:
         """Turn the tail into a segment."""
         self._changed = True
-        span = _segment(self.tail, spill)
+        span = self._segment(self.tail, spill)
         self.spans.append(span)
         self.tail, self.tail_bytes = [], 0
         return span
@@ -276,30 +306,36 @@ class BacklogDraft:
             self.ready.pop()
         self.ready_bytes -= sum(map(job_weight, moved))
         if self.spans or self.tail:
-            self.spans.insert(0, _segment(moved, spill))
+            self.spans.insert(0, self._segment(moved, spill))
         else:
             self.tail, self.tail_bytes = moved, sum(map(job_weight, moved))
 
-    def fold(self, spill: Spill) -> None:
+    def _segment(self, jobs: Sequence[JobRecord], spill: Spill) -> Span:
+        return spill("segments", partial(encode_segment, jobs, mixed=self.mixed))
+
+    def fold(self, spill: Spill, blocks: Blocks) -> Sequence[NeededRange]:
         """Keep the number of spans logarithmic: fold FANOUT neighbours of one level, never the front ones.
 
         The first FANOUT spans stay unfolded because the front is about to use them.
         """
-        while (at := _foldable(self.spans)) is not None:
+        while run := foldable(self.spans):
             self._changed = True
-            group = self.spans[at : at + FANOUT]
-            self.spans[at : at + FANOUT] = [spill("segments", partial(encode_index, group))]
+            self.spans[run] = [spill("segments", partial(encode_index, self.spans[run]))]
+        return ()
 
 
-def _segment(jobs: Sequence[JobRecord], spill: Spill) -> Span:
-    return spill("segments", partial(encode_segment, jobs))
-
-
-def _foldable(spans: Sequence[Span]) -> int | None:
-    """Where the first run of FANOUT spans of one level begins, past the front."""
+def foldable(spans: Sequence[Span]) -> slice | None:
+    """The first run of FANOUT spans of one level, past the front."""
     run = 0
     for at in range(FANOUT, len(spans)):
         run = run + 1 if run and spans[at].level == spans[at - 1].level else 1
         if run == FANOUT:
-            return at - FANOUT + 1
+            return slice(at - FANOUT + 1, at + 1)
     return None
+
+
+def inherited(inside: Sequence[Span], labels: bytes | None) -> Sequence[Span]:
+    """Spans out of an index; one that does not tell what is in it has no more than the index had."""
+    if labels is None:
+        return inside
+    return [replace(span, labels=labels) if span.labels is None else span for span in inside]

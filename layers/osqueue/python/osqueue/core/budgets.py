@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .. import limits
+from .mixed import labels_bytes
 from .scheduling import schedule_weight
 from .state import State
 
@@ -41,6 +42,6 @@ def budgets(state: State) -> tuple[Budget, ...]:
         Budget("leases", state.leases_bytes, limits.LEASES_BYTES_MAX, True),
         Budget("sessions", state.sessions_bytes, limits.SESSIONS_BYTES_MAX, True),
         Budget("schedules", sum(map(schedule_weight, state.schedules)), limits.SCHEDULES_BYTES_MAX, True),
-        Budget("lanes", len(state.lanes), limits.LANES_MAX, True),
+        Budget("labels", max(map(labels_bytes, backlogs), default=0), limits.LABELS_BYTES_MAX),
         Budget("result_ttls", len(state.result_ttls), limits.RESULT_TTLS_MAX, True),
     )

@@ -8,6 +8,8 @@ and young; the reduction asks for them and looks whether the key is in them. The
 
 from __future__ import annotations
 
+from typing import cast
+
 from .backlog import NeededRange
 from .draft import Draft
 from .encoding import Footer, born_of, decode_blocks, decode_footer, decode_index
@@ -50,7 +52,7 @@ def seen_before(draft: Draft, new: JobSpec) -> Code | None:
             if new.key in loaded:
                 return Code.DUPLICATE
         elif isinstance(loaded, tuple):
-            pending.extend(loaded)
+            pending.extend(cast("Pointers", loaded))
     return answer
 
 

@@ -18,6 +18,7 @@ from .. import limits
 from .backlog import BacklogDraft, NeededRange
 from .context import ReductionContext, StagedObject
 from .encoding import decode_blocks, staged_name
+from .mixed import draft_of
 from .state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -28,6 +29,7 @@ from .state import (
     HISTORY_ERROR_CHARS,
     HISTORY_MAX,
     KEYSUM_MASK,
+    MIXED,
     PROCESSING,
     QUEUED,
     SCHEDULED,
@@ -48,13 +50,14 @@ from .state import (
     StoredContent,
     TableRef,
     Transition,
+    VectorRef,
     content_bytes,
     jobs_in_memory,
     keysums,
 )
 from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
 
-Pointer = TypeVar("Pointer", Span, TableRef)
+Pointer = TypeVar("Pointer", Span, TableRef, VectorRef)
 
 
 LATE = "expired: it was not started by its deadline"  # why such a job was cancelled
@@ -135,7 +138,9 @@ class Draft:
         self.floor = state.floor
         self.gc_floor = state.gc_floor
         self.gc_after = state.gc_after
-        self.lanes = {(lane.priority, lane.kind): BacklogDraft(lane.backlog) for lane in state.lanes}
+        self.lanes: dict[tuple[int, str], BacklogDraft] = {
+            (lane.priority, lane.kind): draft_of(lane.kind, lane.backlog) for lane in state.lanes
+        }
         self.leases = dict(state.leases)
         self.leases_bytes = state.leases_bytes
         self.delayed = list(state.delayed.jobs)
@@ -229,41 +234,28 @@ class Draft:
             self._known.add(key)
 
     # ── Places ───────────────────────────────────────────────────────────────
-    def lane(self, job_priority: int, kind: str, *, must: bool) -> BacklogDraft | None:
-        """The lane of a priority and kind, made when it is new; None when there are too many and it need not be."""
-        lane = self.lanes.get((job_priority, kind))
+    def lane(self, priority: int, kind: str) -> BacklogDraft:
+        """Where new jobs of a priority and kind go: their own lane, or the mixed one where it holds any."""
+        mixed = self.lanes.get((priority, MIXED))
+        if mixed:
+            return mixed
+        lane = self.lanes.get((priority, kind))
+        if lane is None and len(self.lanes) >= limits.LANES_MAX and kind != MIXED:
+            self.lanes = {place: lane for place, lane in self.lanes.items() if lane}
+            if len(self.lanes) >= limits.LANES_MAX:
+                kind = MIXED
         if lane is None:
-            if len(self.lanes) >= limits.LANES_MAX and not must:
-                self._drop_empty_lanes()
-                if len(self.lanes) >= limits.LANES_MAX:
-                    return None
-            lane = self.lanes[(job_priority, kind)] = BacklogDraft(Backlog())
+            lane = self.lanes[priority, kind] = draft_of(kind, Backlog())
         return lane
 
-    def has_room_for(self, places: set[tuple[int, str]]) -> bool:
-        """Could all of these priorities and kinds have their lane?"""
-        held = {place for place, lane in self.lanes.items() if lane}
-        return len(held | places) <= limits.LANES_MAX or places <= self.lanes.keys()
-
-    def _drop_empty_lanes(self) -> None:
-        for place in [place for place, lane in self.lanes.items() if not lane]:
-            del self.lanes[place]
-
-    def queue(self, job: JobRecord) -> bool:
-        """Put a job at the back of its lane; False when that would be one lane too many."""
-        lane = self.lanes.get((job.priority, job.kind))
-        if lane is None:
-            lane = self.lane(job.priority, job.kind, must=False)
-            if lane is None:
-                return False
-        lane.push(job, limits.READY_BYTES_MAX // len(self.lanes))
-        return True
+    def queue(self, job: JobRecord) -> None:
+        """Put a job at the back of its lane."""
+        self.lane(job.priority, job.kind).push(job, limits.READY_BYTES_MAX // len(self.lanes))
 
     def queue_front(self, job: JobRecord) -> None:
         """Put a job back to the front of its lane, which it once had."""
-        lane = self.lane(job.priority, job.kind, must=True)
-        assert lane is not None
-        lane.push_front(job)
+        own = self.lanes.get((job.priority, job.kind))
+        (own or self.lane(job.priority, job.kind)).push_front(job)
 
     def after(self, wait_ms: int) -> int:
         """When so much time is over for certain, whatever the clocks say."""

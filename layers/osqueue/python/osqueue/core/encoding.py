@@ -7,6 +7,7 @@ a newer one and neither is ever mistaken for state.
     block     frame "OSQB" | length of the next block (4 bytes, 0 after the last) | MessagePack of jobs
     segment   block … block | frame "OSQK" of a page … | frame "OSQF" of the footer | its length (4 bytes)
     page      see ``directory``; a segment in the order of its keys has none
+              (behind them a frame "OSQL" of labels, see ``labels``, in a segment of a mixed lane with many blocks)
     vector    see ``deletions``
     table     the same, of finished jobs: see ``tables``
     index     frame "OSQX" | MessagePack of spans
@@ -27,8 +28,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Conflict, Damaged, NewerFormat
-from ..limits import BLOCK_BYTES_MAX
+from ..limits import BLOCK_BYTES_MAX, LABELS_OF_A_SPAN_BYTES_MAX
 from .key_directory import encode_pages, wants_pages
+from .labels import LabelledBlock, labels_of, union
 from .state import FAILING, KEYSUM_MASK, BodyRef, JobRecord, Span, State, StoredRow, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
@@ -39,11 +41,13 @@ _HEADER = struct.Struct(">4sHI")
 _LENGTH = struct.Struct(">I")
 _COMMIT_BYTES = 16
 FRAME_BYTES = _HEADER.size  # what a frame adds
+BLOCKS_UNLABELLED_MAX = 2  # of so many it costs no more to read them than to read what is in them
 
 encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(State).decode
 _decode_jobs = msgspec.msgpack.Decoder(tuple[JobRecord, ...]).decode
 _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
+_decode_labels = msgspec.msgpack.Decoder(tuple[LabelledBlock, ...]).decode
 
 
 R = TypeVar("R", bound=StoredRow)
@@ -188,8 +192,8 @@ def decode_head(data: bytes) -> State:
     return state
 
 
-def encode_segment(jobs: Sequence[JobRecord], name: str) -> tuple[bytes, Span]:
-    """A segment of these jobs, in this order, and the span that points to it."""
+def encode_segment(jobs: Sequence[JobRecord], name: str, mixed: bool = False) -> tuple[bytes, Span]:
+    """A segment of these jobs, in this order, and the span that points to it; with labels where kinds are mixed."""
     runs = list(cut_rows(jobs))
     lengths = [_HEADER.size + _LENGTH.size + len(body) for _, body in runs] + [0]
     out: list[bytes] = []
@@ -208,7 +212,13 @@ def encode_segment(jobs: Sequence[JobRecord], name: str) -> tuple[bytes, Span]:
         infos = [replace(info, first=b"", last=b"") for info in infos]
     names = sorted({job.payload.name for job in jobs if isinstance(job.payload, BodyRef)})
     footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names), tuple(map(len, pages)))))
-    out.extend((*pages, footer, _LENGTH.pack(len(footer))))
+    labels = b""
+    if mixed and len(runs) > BLOCKS_UNLABELLED_MAX:
+        labels = frame(
+            b"OSQL", encode([_labelled(info, run) for info, (run, _) in zip(infos, runs, strict=True)])
+        )
+    labels_at = offset + sum(map(len, pages))
+    out.extend((*pages, labels, footer, _LENGTH.pack(len(footer))))
     data = b"".join(out)
     span = Span(
         name=name,
@@ -223,8 +233,23 @@ def encode_segment(jobs: Sequence[JobRecord], name: str) -> tuple[bytes, Span]:
         bodies=bool(names),
         due_ms=jobs[0].due_ms,
         failing=sum(delayed_state(job) == FAILING for job in jobs) if jobs[0].due_ms else 0,
+        labels=labels_of(job.kind for job in jobs) if mixed else None,
+        labels_at=labels_at if labels else 0,
+        labels_length=len(labels),
     )
     return data, span
+
+
+def _labelled(info: BlockInfo, jobs: Sequence[JobRecord]) -> LabelledBlock:
+    return LabelledBlock(info.offset, info.length, labels_of(job.kind for job in jobs))
+
+
+def decode_labels(data: bytes, name: str) -> tuple[LabelledBlock, ...]:
+    """The labels of the blocks of a segment. Raises Damaged or NewerFormat."""
+    try:
+        return _decode_labels(unframe(b"OSQL", data, name))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{name} cannot be decoded: {error}") from error
 
 
 def cut_by_weight(
@@ -323,7 +348,13 @@ def encode_index(spans: Sequence[Span], name: str) -> tuple[bytes, Span]:
         last=max(span.last for span in spans),
         bodies=any(span.bodies for span in spans),
         due_ms=min(span.due_ms for span in spans),
+        labels=_labels_of_index(spans),
     )
+
+
+def _labels_of_index(spans: Sequence[Span]) -> bytes | None:
+    labels = union(span.labels for span in spans)
+    return None if labels is None or len(labels) > LABELS_OF_A_SPAN_BYTES_MAX else labels
 
 
 def decode_index(data: bytes, name: str) -> tuple[Span, ...]:

@@ -56,6 +56,16 @@ class Gate:
         """How many jobs of a kind may start."""
         return 0 if kind in self._paused else min(self._most(None), self._most(kind))
 
+    def closed_kinds(self) -> frozenset[str]:
+        """Kinds with limits of their own of which none may start."""
+        spent = {kind for left in (self._room, self.rates.left) for kind, room in left.items() if room <= 0}
+        return frozenset(kind for kind in spent.union(self._paused) if kind is not None)
+
+    @property
+    def is_shut(self) -> bool:
+        """May nothing start, of whatever kind?"""
+        return self._most(None) <= 0
+
     def charge(self, kind: str, count: int) -> None:
         """So many of a kind have started."""
         for whose in (None, kind):

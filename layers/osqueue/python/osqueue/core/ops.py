@@ -63,7 +63,6 @@ class Code(IntEnum):
     NOT_FOUND = 10
     RETRY = 11  # look again: the state has moved since the evidence was gathered
     STALE = 12  # the staged object is older than gc_floor: stage it again
-    LANES = 13  # one more (priority, kind) than LANES_MAX
     EMPTY = 14
     PAUSED = 15
     IN_FLIGHT_LIMIT = 16

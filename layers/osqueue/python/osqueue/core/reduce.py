@@ -23,14 +23,14 @@ from msgspec.structs import replace
 from .. import limits
 from . import admin, event_log, pacing, pauses, replacing, scheduling, spill, timers
 from . import erase as erasing
-from .ageing import in_turn
-from .backlog import BacklogDraft, NeededRange, needs_for
+from .backlog import NeededRange
+from .claim_search import ClaimSearch
 from .context import ReductionContext, StagedObject
 from .dedup import seen_before
 from .draft import Draft, lease_end
 from .encoding import born_of
 from .failures import settle_failure
-from .gate import Gate, gate_of
+from .gate import gate_of
 from .job_ops import (
     AbortJobs,
     AttachBulk,
@@ -84,7 +84,6 @@ from .state import (
     Transition,
     is_late,
 )
-from .weights import LEASE_WEIGHT_MIN
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
 
@@ -181,8 +180,8 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
         if len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
             return Code.DELAYED_LIMIT
         draft.delay(job)
-    elif not draft.queue(job):
-        return Code.LANES
+    else:
+        draft.queue(job)
     accepted.append(job)
     if shared:
         draft.learn(new.key)
@@ -198,12 +197,10 @@ def _attach(draft: Draft, op: AttachSpans) -> Outcome:
             return outcome([Code.DELAYED_LIMIT])
         draft.delayed_spans.extend(op.spans)
     else:
-        lane = draft.lane(op.priority, op.kind, must=False)
-        if lane is None:
-            return outcome([Code.LANES])
+        lane = draft.lane(op.priority, op.kind)
         if lane.tail:
             draft.keep(lane.spill_tail(draft.spill))  # it waited first
-        lane.attach(op.spans)
+        lane.attach(op.spans, op.kind)
     draft.count("enqueued", sum(span.count for span in op.spans))
     keys = sum(span.keysum for span in op.spans)
     draft.counts["keysum_in"] = (draft.counts["keysum_in"] + keys) & KEYSUM_MASK
@@ -227,8 +224,6 @@ def _attach_all(draft: Draft, op: AttachBulk) -> Outcome:
     delayed = sum(len(part.spans) for part in op.parts if part.delayed)
     if delayed and len(draft.delayed_spans) + delayed > spill.DELAYED_SPANS_MAX:
         return outcome([Code.DELAYED_LIMIT])
-    if not draft.has_room_for({(part.priority, part.kind) for part in op.parts if not part.delayed}):
-        return outcome([Code.LANES])
     for part in op.parts:
         _attach(draft, part)
     return outcome([Code.QUEUED])
@@ -241,18 +236,18 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     granted: list[LeaseRecord] = []
     reason, wait_ms = Code.EMPTY, 0
     gate = gate_of(draft.settings, draft.leases, draft.starts, draft.now)
+    search = ClaimSearch(draft, op.kinds, gate)
     while len(granted) < op.limit:
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
             reason = Code.IN_FLIGHT_LIMIT
             break
         draft.blocked = False
-        lane, alone = _next_lane(draft, op.kinds, gate)
+        lane, alone = search.next_lane()
         if lane is None:
             if draft.blocked:
                 reason = Code.UNREADABLE
             elif gate is not None:
-                waits = (kind for (_, kind), lane in draft.lanes.items() if lane and _wants(op.kinds, kind))
-                reason, wait_ms = gate.why_closed(waits) or (reason, 0)
+                reason, wait_ms = gate.why_closed(search.kinds_waiting()) or (reason, 0)
             break
         if is_late(lane.ready[0], draft.now):
             if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
@@ -272,98 +267,6 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))
-
-
-def _wants(kinds: Sequence[str] | None, kind: str) -> bool:
-    return kinds is None or kind in kinds
-
-
-def _next_lane(
-    draft: Draft, kinds: tuple[str, ...] | None, gate: Gate | None
-) -> tuple[BacklogDraft | None, bool]:
-    """The most urgent lane, its next job ready; among kinds of one priority, the one whose job came first.
-
-    Also whether it is alone in its priority: then it stays the most urgent for as long as jobs are ready in it.
-    When its next jobs lie in a segment that has not been read, there is no next job yet: taking a less urgent one
-    instead would break the order.
-    """
-    while lanes := _most_urgent(draft, kinds, gate):
-        sorted_ = len(lanes) == 1 or draft.settings.ageing_ms
-        lane = lanes[0] if sorted_ else min(lanes, key=BacklogDraft.head_key)
-        if lane.ready:
-            return lane, len(lanes) == 1
-        need = lane.refill(draft.blocks, draft.tombstones)
-        if need is not None:
-            draft.need(need)
-            break
-        # Now its first key is known, not only a lower bound of it (or it was empty): look again.
-    return None, True
-
-
-def _most_urgent(draft: Draft, kinds: tuple[str, ...] | None, gate: Gate | None) -> list[BacklogDraft]:
-    """The lanes of the most urgent priority in which jobs wait that may start; with ageing, of all of them by turn."""
-    if draft.settings.ageing_ms:
-        return in_turn(
-            draft.lanes,
-            draft.settings.ageing_ms,
-            lambda kind: _wants(kinds, kind) and (gate is None or gate.room_for(kind) > 0),
-        )
-    lanes: list[BacklogDraft] = []
-    first = 0
-    for (priority, kind), lane in draft.lanes.items():
-        if (
-            (not lanes or priority <= first)
-            and lane
-            and (kinds is None or kind in kinds)
-            and (gate is None or gate.room_for(kind) > 0)
-        ):
-            lanes = [*lanes, lane] if lanes and priority == first else [lane]
-            first = priority
-    return lanes
-
-
-def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRange]:
-    """What these requests' claims will want to read, so that it can be read before the first reduction."""
-    if not any(lane.backlog.spans for lane in state.lanes):
-        return []
-    wanted = sum(op.limit for request in requests for op in request.ops if isinstance(op, ClaimJobs))
-    room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
-    wanted = 0 if state.settings.paused else min(wanted, room)
-    if wanted <= 0:
-        return []
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    needs: list[NeededRange] = []
-    for lane in state.lanes:  # sorted by priority
-        if gate is not None and gate.room_for(lane.kind) <= 0:
-            continue
-        wanted -= len(lane.backlog.ready)
-        if wanted <= 0:
-            break
-        needs.extend(needs_for(lane.backlog.spans, wanted))
-        wanted -= sum(span.count for span in lane.backlog.spans)
-    return needs
-
-
-def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
-    """Would a claim of these kinds, or of any, find a job in this head, or read a segment to find one?"""
-    if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
-        return False
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    return any(
-        _wants(kinds, lane.kind)
-        and (gate is None or gate.room_for(lane.kind) > 0)
-        and bool(lane.backlog.ready or lane.backlog.spans or lane.backlog.tail)
-        for lane in state.lanes
-    )
-
-
-def opens_ms(state: State, kinds: Sequence[str] | None = None) -> int | None:
-    """When a claim of these kinds, or of any, may find more in this head by the time alone; None: it does not."""
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    if gate is None or state.settings.paused:
-        return None
-    closed = gate.why_closed(lane.kind for lane in state.lanes if _wants(kinds, lane.kind))
-    return None if closed is None or not closed.wait_ms else state.now_ms + closed.wait_ms
 
 
 def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:

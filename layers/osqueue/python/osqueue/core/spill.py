@@ -61,7 +61,7 @@ def enforce_budgets(draft: Draft) -> None:
             draft.dead.spill_ready(draft.spill)
         if draft.dead.tail_bytes > limits.DEAD_BYTES_MAX // 2:
             draft.dead.spill_tail(draft.spill)
-        draft.dead.fold(draft.spill)
+        draft.dead.fold(draft.spill, draft.blocks)
     if draft.finished_bytes > limits.FINISHED_BYTES_MAX:
         shelve(draft)
     # No more than this can be payloads and results; looking at each would cost more.
@@ -74,6 +74,8 @@ def enforce_budgets(draft: Draft) -> None:
 
 def _settle_lanes(draft: Draft) -> None:
     lanes = list(draft.lanes.values())
+    for lane in lanes:
+        lane.mark_taken(draft.spill, draft.blocks)
     while sum([lane.ready_bytes for lane in lanes]) > limits.READY_BYTES_MAX:
         fullest = max(lanes, key=lambda lane: lane.ready_bytes)
         if len(fullest.ready) < 2:
@@ -82,7 +84,8 @@ def _settle_lanes(draft: Draft) -> None:
     while sum([lane.tail_bytes for lane in lanes]) > limits.TAIL_BYTES_MAX:
         max(lanes, key=lambda lane: lane.tail_bytes).spill_tail(draft.spill)
     for lane in lanes:
-        lane.fold(draft.spill)
+        for need in lane.fold(draft.spill, draft.blocks):
+            draft.need(need)
 
 
 # ── Delayed jobs ─────────────────────────────────────────────────────────────

@@ -210,6 +210,9 @@ class Span(StoredRow, frozen=True):
     vector: VectorRef | None = (
         None  # level 0: tells which jobs are not to come although they lie in the segment
     )
+    labels: bytes | None = None  # which kinds are in it, see ``labels``; None: it does not tell
+    labels_at: int = 0  # level 0: where in the object the labels of each block begin
+    labels_length: int = 0  # and their bytes; 0: there are none
 
 
 def referenced_objects(pointer: Span | TableRef) -> set[str]:
@@ -228,11 +231,14 @@ class Backlog(StoredRow, frozen=True):
     tail_bytes: int = 0
 
 
+MIXED = "\0"  # in the place of a kind, which never looks like this
+
+
 class Lane(StoredRow, frozen=True):
-    """The queued jobs of one priority and kind."""
+    """The queued jobs of one priority and kind, or of a priority and any kinds that have no lane of their own."""
 
     priority: int
-    kind: str
+    kind: str  # or MIXED
     backlog: Backlog
 
 

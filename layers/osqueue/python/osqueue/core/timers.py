@@ -41,7 +41,6 @@ from .weights import job_weight
 
 DROPPED_PER_COMMIT_MAX = 1_000  # jobs whose start deadline has passed
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
-LANE_WAIT_MS = limits.MINUTE_MS  # until due jobs that make way, since no lane is free for them, are due again
 
 
 def has_due_timers(state: State, now: int) -> bool:
@@ -123,10 +122,6 @@ def _promote(draft: Draft) -> None:
 
     Most commits are lost where many try. So what is spilled for due jobs is what was in the head before, the same in
     every attempt, and a commit does not spill what it has promoted itself: see ``Draft.spill``.
-    One whose lane would be too many waits on.
-
-    Those from segments make way: if they were due as before, each commit would take the same ones out and find no
-    room for them, and those behind them would never have their turn.
     """
     due, until = _take_from_segments(draft, _make_room(draft))
     at = bisect_right(draft.delayed, until, key=lambda job: job.due_ms)
@@ -134,19 +129,12 @@ def _promote(draft: Draft) -> None:
     del draft.delayed[:at]
     draft.delayed_bytes -= sum(map(job_weight, window))
     for job in sorted([*due, *window], key=due_order):
-        if not _queue_due(draft, job):
-            draft.delay(replace(job, due_ms=draft.now + LANE_WAIT_MS) if due else job)
-
-
-def _queue_due(draft: Draft, job: JobRecord) -> bool:
-    if is_late(job, draft.now):
-        draft.drop(job, delayed_state(job))
-        return True
-    if not draft.queue(replace(job, due_ms=0)):
-        return False
-    draft.promoted += 1
-    draft.event(job, delayed_state(job), QUEUED, "due")
-    return True
+        if is_late(job, draft.now):
+            draft.drop(job, delayed_state(job))
+            continue
+        draft.queue(replace(job, due_ms=0))
+        draft.promoted += 1
+        draft.event(job, delayed_state(job), QUEUED, "due")
 
 
 def _make_room(draft: Draft) -> int:
@@ -257,10 +245,11 @@ def _after(span: Span, block: Block, passed: int, taken: Sequence[JobRecord]) ->
 
 def drop_late(draft: Draft) -> None:
     """End the jobs of the head's own windows whose start deadline has passed; others are met by claims."""
-    lanes = [job for lane in draft.lanes.values() for job in (*lane.ready, *lane.tail)]
-    late = (job for job in lanes if is_late(job, draft.now))
-    for job in islice(late, DROPPED_PER_COMMIT_MAX):
-        draft.lanes[job.priority, job.kind].remove(job.key)
+    waiting = [(lane, job) for lane in draft.lanes.values() for job in (*lane.ready, *lane.tail)]
+    for lane, job in islice(
+        ((lane, job) for lane, job in waiting if is_late(job, draft.now)), DROPPED_PER_COMMIT_MAX
+    ):
+        lane.remove(job.key)
         draft.drop(job, QUEUED)
     late = (job for job in list(draft.delayed) if is_late(job, draft.now))
     for job in islice(late, DROPPED_PER_COMMIT_MAX):

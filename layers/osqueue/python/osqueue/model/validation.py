@@ -125,8 +125,10 @@ def kinds(value: Any) -> tuple[str, ...] | None:
             f"kinds: {shown(value)} is not a list of kinds. Write ['welcome'] for one.", field="kinds"
         )
     found = tuple(sorted({kind(each) for each in value}))
-    if not 1 <= len(found) <= limits.LANES_MAX:
-        raise Rejected(f"kinds: name 1 to {limits.LANES_MAX} kinds, or leave it out for all.", field="kinds")
+    if not 1 <= len(found) <= limits.KINDS_PER_CLAIM_MAX:
+        raise Rejected(
+            f"kinds: name 1 to {limits.KINDS_PER_CLAIM_MAX:,} kinds, or leave it out for all.", field="kinds"
+        )
     return found
 
 

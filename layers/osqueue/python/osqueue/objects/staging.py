@@ -14,10 +14,10 @@ from .. import limits
 from ..clock import Machine
 from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
-from ..core.encoding import encode_segment, staged_name
+from ..core.encoding import encode_index, encode_segment, staged_name
 from ..core.job_ops import AttachSpans, JobSpec, record_of
 from ..core.scheduling import content_at
-from ..core.state import BodyRef, JobRecord, QueueSettings, Span, StoredContent
+from ..core.state import MIXED, BodyRef, JobRecord, QueueSettings, Span, StoredContent
 from ..core.weights import job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
@@ -144,18 +144,24 @@ class SegmentBuilder:
             if job.due_ms:
                 self._delayed.append(job)
                 continue
-            lane = (job.priority, job.kind)
+            lane = self._lane_of(job)
             self._lanes.setdefault(lane, []).append(job)
             size = self._sizes[lane] = self._sizes.get(lane, 0) + job_weight(job)
             if size >= limits.SEGMENT_BYTES_MAX:
                 yield from self._cut(lane)
+
+    def _lane_of(self, job: JobRecord) -> tuple[int, str]:
+        """The first kinds have a lane each, as in a head; all others of a priority are mixed."""
+        lane = (job.priority, job.kind)
+        known = lane in self._sizes or len(self._sizes) < limits.LANES_MAX
+        return lane if known else (job.priority, MIXED)
 
     def _cut(self, lane: tuple[int, str]) -> Flow[None]:
         jobs = self._lanes.pop(lane, [])
         self._sizes[lane] = 0
         if jobs:
             name = self._stage.name("segments")
-            data, span = encode_segment(jobs, name)
+            data, span = encode_segment(jobs, name, mixed=lane[1] == MIXED)
             self._spans.setdefault(lane, []).append(span)
             yield from self._stage.write([(name, data)])
 
@@ -163,6 +169,9 @@ class SegmentBuilder:
         """Write what is left and answer the operations that attach everything."""
         for lane in list(self._lanes):
             yield from self._cut(lane)
+        for lane, spans in self._spans.items():
+            if lane[1] == MIXED:
+                self._spans[lane] = yield from self._indexed(spans)
         attach = [
             AttachSpans(priority, kind, tuple(spans)) for (priority, kind), spans in self._spans.items()
         ]
@@ -176,6 +185,16 @@ class SegmentBuilder:
                 spans.append(span)
             attach.append(AttachSpans(0, "", tuple(spans), delayed=True))
         return tuple(attach)
+
+    def _indexed(self, spans: Sequence[Span]) -> Flow[list[Span]]:
+        """The same below an index or several: their labels would take much of a head."""
+        indexes: list[Span] = []
+        for start in range(0, len(spans), limits.FANOUT):
+            name = self._stage.name("segments")
+            data, index = encode_index(spans[start : start + limits.FANOUT], name)
+            yield from self._stage.write([(name, data)])
+            indexes.append(index)
+        return indexes
 
 
 def _by_size(jobs: Sequence[JobRecord]) -> Iterator[list[JobRecord]]:

@@ -153,7 +153,7 @@ class DeadLetterFlows(SettingsFlows):
                 yield from self._redrive(redriven, shard, most, which)
             elif (yield from count_dead(self.queue, shard, which, left)):
                 yield from self._redrive_chosen(redriven, shard, most, which, pace)
-        return redriven.total()
+        return redriven.moved
 
     def _redrive(
         self, redriven: RedriveProgress, shard: int, most: int | None, which: DeadLetterFilter
@@ -213,16 +213,14 @@ class RedriveProgress:
     def __init__(self) -> None:
         self.moved = 0
         self._tries = 0  # in a row that got nowhere
-        self._crowded = False
 
     def add(self, outcome: Outcome) -> int:
         """One more commit; how many letters it looked at.
 
         Raises Damaged where it cannot go on; Throttled, or Timeout once it has moved some, where others get in its way.
         """
-        (code, moved), (end, looked) = outcome.runs
+        (_, moved), (end, looked) = outcome.runs
         self.moved += moved
-        self._crowded |= code == Code.LANES
         if end == Code.UNREADABLE:
             raise Damaged(
                 f"{self.moved} jobs were queued again; the next ones lie in an object that is missing, damaged or of a"
@@ -234,15 +232,6 @@ class RedriveProgress:
                 f"{self.moved} jobs were queued again; others change the dead letters at the same time. Repeat it."
             )
         return looked
-
-    def total(self) -> int:
-        """How many were queued again. Raises Throttled when there would have been some, and a lane for none."""
-        if self._crowded and not self.moved:
-            raise Throttled(
-                f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already, and the dead"
-                " letters are of others. Wait until some of them are empty, then redrive again."
-            )
-        return self.moved
 
 
 def rate_of(value: object) -> float:

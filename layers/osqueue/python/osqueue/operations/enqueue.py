@@ -12,7 +12,7 @@ from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
 from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
 from ..core.ops import Code
-from ..core.state import PROCESSING, QUEUED, SCHEDULED, QueueSettings, StoredContent
+from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.job import Enqueued
@@ -24,7 +24,6 @@ from .deduplication import Deduplication, refusal
 from .results import ResultFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
-DELAYED = "delayed"  # stands for a lane where bulk results are sorted out
 
 _TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other item the commit refers to nothing
 
@@ -161,8 +160,8 @@ class EnqueueFlows(ResultFlows):
         """More than one request holds: staged as segments, then visible in one commit."""
         for _ in range(STALE_TRIES):
             results: list[Enqueued] = []
-            lanes: list[Any] = []  # where each item went
-            staged: list[tuple[Any, StoredContent]] = []  # and each payload beside the head
+            delayed: list[bool | None] = []  # each item, if it is one; None: it was rejected
+            staged: list[tuple[bool | None, StoredContent]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
             seen = yield from self.state_seen(shard)
             fresh = yield from read_state(self.queue, shard)  # what was seen may be of any age
@@ -178,16 +177,16 @@ class EnqueueFlows(ResultFlows):
                         new = self._new(batch[at], keys[at])
                     except Rejected as error:
                         results.append(Enqueued("rejected", None, error=error))
-                        lanes.append(None)
+                        delayed.append(None)
                         continue
                     news.append(new)
                     due = new.delay_ms > 0 or new.at_ms > now
-                    lanes.append(DELAYED if due else _lane_of(new, settings))
+                    delayed.append(due)
                     results.append(Enqueued("queued", job_id(keys[at]), SCHEDULED if due else QUEUED))
                 placed = yield from stage.bodies([new.payload for new in news])  # type: ignore[misc]
                 if any(new.payload is not payload for new, payload in zip(news, placed, strict=True)):
                     news = [_with_payload(new, payload) for new, payload in zip(news, placed, strict=True)]
-                    staged += zip(filter(None, lanes[start:]), placed, strict=True)
+                    staged += zip((due for due in delayed[start:] if due is not None), placed, strict=True)
                 yield from bulk.add(news)
             attachments = yield from bulk.attachments()
             if not attachments:
@@ -196,16 +195,14 @@ class EnqueueFlows(ResultFlows):
             answer = yield Submit(shard, attachments)
             codes = {each.code for each in answer.outcomes}
             if Code.STALE not in codes:
-                refused = _refused_lanes(attachments, answer)
-                taken = [(payload, lane not in refused) for lane, payload in staged]
+                refusal = _refusal_of_delayed(attachments, answer)
+                taken = [(payload, not due or refusal is None) for due, payload in staged]
                 yield from wipe_refused(self.writers[shard].root, taken)
-                return _bulk_results(results, lanes, refused)
+                if refusal is None:
+                    return results
+                late = Enqueued("rejected", None, error=refusal)
+                return [late if due else result for result, due in zip(results, delayed, strict=True)]
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
-
-
-def _lane_of(new: JobSpec, settings: QueueSettings) -> tuple[int, str]:
-    priority = settings.of(new.kind, "priority") if new.priority is None else new.priority
-    return priority, new.kind
 
 
 def _accepted(done: Enqueued) -> Enqueued:
@@ -237,22 +234,13 @@ def _enqueued(key: bytes, code: Code) -> Enqueued:
     return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
 
 
-def _refused_lanes(attachments: Sequence[AttachSpans], answer: CommitResult) -> dict[Any, OsqueueError]:
-    """Those that could not be attached, and why."""
-    return {
-        DELAYED if attach.delayed else (attach.priority, attach.kind): error
-        for attach, outcome in zip(attachments, answer.outcomes, strict=True)
-        if (error := refusal(outcome.code)) is not None
-    }
-
-
-def _bulk_results(
-    results: list[Enqueued], lanes: Sequence[Any], refused: Mapping[Any, OsqueueError]
-) -> list[Enqueued]:
-    """Refuse what belongs to a lane that could not be attached."""
-    if not refused:
-        return results
-    return [
-        Enqueued("rejected", None, error=refused[lane]) if lane in refused else result
-        for result, lane in zip(results, lanes, strict=True)
-    ]
+def _refusal_of_delayed(attachments: Sequence[AttachSpans], answer: CommitResult) -> OsqueueError | None:
+    """Why the delayed jobs of a bulk could not be attached, if so; the others can always be."""
+    return next(
+        (
+            refusal(outcome.code)
+            for attach, outcome in zip(attachments, answer.outcomes, strict=True)
+            if attach.delayed
+        ),
+        None,
+    )

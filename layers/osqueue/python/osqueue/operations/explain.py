@@ -23,6 +23,7 @@ from ..core.state import (
     Backlog,
     JobRecord,
     KindSettings,
+    Lane,
     QueueSettings,
     State,
     waiting,
@@ -266,8 +267,9 @@ def ahead_of(state: State, at: JobLocation) -> int:
         if lane.priority < job.priority:
             count += waiting(lane.backlog)
         elif lane.priority == job.priority:
-            same = lane.kind == job.kind
-            count += _before_in_lane(lane.backlog, at) if same else _older(lane.backlog, job.key)
+            count += (
+                _before_in_lane(lane.backlog, at) if _lies_in(lane, at) else _older(lane.backlog, job.key)
+            )
     return count
 
 
@@ -276,12 +278,18 @@ def _ahead_by_turn(state: State, at: JobLocation) -> int:
     turn = since_ms(at.job) + at.job.priority * state.settings.ageing_ms
     count = 0
     for lane in state.lanes:
-        if (lane.priority, lane.kind) == (at.job.priority, at.job.kind):
+        if lane.priority == at.job.priority and _lies_in(lane, at):
             count += _before_in_lane(lane.backlog, at)
             continue
         came = max(0, turn - lane.priority * state.settings.ageing_ms)
         count += _older(lane.backlog, came.to_bytes(6, "big") + at.job.key[6:])
     return count
+
+
+def _lies_in(lane: Lane, at: JobLocation) -> bool:
+    if at.place is not None:
+        return any(span.name == at.place.top.name for span in lane.backlog.spans)
+    return any(job.key == at.job.key for jobs in (lane.backlog.ready, lane.backlog.tail) for job in jobs)
 
 
 def _before_in_lane(backlog: Backlog, at: JobLocation) -> int:

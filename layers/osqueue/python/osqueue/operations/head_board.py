@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from ..core.reduce import has_claimable, opens_ms
+from ..core.claim_search import has_claimable, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError

@@ -83,11 +83,6 @@ class SettingsFlows(ResultFlows):
             code = answer.outcomes[0].code
             if code == Code.OK:
                 return QUEUED
-            if code == Code.LANES:
-                raise Throttled(
-                    f"job {text}: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already."
-                    " Repeat it when some of them are done."
-                )
             if code not in (Code.NOT_FOUND, Code.RETRY, Code.STALE):
                 return str(code.name.lower())
         raise Throttled("the queue moves too fast to find this job just now. Repeat it.")

@@ -85,7 +85,7 @@ def _chars(most: int, least: int = 1) -> Schema:
 
 _KINDS: Schema = {
     "minItems": 1,
-    "maxItems": limits.LANES_MAX,
+    "maxItems": limits.KINDS_PER_CLAIM_MAX,
     "items": {"type": "string", **_chars(limits.KIND_CHARS_MAX, 0)},
 }
 _DELAY = _seconds(0, limits.DELAY_MS_MAX)
@@ -261,7 +261,7 @@ def _query(route: Route, query: Query) -> Schema:
     more = QUERY.get((route.name, query.name)) or NAMED_QUERY.get(query.name, {})
     schema: Schema = {"type": _TYPES[query.type], **more}
     if query.many:
-        schema = {"type": "array", "items": schema, "maxItems": limits.LANES_MAX}
+        schema = {"type": "array", "items": schema, "maxItems": limits.KINDS_PER_CLAIM_MAX}
     return {"name": query.name, "in": "query", "required": False, "description": query.what, "schema": schema}
 
 

@@ -1,0 +1,307 @@
+"""Mixed lanes: jobs of any number of kinds in the order in which they came.
+
+The first ``LANES_MAX`` kinds have a lane each. Jobs of further ones share the mixed lane of their priority, and so do
+all that come while it holds any. So a kind may have its older jobs in its own lane and younger ones in the mixed one,
+never the other way round; until its own lane is empty its jobs are not taken from the mixed one.
+
+A claim takes the first job that it may start, and passes over the others: they stay where they are. It looks
+
+    in the window   which takes further blocks while it has room
+    in the spans    by their labels; an index in which there may be one makes way for the spans below it
+    in the tail
+
+What is taken out of the middle of a segment is marked in its deletion vector, as what is cancelled there. So nothing is
+written twice, no job is moved to be passed over, and the order of each kind stays what it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import cast
+
+from msgspec.structs import replace
+
+from .. import limits
+from .backlog import (
+    LABELS,
+    READ_AHEAD_BYTES_MAX,
+    BacklogDraft,
+    Blocks,
+    NeededRange,
+    Spill,
+    deleted_from,
+    foldable,
+    inherited,
+    need_of,
+    needs_of,
+)
+from .deletion_vectors import DeletionVector, encode_vector, without_jobs
+from .encoding import Block, encode_index
+from .labels import LabelledBlock, digest_of, may_hold, union
+from .state import MIXED, Backlog, JobRecord, Span
+
+READS_AHEAD_MAX = 64  # of one search: what comes first has to be known first
+
+Place = tuple[int, int]  # of a job in a segment: its block's offset, and its index there
+
+
+class Wanted:
+    """Which jobs of a lane a claim may start."""
+
+    def __init__(self, kinds: frozenset[str] | None, closed: Collection[str]) -> None:
+        self._kinds = kinds
+        self._closed = frozenset(closed)
+        self._asked = None if kinds is None else frozenset(map(digest_of, kinds - self._closed))
+        self._shut = frozenset(map(digest_of, self._closed))
+
+    @property
+    def is_any(self) -> bool:
+        """Is it all of them?"""
+        return self._kinds is None and not self._closed
+
+    @property
+    def blocks_in_order(self) -> float:
+        """How many blocks are worth reading in order: the next one has few of some kinds, and many of most."""
+        return math.inf if self._kinds is None else 1
+
+    def takes(self, job: JobRecord) -> bool:
+        """Is it this one?"""
+        return job.kind not in self._closed and (self._kinds is None or job.kind in self._kinds)
+
+    def has(self, digest: bytes) -> bool:
+        """May it be one of the kind of which this is the digest?"""
+        return digest not in self._shut if self._asked is None else digest in self._asked
+
+
+class MixedDraft(BacklogDraft):
+    """The mixed lane of a priority being changed."""
+
+    __slots__ = ("_taken",)
+    mixed = True
+
+    def __init__(self, backlog: Backlog) -> None:
+        super().__init__(backlog)
+        self._taken: dict[str, set[Place]] = {}  # out of the middle of segments, in this reduction
+
+    def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
+        deleted = deleted_from(span, blocks)
+        taken = self._taken.get(span.name)
+        return deleted if deleted is None or taken is None else deleted.more(taken)
+
+    # ── The next job ─────────────────────────────────────────────────────────
+    def bring(self, wanted: Wanted, blocks: Blocks, gone: set[bytes], room: int) -> bool | list[NeededRange]:
+        """Put the first wanted job in front: True. Or there is none, or this has to be read before it can be told.
+
+        ``gone`` are the keys of cancelled jobs. The window may grow by ``room`` bytes.
+        """
+        if self._in_window(wanted, 0):
+            return True
+        read = 0
+        while self.spans and may_hold(self.spans[0].labels, wanted.has):
+            front = self.spans[0]
+            needs = [need for need in needs_of(front) if need.place not in blocks]
+            if front.level:
+                if needs:
+                    return needs
+                if not self._open(0, blocks, wanted):
+                    break
+                continue
+            if self.ready and (front.length > room or read >= wanted.blocks_in_order):
+                break
+            if needs:
+                return needs
+            before, held = len(self.ready), self.ready_bytes
+            self.advance(blocks, gone)
+            read += 1
+            room -= self.ready_bytes - held
+            if self._in_window(wanted, before):
+                return True
+        found = self._in_spans(wanted, blocks, gone)
+        if isinstance(found, list):
+            return found
+        if found is None:
+            found = next(filter(wanted.takes, self.tail), None)
+            if found is None:
+                return False
+            self.remove(found.key)
+        self.push_front(found)
+        return True
+
+    def _in_window(self, wanted: Wanted, begin: int) -> bool:
+        ready = self.ready
+        for at, job in enumerate(islice(ready, begin, None), begin):
+            if wanted.takes(job):
+                if at:
+                    self._changed = True
+                    del ready[at]
+                    ready.appendleft(job)
+                return True
+        return False
+
+    def _in_spans(
+        self, wanted: Wanted, blocks: Blocks, gone: set[bytes]
+    ) -> JobRecord | list[NeededRange] | None:
+        """Take the first wanted job out of the spans. Spans behind one that has not been read are read with it."""
+        needs: list[NeededRange] = []
+        at = 0
+        while at < len(self.spans) and len(needs) < READS_AHEAD_MAX:
+            span = self.spans[at]
+            if not may_hold(span.labels, wanted.has):
+                at += 1
+            elif span.level:
+                if (span.name, 0) not in blocks:
+                    needs.extend(needs_of(span))
+                elif not needs and self._open(at, blocks, wanted):
+                    continue
+                at += 1
+            else:
+                search = Search(span, self.deleted_from(span, blocks), wanted, blocks, gone)
+                found = search.first()
+                if found is not None and not needs:
+                    place, job = found
+                    self._take(at, place, job)
+                    return job
+                needs.extend(search.needs)
+                if found is not None or (search.needs and span.labels is not None):
+                    break  # nothing behind it comes first
+                at += 1
+        return needs or None
+
+    def _open(self, at: int, blocks: Blocks, wanted: Wanted) -> bool:
+        """Let an index make way for what is below it, if a wanted job may be there; it has been read."""
+        inside = cast("tuple[Span, ...]", blocks[self.spans[at].name, 0])
+        if not any(may_hold(span.labels, wanted.has) for span in inside):
+            return False
+        self._changed = True
+        self.spans[at : at + 1] = [
+            replace(span, labels=None)
+            if len(span.labels or b"") > limits.LABELS_OF_A_SPAN_BYTES_MAX
+            else span
+            for span in inherited(inside, self.spans[at].labels)
+        ]
+        return True
+
+    def _take(self, at: int, place: Place, job: JobRecord) -> None:
+        self._changed = True
+        span = self.spans[at]
+        self._taken.setdefault(span.name, set()).add(place)
+        left = without_jobs(span, (job.key,), 0, span.vector)
+        self.spans[at : at + 1] = [] if left is None else [left]
+
+    # ── Between head and segments ────────────────────────────────────────────
+    def mark_taken(self, spill: Spill, blocks: Blocks) -> None:
+        """Write the deletion vectors of what was taken out of the middle of segments."""
+        for at, span in enumerate(self.spans if self._taken else ()):
+            if span.name in self._taken:
+                deleted = self.deleted_from(span, blocks)
+                assert deleted is not None
+                ahead = {offset: mask for offset, mask in deleted.masks.items() if offset >= span.offset}
+                vector = spill("segments", partial(encode_vector, DeletionVector(ahead)))
+                self.spans[at] = replace(span, vector=vector)
+        self._taken = {}
+
+    def fold(self, spill: Spill, blocks: Blocks) -> Sequence[NeededRange]:
+        """As other lanes do, and sooner where labels fill the head. Answers what has to be read for it first."""
+        fresh: dict[
+            str, bytes | None
+        ] = {}  # what lies below the indexes made here, which nobody can read yet
+        while run := foldable(self.spans) or self._labelled_run():
+            group = list(self.spans[run])
+            for at, span in enumerate(group):
+                if span.level and span.labels is None:
+                    if span.name not in fresh and (span.name, 0) not in blocks:
+                        return needs_of(span)
+                    labels = fresh[span.name] if span.name in fresh else _below(span, blocks)
+                    group[at] = replace(span, labels=labels)
+            self._changed = True
+            index = spill("segments", partial(encode_index, group))
+            fresh[index.name] = union(span.labels for span in group)
+            self.spans[run] = [index]
+        return ()
+
+    def _labelled_run(self) -> slice | None:
+        """The longest run of segments, where their labels fill the head."""
+        if labels_bytes(self) <= limits.LABELS_BYTES_MAX:
+            return None
+        levels = groupby(range(len(self.spans)), lambda at: self.spans[at].level)
+        runs = (list(run) for level, run in levels if not level)
+        longest = max(runs, key=len, default=[])[: limits.FANOUT]
+        return slice(longest[0], longest[-1] + 1) if len(longest) > 1 else None
+
+
+def draft_of(kind: str, backlog: Backlog) -> BacklogDraft:
+    """A lane of a kind, or a mixed one, being changed."""
+    return MixedDraft(backlog) if kind == MIXED else BacklogDraft(backlog)
+
+
+def labels_bytes(backlog: Backlog | BacklogDraft) -> int:
+    """The labels of its spans in the head."""
+    return sum([len(span.labels) for span in backlog.spans if span.labels])
+
+
+def _below(index: Span, blocks: Blocks) -> bytes | None:
+    inside = cast("tuple[Span, ...]", blocks.get((index.name, 0), ()))
+    return union(span.labels for span in inside)
+
+
+class Search:
+    """Looking for a wanted job in one segment."""
+
+    def __init__(
+        self,
+        span: Span,
+        deleted: DeletionVector | None,
+        wanted: Wanted,
+        blocks: Blocks,
+        gone: Collection[bytes],
+    ) -> None:
+        self.needs: list[NeededRange] = []  # what has to be read for it
+        self._span = span
+        self._deleted = deleted
+        self._wanted = wanted
+        self._blocks = blocks
+        self._gone = gone
+
+    def first(self) -> tuple[Place, JobRecord] | None:
+        """The first one, and its place; None when there is none, or ``needs`` have to be read first."""
+        span, deleted = self._span, self._deleted
+        if deleted is None and span.vector is not None:
+            self.needs.append(need_of(span.vector))
+        for need in self._candidates():
+            block = self._blocks.get(need.place)
+            if block is None:
+                self.needs.append(need)
+            if not isinstance(block, Block) or deleted is None:
+                return None
+            begin = span.skip if need.start == span.offset else 0
+            for index, job in enumerate(islice(block.jobs, begin, None), begin):
+                if (
+                    self._wanted.takes(job)
+                    and job.key not in self._gone
+                    and not deleted.has(need.start, index)
+                ):
+                    return (need.start, index), job
+        return None
+
+    def _candidates(self) -> Iterator[NeededRange]:
+        """The blocks from the span's place on in which there may be one."""
+        span = self._span
+        if not span.labels_length:
+            offset, length = span.offset, span.length
+            while length:
+                ahead = max(length, min(span.size - offset, READ_AHEAD_BYTES_MAX))
+                yield NeededRange(span.name, offset, ahead, 0, length)
+                block = cast("Block", self._blocks[span.name, offset])
+                offset, length = offset + length, block.next_length
+            return
+        told = NeededRange(span.name, span.labels_at, span.labels_length, LABELS, 0)
+        labelled = self._blocks.get(told.place)
+        if labelled is None:
+            self.needs.append(told)
+            return
+        for each in cast("tuple[LabelledBlock, ...]", labelled):
+            if each.offset >= span.offset and may_hold(each.labels, self._wanted.has):
+                yield NeededRange(span.name, each.offset, each.length, 0, each.length)
