@@ -16,7 +16,6 @@ written twice, no job is moved to be passed over, and the order of each kind sta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
@@ -63,9 +62,9 @@ class Wanted:
         return self._kinds is None and not self._closed
 
     @property
-    def blocks_in_order(self) -> float:
-        """How many blocks are worth reading in order: the next one has few of some kinds, and many of most."""
-        return math.inf if self._kinds is None else 1
+    def is_rare(self) -> bool:
+        """May it be rare? Then the labels of blocks are asked before blocks are read in order."""
+        return self._kinds is not None
 
     def takes(self, job: JobRecord) -> bool:
         """Is it this one?"""
@@ -99,7 +98,6 @@ class MixedDraft(BacklogDraft):
         """
         if self._in_window(wanted, 0):
             return True
-        read = 0
         while self.spans and may_hold(self.spans[0].labels, wanted.has):
             front = self.spans[0]
             needs = [need for need in needs_of(front) if need.place not in blocks]
@@ -109,13 +107,12 @@ class MixedDraft(BacklogDraft):
                 if not self._open(0, blocks, wanted):
                     break
                 continue
-            if self.ready and (front.length > room or read >= wanted.blocks_in_order):
+            if (wanted.is_rare and front.labels_length) or (self.ready and front.length > room):
                 break
             if needs:
                 return needs
             before, held = len(self.ready), self.ready_bytes
             self.advance(blocks, gone)
-            read += 1
             room -= self.ready_bytes - held
             if self._in_window(wanted, before):
                 return True
@@ -165,8 +162,8 @@ class MixedDraft(BacklogDraft):
                     self._take(at, place, job)
                     return job
                 needs.extend(search.needs)
-                if found is not None or (search.needs and span.labels is not None):
-                    break  # nothing behind it comes first
+                if found is not None or (search.needs and search.is_told):
+                    break  # what is behind it hardly comes first
                 at += 1
         return needs or None
 
@@ -176,12 +173,7 @@ class MixedDraft(BacklogDraft):
         if not any(may_hold(span.labels, wanted.has) for span in inside):
             return False
         self._changed = True
-        self.spans[at : at + 1] = [
-            replace(span, labels=None)
-            if len(span.labels or b"") > limits.LABELS_OF_A_SPAN_BYTES_MAX
-            else span
-            for span in inherited(inside, self.spans[at].labels)
-        ]
+        self.spans[at : at + 1] = inherited(inside, self.spans[at].labels)
         return True
 
     def _take(self, at: int, place: Place, job: JobRecord) -> None:
@@ -205,6 +197,11 @@ class MixedDraft(BacklogDraft):
 
     def fold(self, spill: Spill, blocks: Blocks) -> Sequence[NeededRange]:
         """As other lanes do, and sooner where labels fill the head. Answers what has to be read for it first."""
+        for at, span in enumerate(self.spans):
+            if span.labels_length and len(span.labels or b"") > limits.LABELS_OF_A_SPAN_BYTES_MAX:
+                self.spans[at] = replace(
+                    span, labels=None
+                )  # out of an index; those of its blocks tell as well
         fresh: dict[
             str, bytes | None
         ] = {}  # what lies below the indexes made here, which nobody can read yet
@@ -259,6 +256,7 @@ class Search:
         gone: Collection[bytes],
     ) -> None:
         self.needs: list[NeededRange] = []  # what has to be read for it
+        self.is_told = span.labels is not None  # it is known that there is one, or was
         self._span = span
         self._deleted = deleted
         self._wanted = wanted
@@ -304,4 +302,5 @@ class Search:
             return
         for each in cast("tuple[LabelledBlock, ...]", labelled):
             if each.offset >= span.offset and may_hold(each.labels, self._wanted.has):
+                self.is_told = True
                 yield NeededRange(span.name, each.offset, each.length, 0, each.length)
