@@ -28,6 +28,7 @@ from osqueue.core.state import (
     COMPLETED,
     FAILED,
     FAILING,
+    MIXED,
     PROCESSING,
     QUEUED,
     SCHEDULED,
@@ -161,7 +162,7 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
     """Would this head have given that answer without being changed?"""
     match op:
         case ClaimJobs():
-            return _claim_explained(state, op, told.code) or _is_broken(state, library, told.code)
+            return _claim_explained(state, library, op, told.code) or _is_broken(state, library, told.code)
         case CompleteJobs():
             done = {(row.job.key, row.token) for row in state.finished if row.state == COMPLETED}
             for item, code in zip(op.items, told.codes, strict=True):
@@ -199,32 +200,34 @@ def _is_broken(state: State, library: SegmentCache, code: Code) -> bool:
     return code == Code.UNREADABLE and not library.broken.isdisjoint(library.names(spans))
 
 
-_RATED = (Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED)
+_RATED = {Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED}
+_CLOSED = {Code.RUNNING_LIMIT, Code.KINDS_PAUSED, *_RATED}
 
 
-def _claim_explained(state: State, op: ClaimJobs, code: Code) -> bool:
+def _claim_explained(state: State, library: SegmentCache, op: ClaimJobs, code: Code) -> bool:
     gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    wanted = [lane.kind for lane in state.lanes if op.kinds is None or lane.kind in op.kinds]
-    closed = None if gate is None else gate.why_closed(wanted)
+    past, gone = library.past(), set(state.tombstones)
+    jobs = [job for lane in state.lanes for job in past.backlog(lane.backlog)]
+    wanted = [job for job in jobs if op.kinds is None or job.kind in op.kinds]
+    kinds = {job.kind for job in wanted}
+    if gate is not None and any(lane.kind == MIXED and lane.backlog.spans for lane in state.lanes):
+        # Labels somewhere below may tell of a kind whose jobs have all been taken since.
+        kinds |= {kind for kind in gate.closed_kinds() if op.kinds is None or kind in op.kinds}
     if code == Code.PAUSED:
         return state.settings.paused
-    if code in (Code.RUNNING_LIMIT, Code.KINDS_PAUSED, Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED):
-        # As time goes by a rate opens what then something else holds.
-        return closed is not None and (closed.code == code or closed.code in _RATED)
+    if code in _CLOSED:
+        found = (
+            [] if gate is None else [gate.why_closed(each) for each in (kinds, *((kind,) for kind in kinds))]
+        )
+        codes = {each.code for each in found if each is not None}
+        return code in codes or bool(
+            codes & _RATED
+        )  # as time goes by a rate opens what then something else holds
     if code == Code.IN_FLIGHT_LIMIT:
         return bool(state.leases)
     if code != Code.EMPTY or state.settings.paused:
         return False
-    gone = set(state.tombstones)
-    for lane in state.lanes:
-        if gate is not None and gate.room_for(lane.kind) <= 0:
-            continue
-        if op.kinds is None or lane.kind in op.kinds:
-            waiting = len(lane.backlog.ready) + len(lane.backlog.tail)
-            waiting += sum(span.count for span in lane.backlog.spans)
-            if waiting > len(gone):
-                return False
-    return True
+    return all(job.key in gone or (gate is not None and gate.room_for(job.kind) <= 0) for job in wanted)
 
 
 def _cancel_explained(state: State, found: dict[bytes, JobPlace], op: CancelJob, code: Code) -> bool:

@@ -116,6 +116,7 @@ class Client:
         self.produces = False  # the run lasts until every producer is done
         self.time_limits = 0.0  # share of its jobs that have some
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
+        self.kinds = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
         self.flows = self.library()
@@ -183,7 +184,7 @@ class Client:
             new = JobSpec(
                 key,
                 payload,
-                kind=self.dice.choice(KINDS),
+                kind=self.dice.choice(self.kinds),
                 priority=self.dice.choice(PRIORITIES),
                 max_attempts=self.dice.choice((1, 2, 3)),
                 result_ttl_ms=self.dice.choice((1_000, 60_000)),
@@ -197,7 +198,7 @@ class Client:
         """Give kinds limits of their own, and take them away."""
         while True:
             yield from self.pause(pause_seconds * 5)
-            yield from self.call(of_a_kind(self.dice, KINDS))
+            yield from self.call(of_a_kind(self.dice, self.kinds))
 
     def produce(self, rounds: int, pause_seconds: float) -> Flow[None]:
         """Enqueue single jobs and batches, small payloads and staged ones."""
@@ -264,8 +265,12 @@ class Client:
                 self.dice.choice((1, 1, 3, 8)),
                 self.name,
                 self.dice.choice((2_000, 10_000, 30_000)),
-                self.dice.choice((None, None, None, ("mail",))),
+                self.dice.choice((None, None, None, self.kinds[1:])),
             )
+            if claim.kinds is not None and len(claim.kinds) > 1:
+                claim = replace(
+                    claim, kinds=tuple(self.dice.sample(claim.kinds, self.dice.choice((1, 1, 3))))
+                )
             call = yield from self.call(claim)
             leases = call.answer.outcomes[0].leases if call.answer else ()
             if not leases:
@@ -465,7 +470,7 @@ class Client:
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
         open_again = ChangeSettings(
-            paused=False, dead_ttl_ms=0, max_running=0, rate=(0, 0), kinds_dropped=KINDS
+            paused=False, dead_ttl_ms=0, max_running=0, rate=(0, 0), kinds_dropped=self.kinds
         )
         while (yield from self.call(open_again)).answer is None:
             yield Sleep(5.0)

@@ -9,7 +9,7 @@ from uuid import UUID
 from osqueue import limits
 from osqueue.core.archive_record import decode_part
 from osqueue.core.arrows import ARROWS, EXPIRED
-from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, encode
+from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, decode_index, encode
 from osqueue.core.job_ops import (
     AbortJobs,
     AttachBulk,
@@ -152,6 +152,9 @@ class Invariants:
             length = footer.blocks[0].length
             blocks = decode_blocks(body, length, name)
             self.attached[name] = tuple(job.key for _, block in blocks for job in block.jobs)
+        elif body[:4] == b"OSQX":
+            below = decode_index(body, name)
+            self.attached[name] = tuple(key for span in below for key in self.attached.get(span.name, ()))
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:

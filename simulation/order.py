@@ -1,10 +1,10 @@
-"""First in, first out: what a commit may do to the order of a lane."""
+"""First in, first out: what a commit may do to the order of the jobs of one priority and kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from osqueue.core.state import State, Transition
+from osqueue.core.state import MIXED, State, Transition
 
 from .ledger import Violation
 from .places import SegmentCache
@@ -13,16 +13,14 @@ Lane = tuple[int, str]
 
 
 def orders(state: State, library: SegmentCache) -> dict[Lane, list[bytes]]:
-    """The keys of every lane, from the front."""
+    """The keys of the jobs of every priority and kind, from the front: those in the mixed lane are the younger ones."""
     gone = set(state.tombstones)
-    return {
-        (lane.priority, lane.kind): [
-            job.key
-            for job in library.backlog(lane.backlog)
-            if job.key not in gone or job in lane.backlog.ready
-        ]
-        for lane in state.lanes
-    }
+    found: dict[Lane, list[bytes]] = {}
+    for lane in sorted(state.lanes, key=lambda each: each.kind == MIXED):
+        for job in library.backlog(lane.backlog):
+            if job.key not in gone or job in lane.backlog.ready:
+                found.setdefault((job.priority, job.kind), []).append(job.key)
+    return found
 
 
 def check(

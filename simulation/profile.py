@@ -102,6 +102,7 @@ class Clients(Struct, frozen=True):
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
     uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
+    kinds: int = 2  # of jobs
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time
     store_ahead_ms: int = 0  # the store's clock
@@ -407,6 +408,21 @@ PROFILES = {
             limits=TIGHT | {"TICK_LATE_MS": 4_000, "TICKS_MADE_MAX": 5, "SCHEDULE_INLINE_BYTES_MAX": 20},
             faults=ROUGH,
             clients=Clients(producers=2, workers=4, schedulers=2, rounds=40, pause_seconds=3.0),
+        ),
+        Profile(
+            "kinds",  # more of them than lanes: they are mixed, and labels are few
+            limits=TIGHT | {"LANES_MAX": 1, "LABELS_BYTES_MAX": 60, "LABELS_OF_A_SPAN_BYTES_MAX": 18},
+            faults=ROUGH,
+            clients=Clients(
+                kinds=9,
+                producers=6,
+                workers=4,
+                bulk=2,
+                operators=3,
+                cancellers=3,
+                time_limits=0.1,
+                pause_seconds=0.7,
+            ),
         ),
         Profile(
             "events",  # some listen, leave and come back; what is recorded leaves the head, is collected, and lapses

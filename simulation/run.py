@@ -20,7 +20,7 @@ from osqueue.objects.layout import root_of
 
 from . import answers
 from .callers import Caller
-from .clients import Client, Outdated, SharedKeys
+from .clients import KINDS, Client, Outdated, SharedKeys
 from .crews import Crew, SharedWriter, TaskCrew, ThreadCrew, watched_flights
 from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
@@ -264,6 +264,7 @@ class Run:
                 client.time_limits = clients.time_limits
                 client.uniques = clients.uniques
                 client.invariants.stories.rules = bool(clients.uniques)
+                client.kinds = self.kinds
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):
             for role in ("worker", "reaper"):
@@ -293,6 +294,11 @@ class Run:
         for host in self.hosts:
             host.kill()
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the jobs of this run."""
+        return (*KINDS, *(f"k{at}" for at in range(2, self.profile.clients.kinds)))
+
     def caller(self, client: Client) -> Caller:
         """Somebody who uses ids."""
         return Caller(client, self.promises, self.profile.clients.names)
@@ -313,7 +319,9 @@ class Run:
         self.end()
         newer = self.profile.clients.upgrade
         for shard in range(len(self.shards)):
-            self.start(self.client(f"drain.{shard}" if shard else "drain", shard), self._end, newer=newer)
+            client = self.client(f"drain.{shard}" if shard else "drain", shard)
+            client.kinds = self.kinds
+            self.start(client, self._end, newer=newer)
         if not self.world.run(self._over, DRAIN_SECONDS_MAX):
             raise Violation("the queue could not be drained")
         for process in self.processes[-len(self.shards) :]:

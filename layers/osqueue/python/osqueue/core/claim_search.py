@@ -92,7 +92,7 @@ class ClaimSearch:
     def kinds_waiting(self) -> set[str]:
         """Kinds of which jobs wait that the claim would take if they might start."""
         return kinds_waiting(
-            [Lane(*place, lane.freeze()) for place, lane in self._draft.lanes.items()],
+            [Lane(*place, lane.freeze()) for place, lane in self._draft.lanes.items() if lane],
             self._kinds,
             self._gate,
         )
