@@ -115,7 +115,7 @@ def tick(draft: Draft) -> None:
 def _ticked(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
     """The row after its ticks, and how many jobs were made.
 
-    It stays due where nobody here knows the time zone, or where there is no lane for its jobs.
+    It stays due where nobody here knows the time zone.
     """
     most = limits.TICKS_MADE_MAX if row.missed == ALL else 1
     told = draft.context.ticks(row.cron, row.zone, row.every_ms, row.last_ms, draft.now, most)
@@ -127,8 +127,7 @@ def _ticked(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
     living = row.living
     for at in times:
         if row.overlap == ALLOW or not row.living:
-            if not _make(draft, row, at):
-                return row, row.living - living
+            _make(draft, row, at)
             row = replace(row, living=row.living + 1)
         elif row.overlap == QUEUE:
             row = replace(row, waiting_ms=at)
@@ -143,21 +142,20 @@ def settle(draft: Draft) -> None:
             continue
         if not exists(row):
             draft.schedules = tuple([each for each in draft.schedules if each is not row])
-        elif row.waiting_ms and not row.paused and _make(draft, row, row.waiting_ms):
+        elif row.waiting_ms and not row.paused:
+            _make(draft, row, row.waiting_ms)
             _put(draft, replace(row, waiting_ms=0, living=1))
             draft.changed = True
 
 
-def _make(draft: Draft, row: ScheduleRow, at_ms: int, key: bytes = b"") -> bool:
-    """Enqueue the job of one tick; False when that would be one lane too many."""
+def _make(draft: Draft, row: ScheduleRow, at_ms: int, key: bytes = b"") -> None:
+    """Enqueue the job of one tick."""
     spec = replace(_decode_spec(row.job), key=key or _key(draft, row.name, at_ms), payload=row.payload)
     job = record_of(spec, draft.settings, draft.now, draft.latest, 0)
     job = replace(job, scheduled_ms=at_ms, schedule=row.name)
-    if not draft.queue(job):
-        return False
+    draft.queue(job)
     draft.accept([job])
     draft.learn(job.key)
-    return True
 
 
 def _key(draft: Draft, name: str, at_ms: int) -> bytes:
@@ -190,8 +188,7 @@ def change(draft: Draft, op: ChangeSchedule) -> Outcome:
     if op.run:
         if draft.knows(op.run):
             return outcome([Code.DUPLICATE])
-        if not _make(draft, row, draft.now, op.run):
-            return outcome([Code.LANES])
+        _make(draft, row, draft.now, op.run)
         _put(draft, replace(row, living=row.living + 1))
         return outcome([Code.QUEUED])
     if op.removed:
