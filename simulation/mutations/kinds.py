@@ -71,16 +71,6 @@ def tail_before_spans() -> AbstractContextManager[None]:
     return patched((MixedDraft, "_in_spans", nothing))
 
 
-def closed_kinds_taken() -> AbstractContextManager[None]:
-    """Kinds that may not start are taken from the mixed lane."""
-    real = Wanted.__init__
-
-    def init(self: Wanted, kinds: frozenset[str] | None, closed: Iterable[str]) -> None:
-        real(self, kinds, frozenset())
-
-    return patched((Wanted, "__init__", init))
-
-
 CONTROLS: tuple[Control, ...] = (
     Control(
         "what is taken is marked", unmarked, (in_runs("kinds", "says .* jobs and holds|two places|second"),)
@@ -102,5 +92,4 @@ CONTROLS: tuple[Control, ...] = (
         tail_before_spans,
         (in_runs("kinds", "before an older|no head|drained"),),
     ),
-    Control("closed kinds are passed over", closed_kinds_taken, (in_runs("kinds", "run, |started|paused"),)),
 )
