@@ -59,8 +59,8 @@ def test_an_option_of_enqueue(q: Queue[Any], field: str, fits: Any, past: Any) -
         ("lease", limits.LEASE_MS_MAX / 1000, limits.LEASE_MS_MAX / 1000 + 0.001),
         (
             "kinds",
-            [f"k{at}" for at in range(limits.LANES_MAX)],
-            [f"k{at}" for at in range(limits.LANES_MAX + 1)],
+            [f"k{at}" for at in range(limits.KINDS_PER_CLAIM_MAX)],
+            [f"k{at}" for at in range(limits.KINDS_PER_CLAIM_MAX + 1)],
         ),
     ],
 )
@@ -153,14 +153,26 @@ def test_completions_and_heartbeats_of_more_than_one_request(
     assert q.stats()["completed"] == 25
 
 
-def test_a_lane_too_many_is_told_how_to_go_on(q: Queue[Any]) -> None:
+def test_more_kinds_than_lanes(q: Queue[Any]) -> None:
     for at in range(limits.LANES_MAX):
         q.enqueue(at, kind=f"k{at}")
-    with pytest.raises(Throttled, match="16 different"):
-        q.enqueue(1, kind="one more")
-    done = q.enqueue_many([{"payload": 1, "kind": "k1"}, {"payload": 1, "kind": "one more"}])
+    assert q.enqueue(100, kind="one more").state == "queued"
+    done = q.enqueue_many([{"payload": 1, "kind": "k1"}, {"payload": 101, "kind": "one more"}])
+    assert [each.status for each in done] == ["queued", "queued"]
+    bulk = q.enqueue_many([{"payload": at, "kind": "one more" if at == 7 else "k1"} for at in range(1_500)])
+    assert {each.status for each in bulk} == {"queued"}
+    assert [lease.payload for lease in q.claim(5, kinds=["one more"])] == [100, 101, 7]
+
+
+def test_more_delayed_jobs_than_there_is_room_for_are_told_how_to_go_on(
+    q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osqueue.core.spill.DELAYED_SPANS_MAX", 0)
+    with pytest.raises(Throttled, match="delay: too many delayed jobs"):
+        q.enqueue(1, delay=60)
+    done = q.enqueue_many([{"payload": 1}, {"payload": 1, "delay": 60}])
     assert [each.status for each in done] == ["queued", "rejected"]
-    bulk = q.enqueue_many([{"payload": 1, "kind": "one more" if at == 7 else "k1"} for at in range(1_500)])
+    bulk = q.enqueue_many([{"payload": 1, "delay": 60 if at == 7 else 0} for at in range(1_500)])
     assert [at for at, each in enumerate(bulk) if each.status == "rejected"] == [7]
 
 

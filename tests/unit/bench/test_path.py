@@ -9,14 +9,15 @@ import pytest
 from bench.path import FileTracer, paths
 from osqueue import Queue
 
-# One more than before ``core/ops.py`` was split, which had grown past what one file may hold.
+# One more than before ``core/ops.py`` was split, which had grown past what one file may hold; one more again since the
+# search of a claim stands by itself, and one for an enqueue since lanes may be mixed.
 CEILING = {
-    "enqueue, embedded": 29,
-    "complete, embedded": 28,
+    "enqueue, embedded": 31,
+    "complete, embedded": 29,
     "enqueue over HTTP, its caller": 15,
-    "enqueue over HTTP, its function": 41,
+    "enqueue over HTTP, its function": 43,
     "complete over HTTP, its caller": 13,
-    "complete over HTTP, its function": 38,
+    "complete over HTTP, its function": 39,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -247,99 +247,128 @@ def test_more_batches_than_one_pass_looks_at_are_all_forgotten_in_some_days(mach
 
 
 # ── Refused ──────────────────────────────────────────────────────────────────
-def crowded_lanes(q: Queue[Any], count: int = 16) -> None:
-    for at in range(count):
-        q.enqueue("x", kind=f"k{at}")
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """A shard has room for two segments of delayed jobs."""
+    with limited({"DELAYED_SPANS_MAX": 2}):
+        yield
 
 
-def test_a_bulk_that_the_queue_does_not_take_says_why_and_may_be_run_again() -> None:
-    store = MemoryStore()
-    q = Queue(store, "q")
-    crowded_lanes(q)
-    bulks = BulkWriter(store, "q")
-    with pytest.raises(Throttled, match="kind: shard 0 would have jobs of more than 16"):
-        bulks.attach([stage(bulks, 3, kind="new"), stage(bulks, 3, kind="k1")], "b")
-    assert waiting(store) == 16
+def late(bulks: BulkWriter, jobs: int, shard: int = 0) -> StagedJobs:
+    return stage(bulks, jobs, shard, delay_ms=3_600_000)
+
+
+def fill(bulks: BulkWriter, shard: int = 0) -> None:
+    """Take all the room that a shard has."""
+    bulks.attach([late(bulks, 1, shard), late(bulks, 1, shard)])
+
+
+def make_room(q: Queue[Any], machine: Any) -> None:
+    """Let time pass, and work off what was delayed."""
+    machine.advance(3_601)
+    while leases := q.claim(1_000):
+        q.complete_many(leases)
+
+
+def counts(store: Any) -> tuple[int, int]:
+    """How many jobs wait, and how many are delayed."""
+    told = Queue(store, "q").stats()
+    return int(told["queued"]), int(told["scheduled"])
+
+
+def test_a_bulk_that_the_queue_does_not_take_says_why_and_may_be_run_again(
+    little_room: None, machine: Any
+) -> None:
+    store = MemoryStore(machine)
+    bulks = BulkWriter(store, "q", machine)
+    fill(bulks)
+    with pytest.raises(Throttled, match="delay: the bulk has 1 segments of delayed jobs for shard 0"):
+        bulks.attach([late(bulks, 3), stage(bulks, 3)], "b")
+    assert counts(store) == (0, 2)
     assert not bulks.is_decided("b")
-    q.complete_many(q.claim(16))
-    assert not bulks.attach([stage(bulks, 3, kind="new")], "b").repeated
-    assert waiting(store) == 3
+    make_room(Queue(store, "q", machine=machine), machine)
+    assert not bulks.attach([late(bulks, 3), stage(bulks, 4)], "b").repeated
+    assert counts(store) == (4, 3)
 
 
-def test_one_shard_without_room_keeps_every_shards_part_out() -> None:
+def test_one_shard_without_room_keeps_every_shards_part_out(little_room: None) -> None:
     store = MemoryStore()
     Queue(store, "q").configure(shards=2)
     bulks = BulkWriter(store, "q")
-    bulks.attach([stage(bulks, 1, 1, kind=f"k{at}") for at in range(16)])
-    with pytest.raises(Throttled, match="kind: shard 1 would"):
-        bulks.attach([stage(bulks, 3, shard, kind="new") for shard in range(2)], "b")
-    assert waiting(store) == 16
+    fill(bulks, 1)
+    with pytest.raises(Throttled, match=r"delay: .* for shard 1"):
+        bulks.attach([late(bulks, 3, shard) for shard in range(2)], "b")
+    assert counts(store) == (0, 2)
     assert not bulks.is_decided("b")
 
 
-def test_lanes_that_fill_between_the_look_and_the_commit_leave_nothing_behind() -> None:
+def test_room_that_is_taken_between_the_look_and_the_commit_leaves_nothing_behind(little_room: None) -> None:
     store = MemoryStore()
     bulks = BulkWriter(store, "q")
-    Queue(store, "q").enqueue("x", kind="k0")
-    staged = [stage(bulks, 3, kind="new")]
+    Queue(store, "q").enqueue("x")
+    staged = [late(bulks, 3), stage(bulks, 3)]
 
-    def fill(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+    def meddle(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
-            crowded_lanes(Queue(store, "q"))
+            fill(bulks)
         return perform(request)
 
-    with pytest.raises(Throttled, match="kind: shard 0"):
-        BulkWriter(Meddled(store, fill), "q").attach(staged, "b")
+    with pytest.raises(Throttled, match=r"delay: .* for shard 0"):
+        BulkWriter(Meddled(store, meddle), "q").attach(staged, "b")
     assert not bulks.is_decided("b")
-    assert waiting(store) == 17
+    assert counts(store) == (1, 2)
 
 
-def test_of_a_refused_bulk_nothing_joins_later_by_a_run_that_finds_room() -> None:
-    store = MemoryStore()
-    q = Queue(store, "q")
-    bulks = BulkWriter(store, "q")
-    q.enqueue("x", kind="k0")
-    staged = [stage(bulks, 3, kind="new")]
+def test_of_a_refused_bulk_nothing_joins_later_by_a_run_that_finds_room(
+    little_room: None, machine: Any
+) -> None:
+    store = MemoryStore(machine)
+    q = Queue(store, "q", machine=machine)
+    bulks = BulkWriter(store, "q", machine)
+    q.enqueue("x")
+    staged = [late(bulks, 3), stage(bulks, 3)]
 
     def fill_and_empty(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
-            crowded_lanes(q)
+            fill(bulks)
         if isinstance(request, DeleteIfMatch):  # another run has found the batch, and now there is room
-            q.complete_many(q.claim(1_000))
-            with pytest.raises(Throttled, match="kind: shard 0"):
-                BulkWriter(store, "q").resume("b")
+            make_room(q, machine)
+            with pytest.raises(Throttled, match=r"delay: .* for shard 0"):
+                BulkWriter(store, "q", machine).resume("b")
         return perform(request)
 
-    with pytest.raises(Throttled, match="kind: shard 0"):
-        BulkWriter(Meddled(store, fill_and_empty), "q").attach(staged, "b")
-    assert not bulks.attach([stage(bulks, 3, kind="new")], "b").repeated
-    assert waiting(store) == 3
+    with pytest.raises(Throttled, match=r"delay: .* for shard 0"):
+        BulkWriter(Meddled(store, fill_and_empty), "q", machine).attach(staged, "b")
+    assert counts(store) == (0, 0)
+    assert not bulks.attach([late(bulks, 3), stage(bulks, 4)], "b").repeated
+    assert counts(store) == (4, 3)
 
 
-def test_where_some_shards_took_their_part_the_next_run_adds_what_is_missing() -> None:
-    store = MemoryStore()
-    q = Queue(store, "q")
+def test_where_some_shards_took_their_part_the_next_run_adds_what_is_missing(
+    little_room: None, machine: Any
+) -> None:
+    store = MemoryStore(machine)
+    q = Queue(store, "q", machine=machine)
     q.configure(shards=2)
-    bulks = BulkWriter(store, "q")
+    bulks = BulkWriter(store, "q", machine)
     for shard in range(2):
-        bulks.attach([stage(bulks, 1, shard, kind="k0")])
-    staged = [stage(bulks, 3, shard, kind="new") for shard in range(2)]
+        bulks.attach([stage(bulks, 1, shard)])
+    staged = [late(bulks, 3, shard) for shard in range(2)]
 
-    def fill(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+    def meddle(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         if isinstance(request, PutIfAbsent) and request.key == receipt_key("q", "b"):
-            bulks.attach([stage(bulks, 1, 1, kind=f"k{at}") for at in range(16)])
+            fill(bulks, 1)
         return perform(request)
 
     with pytest.raises(Throttled, match=r"1 of 2 shards did not take their part.*same batch_id"):
-        BulkWriter(Meddled(store, fill), "q").attach(staged, "b")
-    assert waiting(store) == 2 + 16 + 3
+        BulkWriter(Meddled(store, meddle), "q", machine).attach(staged, "b")
+    assert counts(store) == (2, 3 + 2)
     with pytest.raises(Throttled, match=r"1 of 2 shards did not take their part"):  # there is no room yet
         bulks.resume("b")
     assert bulks.is_decided("b")
-    q.complete_many(q.claim(1_000))
-    q.complete_many(q.claim(1_000))
+    make_room(q, machine)
     assert bulks.attach([stage(bulks, 99)], "b").repeated
-    assert waiting(store) == 3
+    assert counts(store) == (0, 3)
 
 
 def test_a_part_that_was_collected_before_its_shard_got_it_is_told_by_its_shard(machine: Any) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Throttled, Unavailable
+from osqueue import Queue, Throttled, Unavailable, limits
 from osqueue.bulk.writer import BulkPlan, BulkWriter, StagedJobs
 from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
 from osqueue.core.job_ops import AttachBulk, AttachSpans, JobSpec
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RaiseGcFloor
-from osqueue.core.state import JobRecord
+from osqueue.core.state import MIXED, JobRecord
 from osqueue.stores.base import Get, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
@@ -37,15 +37,26 @@ def test_several_lanes_and_delayed_jobs_join_in_one_commit(shard: Any) -> None:
     assert sum(span.count for span in shard.state.delayed.spans) == 5
 
 
-def test_one_lane_too_many_keeps_all_of_them_out(shard: Any) -> None:
-    for at in range(15):
-        shard.enqueue(kind=f"k{at}")
-    assert shard.apply(AttachBulk((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
-    before = shard.state
-    parts = (part(shard, 1, "k3"), part(shard, 1, "newer"))
-    assert shard.apply(AttachBulk(parts))[0].code == Code.LANES
-    assert shard.state.lanes == before.lanes
-    assert shard.apply(AttachBulk((part(shard, 1, "k3"), part(shard, 1, "new"))))[0].code == Code.QUEUED
+def test_more_kinds_than_lanes_join_in_one_commit_and_are_found(shard: Any) -> None:
+    parts = tuple(part(shard, 2, f"k{at}") for at in range(2 * limits.LANES_MAX))
+    assert shard.apply(AttachBulk(parts))[0].code == Code.QUEUED
+    assert {lane.kind for lane in shard.state.lanes} == {f"k{at}" for at in range(limits.LANES_MAX)} | {MIXED}
+    for kind in ("k3", "k31"):
+        assert [lease.job.kind for lease in shard.claim(5, (kind,))] == [kind, kind]
+    assert len(shard.claim(1_000)) == 2 * len(parts) - 4
+
+
+def test_one_segment_of_delayed_jobs_too_many_keeps_all_of_them_out(shard: Any) -> None:
+    with limited({"DELAYED_SPANS_MAX": 1}):
+        due = shard.now + 1_000
+        assert (
+            shard.apply(AttachBulk((part(shard, 1, "a"), part(shard, 1, due_ms=due))))[0].code == Code.QUEUED
+        )
+        before = shard.state
+        parts = (part(shard, 1, "a"), part(shard, 1, "b"), part(shard, 1, due_ms=due))
+        assert shard.apply(AttachBulk(parts))[0].code == Code.DELAYED_LIMIT
+        assert (shard.state.lanes, shard.state.delayed) == (before.lanes, before.delayed)
+        assert shard.apply(AttachBulk(parts[:2]))[0].code == Code.QUEUED
 
 
 def test_lanes_that_have_run_empty_make_room(shard: Any) -> None:
@@ -54,6 +65,7 @@ def test_lanes_that_have_run_empty_make_room(shard: Any) -> None:
     shard.claim(16)
     parts = tuple(part(shard, 1, f"n{at}") for at in range(16))
     assert shard.apply(AttachBulk(parts))[0].code == Code.QUEUED
+    assert {lane.kind for lane in shard.state.lanes} == {f"n{at}" for at in range(16)}
 
 
 def test_one_segment_from_before_the_collectors_floor_keeps_all_of_them_out(shard: Any) -> None:

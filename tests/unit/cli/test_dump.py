@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, limits
+from osqueue.core.budgets import budgets
+from osqueue.core.state import State
 from osqueue.maintenance.head_checks import BUDGET_REMEDIES, FULL_SHARE
 from tests.support.commands import Run, answer, answers
 
@@ -40,30 +42,42 @@ def test_every_shard_is_a_line_and_one_may_be_picked(run: Run, q: Queue[Any]) ->
 
 
 # ── How full ─────────────────────────────────────────────────────────────────
+def change_ttls(q: Queue[Any], count: int) -> None:
+    """Fill a part of the head that turns calls away when it is full."""
+    for done in q.enqueue_many([{"payload": 1}] * count):
+        assert done.job_id is not None
+        q.update_result_ttl(done.job_id, 90)
+
+
 def test_stats_tell_how_full_the_heads_are(run: Run, q: Queue[Any]) -> None:
-    q.enqueue_many([{"payload": 1, "kind": f"k{n}"} for n in range(limits.LANES_MAX // 4)])
+    change_ttls(q, limits.RESULT_TTLS_MAX // 4)
     found = answer(run("queue", "stats", "emails"))
-    assert found["budgets"]["lanes"] == 0.25
+    assert found["budgets"]["result_ttls"] == 0.25
     assert found["head_bytes"] == answer(run("queue", "dump", "emails"))["bytes"]
 
 
 @pytest.mark.usefixtures("terminal")
 def test_people_read_the_shares_as_percents(run: Run, q: Queue[Any]) -> None:
-    q.enqueue(1)
-    assert "6%" in run("queue", "stats", "emails").stdout
+    change_ttls(q, limits.RESULT_TTLS_MAX // 4)
+    assert "25%" in run("queue", "stats", "emails").stdout
 
 
-def test_the_doctor_warns_at_half_of_what_turns_calls_away(run: Run, q: Queue[Any]) -> None:
+def test_the_doctor_warns_at_half_of_what_turns_calls_away(
+    run: Run, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def warned() -> list[str]:
         return [each["found"] for each in answers(run("doctor", "emails")) if each["check"] == "budget"]
 
-    half = round(limits.LANES_MAX * FULL_SHARE)
-    q.enqueue_many([{"payload": 1, "kind": f"k{n}"} for n in range(half - 1)])
+    monkeypatch.setattr(limits, "RESULT_TTLS_MAX", 8)
+    change_ttls(q, round(limits.RESULT_TTLS_MAX * FULL_SHARE) - 1)
     assert warned() == []
-    q.enqueue(1, kind="one more")
+    change_ttls(q, 1)
     (said,) = warned()
-    assert said.startswith("lanes: 50% of what a head holds")
-    assert "lanes" in BUDGET_REMEDIES
+    assert said.startswith("result_ttls: 50% of what a head holds")
+
+
+def test_whatever_turns_calls_away_has_a_remedy() -> None:
+    assert {each.name for each in budgets(State(b"", 1)) if each.refuses} == set(BUDGET_REMEDIES)
 
 
 # ── A head that is missing ───────────────────────────────────────────────────

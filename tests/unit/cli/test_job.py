@@ -222,12 +222,14 @@ def test_an_interrupted_bulk_says_where_to_go_on(
     assert [each["payload"] for each in answers(run("claim", "emails", "--limit", "99"))] == list(range(45))
 
 
-def test_lines_that_the_queue_refuses_are_named(run: Run) -> None:
-    items = [{"payload": n, "kind": f"kind-{n}"} for n in range(limits.LANES_MAX + 1)]
+def test_lines_that_the_queue_refuses_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osqueue.core.spill.DELAYED_SPANS_MAX", 0)
+    items = [{"payload": n, "kind": f"kind-{n}"} for n in range(20)]
+    items.append({"payload": 20, "delay": 60})
     result = run("enqueue", "emails", "--items", stdin="\n".join(map(json.dumps, items)))
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["enqueued"] == limits.LANES_MAX
-    assert f"error: throttled: line {limits.LANES_MAX + 1}: kind:" in result.stderr
+    assert json.loads(result.stdout)["enqueued"] == 20
+    assert "error: throttled: line 21: delay:" in result.stderr
 
 
 # ── Claim and complete ───────────────────────────────────────────────────────

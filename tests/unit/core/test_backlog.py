@@ -10,9 +10,10 @@ import pytest
 
 from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
 from osqueue.core.job_ops import AttachSpans, CancelJob, ClaimJobs, FailedAttempt, FailJobs
+from osqueue.core.labels import labels_of
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RedriveJobs, RunTimers
-from osqueue.core.state import JobRecord
+from osqueue.core.state import MIXED, JobRecord
 from simulation.tight import limited
 
 SMALL = {
@@ -352,12 +353,14 @@ def test_a_bulk_staged_before_the_collectors_floor_is_refused(small: None, shard
     assert not shard.last.changed
 
 
-def test_a_bulk_for_one_lane_too_many_is_refused_as_a_whole(shard: Any) -> None:
+def test_a_bulk_of_a_kind_without_a_lane_joins_the_mixed_one_and_is_labelled(shard: Any) -> None:
     for at in range(16):
         shard.enqueue(kind=f"k{at}")
-    spans = (staged(shard, bulk_jobs(shard, 10, kind="new")),)
-    assert shard.apply(AttachSpans(5, "new", spans))[0].code == Code.LANES
-    assert shard.state.counters.enqueued == 16
+    jobs = bulk_jobs(shard, 10, kind="new")
+    assert shard.apply(AttachSpans(5, "new", (staged(shard, jobs),)))[0].code == Code.QUEUED
+    (lane,) = [lane for lane in shard.state.lanes if lane.kind == MIXED]
+    assert [span.labels for span in lane.backlog.spans] == [labels_of(["new"])]
+    assert [lease.job.key for lease in shard.claim(20, ("new",))] == [job.key for job in jobs]
 
 
 def test_a_block_is_never_larger_than_its_budget(shard: Any) -> None:

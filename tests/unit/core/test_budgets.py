@@ -6,8 +6,9 @@ from typing import Any
 
 from osqueue import Queue, limits
 from osqueue.core.budgets import budgets
-from osqueue.core.encoding import decode_head
-from osqueue.core.state import State
+from osqueue.core.encoding import decode_head, encode_segment
+from osqueue.core.labels import DIGEST_BYTES
+from osqueue.core.state import MIXED, Backlog, JobRecord, Lane, State
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Found, Get
 from osqueue.stores.memory import MemoryStore
@@ -27,17 +28,28 @@ def test_each_part_is_measured_against_its_limit() -> None:
     q.enqueue(1, delay=60)
     seen = state(store)
     found = {each.name: each for each in budgets(seen)}
-    assert (found["lanes"].used, found["lanes"].most) == (len(seen.lanes), limits.LANES_MAX)
-    assert found["lanes"].share == len(seen.lanes) / limits.LANES_MAX
+    assert (found["labels"].used, found["labels"].most) == (0, limits.LABELS_BYTES_MAX)
     assert found["leases"].used == seen.leases_bytes > 0
     assert found["delayed"].used == seen.delayed.jobs_bytes > 0
     assert {name for name, each in found.items() if each.refuses} == {
         "leases",
         "sessions",
-        "lanes",
         "result_ttls",
         "schedules",
     }
+
+
+def test_labels_count_in_the_fullest_mixed_lane() -> None:
+    spans = [
+        encode_segment([job(kind) for kind in kinds], "segments/x", mixed=True)[1] for kinds in ("a", "bc")
+    ]
+    lanes = tuple(Lane(at, MIXED, Backlog(spans=tuple(spans[at:]))) for at in range(2))
+    found = {each.name: each for each in budgets(State(b"", 1, lanes=lanes))}
+    assert (found["labels"].used, found["labels"].refuses) == (3 * DIGEST_BYTES, False)
+
+
+def job(kind: str) -> JobRecord:
+    return JobRecord(kind.encode() * 16, b"1", 1, kind=kind)
 
 
 def test_an_empty_head_uses_nothing() -> None:

@@ -138,7 +138,7 @@ def test_closed_kinds_are_passed_over_and_keep_their_place(small: None, shard: S
     shard.apply(ChangeSettings(kinds=(KindSettings("closed", paused=True),)))
     assert set(take_all(shard)) >= set(open_)
     outcome = shard.apply(ClaimJobs(1, "w", 30_000))[0]
-    assert (outcome.code, outcome.leases) == (Code.PAUSED, ())
+    assert (outcome.code, outcome.leases) == (Code.KINDS_PAUSED, ())
     assert not has_claimable(shard.state)
     shard.apply(ChangeSettings(kinds_dropped=("closed",)))
     assert has_claimable(shard.state)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from osqueue.core.claim_search import has_claimable
 from osqueue.core.context import ReductionContext
 from osqueue.core.job_ops import ClaimJobs, LeaseRef, ReleaseJobs
 from osqueue.core.ops import Code
 from osqueue.core.pauses import ENDLESS_MS, lasting, next_end_ms, timed, without_ended
 from osqueue.core.queue_ops import ChangeSettings, LengthenPauses, RunTimers
-from osqueue.core.reduce import has_claimable, reduce
+from osqueue.core.reduce import reduce
 from osqueue.core.state import KindSettings, QueueSettings
 from osqueue.core.timers import has_due_timers, next_due_ms
 from tests.support.shard import Shard

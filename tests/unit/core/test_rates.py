@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from osqueue.core.claim_search import has_claimable, opens_ms
 from osqueue.core.encoding import encode_head
 from osqueue.core.job_ops import ClaimJobs, LeaseRef, ReleaseJobs
 from osqueue.core.ops import Code, decode_outcomes, encode_outcomes, outcomes_bytes_max
 from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.rates import bucket_of, burst_of, is_owed, spent
-from osqueue.core.reduce import has_claimable, opens_ms
 from osqueue.core.restore import reset_clock
 from osqueue.core.state import NO_STARTS, KindSettings, QueueSettings, State
 from osqueue.core.timers import has_due_timers

@@ -18,6 +18,7 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RunTimers
+from osqueue.core.state import MIXED
 
 
 def keys_of(leases: Any) -> list[bytes]:
@@ -100,25 +101,26 @@ def test_an_absolute_time_in_the_past_means_now(shard: Any) -> None:
     assert shard.claim() == ()
 
 
-def test_sixteen_lanes_fit_and_the_seventeenth_is_refused(shard: Any) -> None:
+def test_sixteen_kinds_have_a_lane_each_and_the_seventeenth_is_taken_as_well(shard: Any) -> None:
     news = tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX + 1))
-    codes = shard.apply(EnqueueJobs(news))[0].codes
-    assert codes == [Code.QUEUED] * limits.LANES_MAX + [Code.LANES]
-    assert shard.apply(EnqueueJobs((shard.new(kind="k3"),)))[0].code == Code.QUEUED
-    shard.claim(1, kinds=("k0",))  # an empty lane makes room
-    assert shard.apply(EnqueueJobs((shard.new(kind="another"),)))[0].code == Code.QUEUED
+    assert shard.apply(EnqueueJobs(news))[0].codes == [Code.QUEUED] * len(news)
+    assert [lane.kind for lane in shard.state.lanes if lane.kind == MIXED] == [MIXED]
+    assert len(shard.state.lanes) == limits.LANES_MAX + 1
+    assert keys_of(shard.claim(2, (news[-1].kind,))) == [news[-1].key]
+    shard.claim(1, ("k0",))  # an empty lane makes room
+    shard.enqueue(kind="another")
+    assert len(shard.state.lanes) == limits.LANES_MAX
+    assert "another" in {lane.kind for lane in shard.state.lanes}
 
 
-def test_a_due_job_whose_lane_would_be_one_too_many_waits_on(shard: Any) -> None:
+def test_due_jobs_are_queued_however_many_kinds_wait(shard: Any) -> None:
     (late,) = shard.enqueue(kind="late", delay_ms=1_000)
     (fine,) = shard.enqueue(kind="k0", delay_ms=2_000)
     shard.apply(EnqueueJobs(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
     shard.now += 3_000
     shard.apply(RunTimers())
-    assert (shard.where(late), shard.where(fine)) == ("scheduled", "queued")
-    shard.claim(1, kinds=("k5",))
-    shard.apply(RunTimers())
-    assert shard.where(late) == "queued"
+    assert (shard.where(late), shard.where(fine)) == ("queued", "queued")
+    assert keys_of(shard.claim(1, ("late",))) == [late]
 
 
 def test_jobs_come_back_to_lanes_that_have_gone_meanwhile(shard: Any) -> None:

@@ -1,4 +1,4 @@
-"""Due jobs without a free lane stand in nobody's way, and cost little while they wait."""
+"""Due jobs come in their order, however many of them and whatever else waits, and cost little."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from osqueue.core.encoding import Footer, decode_blocks, decode_footer, encode_s
 from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs
 from osqueue.core.queue_ops import RunTimers
 from osqueue.core.reduce import reduce
-from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, Span, State
-from osqueue.core.timers import LANE_WAIT_MS
+from osqueue.core.state import Backlog, Delayed, JobRecord, Lane, State
 from osqueue.core.weights import job_weight
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "PROMOTED_PER_COMMIT_MAX": 30, "LANES_MAX": 4, "BLOCK_BYTES_MAX": 400}
-SECONDS = LANE_WAIT_MS / 1000
 
 
 def crowd(shard: Any) -> None:
@@ -45,56 +43,17 @@ def states(shard: Any, keys: list[bytes]) -> set[str]:
     return {places[key] for key in keys}
 
 
-def test_due_jobs_whose_lane_exists_overtake_those_that_have_none(shard: Any) -> None:
+def test_due_jobs_of_kinds_without_a_lane_are_queued_in_the_order_in_which_they_are_due(shard: Any) -> None:
     with limited(SMALL):
-        late = shard.enqueue(100, kind="late", delay_ms=60_000)
-        fine = shard.enqueue(50, kind="k1", delay_ms=61_000)
+        late = [shard.enqueue(kind="late", delay_ms=60_000 + at)[0] for at in range(100)]
+        fine = [shard.enqueue(kind="k1", delay_ms=61_000 + at)[0] for at in range(50)]
         crowd(shard)
         shard.now += 120_000
-        sweep(shard, 6)
-        assert states(shard, fine) == {"queued"}
-        assert states(shard, late) == {"scheduled"}
-
-
-def test_they_are_looked_at_once_a_minute_and_nothing_is_written_in_between(shard: Any) -> None:
-    with limited(SMALL):
-        late = shard.enqueue(100, kind="late", delay_ms=60_000)
-        crowd(shard)
-        shard.now += 120_000
-        for _ in range(5):
-            assert 0 < sweep(shard, 20) <= 6
-            shard.now += LANE_WAIT_MS - 1
-            assert sweep(shard, 5) == 0
-            shard.now += 1
-        assert states(shard, late) == {"scheduled"}
+        sweep(shard, 12)
+        assert states(shard, late + fine) == {"queued"}
+        assert [lease.job.key for lease in shard.claim(200, ("late",))] == late
+        assert [lease.job.key for lease in shard.claim(200, ("k1",))][1:] == fine
         shard.check()
-
-
-def test_they_come_within_a_minute_of_their_lane_becoming_free(shard: Any) -> None:
-    with limited(SMALL):
-        late = shard.enqueue(100, kind="late", delay_ms=60_000)
-        crowd(shard)
-        keys = list(shard.places().keys() - set(late))
-        shard.now += 120_000
-        sweep(shard, 6)
-        shard.now += 1_000
-        (lease,) = shard.claim(1, kinds=("k2",))
-        shard.apply(CompleteJobs((Completion(lease.job.key, lease.token),)))
-        keys.remove(lease.job.key)
-        shard.now += LANE_WAIT_MS
-        sweep(shard, 6)
-        assert states(shard, late) == {"queued"}
-        assert sorted(shard.drain()) == sorted([*late, *keys])
-
-
-def test_few_of_them_wait_in_the_head_and_come_at_once(shard: Any) -> None:
-    late = shard.enqueue(20, kind="late", delay_ms=60_000)
-    crowd(shard)
-    shard.now += 120_000
-    assert sweep(shard, 3) == 0
-    shard.claim(1, kinds=("k2",))
-    sweep(shard)
-    assert states(shard, late) == {"queued"}
 
 
 def test_when_they_were_to_run_is_not_forgotten(shard: Any) -> None:
@@ -104,28 +63,7 @@ def test_when_they_were_to_run_is_not_forgotten(shard: Any) -> None:
         crowd(shard)
         shard.now += 120_000
         sweep(shard, 4)
-        spans: list[Span] = list(shard.state.delayed.spans)
-        jobs = [*shard.state.delayed.jobs, *(job for span in spans for job in shard.inside(span))]
-        assert {(job.due_ms, job.scheduled_ms) for job in jobs} == {(shard.now + LANE_WAIT_MS, planned)}
-
-
-def test_neither_their_segments_nor_the_head_grow_while_they_wait(shard: Any) -> None:
-    with limited(SMALL):
-        shard.checked = False
-        shard.enqueue(600, kind="late", delay_ms=60_000)
-        crowd(shard)
-        shard.now += 120_000
-        sweep(shard)
-        shard.head_bytes_most = 0
-        spans = 0
-        for _ in range(200):  # time for a few looks at each
-            sweep(shard)
-            shard.now += 10_000
-            spans = max(spans, len(shard.state.delayed.spans))
-        assert spans <= 24
-        assert shard.head_bytes_most < 5_000
-        assert sum(span.count for span in shard.state.delayed.spans) + len(shard.state.delayed.jobs) == 600
-        shard.check()
+        assert {lease.job.scheduled_ms for lease in shard.claim(40, ("late",))} == {planned}
 
 
 # ── More of them than the head holds ─────────────────────────────────────────
@@ -247,9 +185,7 @@ def test_polls_of_an_idle_worker_write_little(machine: Any) -> None:
         for _ in range(50):
             assert q.claim(kinds=["nothing"]) == []
         assert store.written - before < 2_000_000
-        machine.advance(SECONDS)
-    q.complete_many(q.claim(kinds=["k0"]))
-    machine.advance(SECONDS)
+        machine.advance(60)
     got = 0
     while leases := q.claim(limit=200, kinds=["late"]):
         q.complete_many(leases)

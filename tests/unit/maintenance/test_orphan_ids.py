@@ -17,6 +17,7 @@ from osqueue.objects import id_index
 from osqueue.stores.base import Delete, Found, Get, List, Listed, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from simulation.tight import limited
 from tests.support.clinic import HEAD, Clinic
 from tests.support.scene import HOUR, ROOT, done, head, names
 from tests.support.stepping import LOST, Call, interleave, writes
@@ -70,6 +71,13 @@ def live(q: Queue[Any]) -> list[Any]:
 
 
 # ── Sweeping ─────────────────────────────────────────────────────────────────
+def refuse(q: Queue[Any], count: int) -> None:
+    """Calls that wrote the entry of their id, and were refused then."""
+    for at in range(count):
+        with limited({"DELAYED_SPANS_MAX": 0}), pytest.raises(Throttled):
+            q.enqueue(at, id=f"refused{at}", delay=60)
+
+
 def test_an_entry_that_stands_for_nothing_is_removed_a_day_after_it_was_written(
     q: Queue[Any], opened: Any, store: MemoryStore, machine: Any
 ) -> None:
@@ -86,11 +94,7 @@ def test_passes_of_a_day_come_to_every_entry(
 ) -> None:
     for at in range(40):
         q.enqueue(at, id=f"kept{at}")
-    for at in range(15):
-        q.enqueue(at, kind=f"kind{at}")
-    for at in range(30):
-        with pytest.raises(Throttled):
-            q.enqueue(at, id=f"refused{at}", kind="one too many")
+    refuse(q, 30)
     assert len(names(store, id_index.FOLDER)) == 70
     freed = 0
     for _ in range(50):
@@ -103,11 +107,7 @@ def test_passes_of_a_day_come_to_every_entry(
 def test_passes_that_come_once_a_day_come_to_every_entry(
     q: Queue[Any], store: MemoryStore, machine: Any
 ) -> None:
-    for at in range(16):
-        q.enqueue(at, kind=f"kind{at}")
-    for at in range(30):
-        with pytest.raises(Throttled):
-            q.enqueue(at, id=f"refused{at}", kind="one too many")
+    refuse(q, 30)
     for _ in range(SLICES + 2):
         machine.advance(DAY)
         q.reap()

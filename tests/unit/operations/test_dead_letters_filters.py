@@ -10,7 +10,7 @@ import pytest
 from osqueue import Damaged, Queue, Throttled, Timeout, limits
 from osqueue.core.context import ReductionContext
 from osqueue.core.erase import blank_job
-from osqueue.core.job_ops import EnqueueJobs, FailedAttempt, FailJobs
+from osqueue.core.job_ops import FailedAttempt, FailJobs
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.ops import Request as Asked
 from osqueue.core.queue_ops import RedriveJobs
@@ -145,10 +145,9 @@ def test_several_in_one_commit_share_what_it_reads(shard: Any) -> None:
         assert shard.drain(60) == [keys[0], *keys[1 + looked :], *keys[1 : 1 + looked]]
 
 
-# ── Lanes ────────────────────────────────────────────────────────────────────
-@pytest.fixture
-def crowded(machine: Any) -> Queue[Any]:
-    """Five letters of a kind for which there is no lane."""
+# ── Kinds ────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("how", [{}, {"limit": 2}, {"kinds": ["rare"]}, {"rate": 100}], ids=str)
+def test_letters_of_a_kind_without_a_lane_join_the_mixed_one(machine: Any, how: Any) -> None:
     q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
     for at in range(5):
         q.enqueue(at, kind="rare", max_attempts=1)
@@ -156,35 +155,19 @@ def crowded(machine: Any) -> Queue[Any]:
         lease.fail("x")
     for at in range(limits.LANES_MAX):
         q.enqueue(at, kind=f"k{at}")
-    return q
+    assert q.redrive(dry_run=True) == 5
+    count = how.get("limit", 5)
+    assert q.redrive(**how) == count
+    assert q.stats()["failed"] == 5 - count
+    assert [lease.payload for lease in q.claim(9, kinds=["rare"])] == list(range(count))
 
 
-@pytest.mark.parametrize("how", [{}, {"limit": 2}, {"kinds": ["rare"]}, {"rate": 100}], ids=str)
-def test_letters_without_a_lane_are_not_passed_over_in_silence(crowded: Queue[Any], how: Any) -> None:
-    assert crowded.redrive(dry_run=True) == 5
-    with pytest.raises(Throttled, match=r"^kind: .* 16 different"):
-        crowded.redrive(**how)
-    assert crowded.stats()["failed"] == 5
-    crowded.claim(kinds=["k3"])
-    assert crowded.redrive(**how) == how.get("limit", 5)
-
-
-def test_what_has_a_lane_is_queued_and_counted(crowded: Queue[Any]) -> None:
-    crowded.enqueue("fine", kind="k0", max_attempts=1)
-    leases = crowded.claim(2, kinds=["k0"])
-    leases[0].release()
-    leases[1].fail("x")
-    assert crowded.redrive() == 1
-    assert crowded.stats()["failed"] == 5
-
-
-def test_the_reducer_tells_a_full_house_from_no_match(shard: Any) -> None:
+def test_the_reducer_tells_how_many_it_looked_at(shard: Any) -> None:
     shard.enqueue(kind="rare")
     (lease,) = shard.claim()
     shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "x", final=True),)))
-    shard.apply(EnqueueJobs(tuple(shard.new(kind=f"k{at}") for at in range(limits.LANES_MAX))))
-    assert shard.apply(RedriveJobs(10, 10))[0].runs == ((Code.LANES, 0), (Code.EMPTY, 1))
     assert shard.apply(RedriveJobs(10, 10, error="y"))[0].runs == ((Code.OK, 0), (Code.EMPTY, 1))
+    assert shard.apply(RedriveJobs(10, 10))[0].runs == ((Code.OK, 1), (Code.EMPTY, 1))
 
 
 @pytest.mark.parametrize(("moved", "error"), [(0, Throttled), (7, Timeout)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -272,47 +272,36 @@ def test_a_caller_whose_time_is_up_hears_of_its_commit_all_the_same() -> None:
 
 
 # ── Payloads that were refused ───────────────────────────────────────────────
-def crowd(q: Queue[Any]) -> None:
-    """As many lanes as there may be."""
-    for at in range(limits.LANES_MAX):
-        q.enqueue(at, kind=f"k{at}")
+@pytest.fixture
+def no_room() -> Iterator[None]:
+    """No delayed job is taken."""
+    with limited({"DELAYED_SPANS_MAX": 0}):
+        yield
 
 
 @pytest.mark.parametrize("more", [0, 1_500], ids=["in one request", "in a bulk"])
 @pytest.mark.parametrize("named", [False, True])
 def test_a_large_payload_that_was_refused_does_not_live_on_beside_another(
-    store: MemoryStore, machine: Any, more: int, named: bool
+    no_room: None, store: MemoryStore, machine: Any, more: int, named: bool
 ) -> None:
     q = queue(store, machine)
-    crowd(q)
     jobs: list[dict[str, Any]] = [
-        {"payload": "1" + LARGE, "kind": "k0"},
-        {"payload": SECRET + LARGE, "kind": "one too many"},
-        {"payload": "2" + LARGE, "kind": "k0"},
-        *({"payload": at, "kind": "k0"} for at in range(more)),
+        {"payload": "1" + LARGE},
+        {"payload": SECRET + LARGE, "delay": HOUR},
+        {"payload": "2" + LARGE},
+        *({"payload": at} for at in range(more)),
     ]
     if named:
         jobs[1]["id"] = "of the caller"
     done = q.enqueue_many(jobs)
     assert [each.status for each in done[:3]] == ["queued", "rejected", "queued"]
     assert holders(store) == []
-    leases = q.claim(limit=10, kinds=["k0"])
-    assert [lease.payload for lease in leases[:3]] == [0, "1" + LARGE, "2" + LARGE]
+    assert [lease.payload for lease in q.claim(2)] == ["1" + LARGE, "2" + LARGE]
 
 
-def test_delayed_payloads_of_a_bulk_that_were_refused_are_overwritten(
-    store: MemoryStore, machine: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_lost_answer_of_the_store_is_asked_for_again(
+    no_room: None, store: MemoryStore, machine: Any
 ) -> None:
-    monkeypatch.setattr("osqueue.core.spill.DELAYED_SPANS_MAX", 0)
-    q = queue(store, machine)
-    jobs: list[dict[str, Any]] = [{"payload": SECRET + LARGE, "delay": HOUR}, {"payload": LARGE}]
-    done = q.enqueue_many([*jobs, *({"payload": at} for at in range(1_500))])
-    assert [each.status for each in done[:2]] == ["rejected", "queued"]
-    assert holders(store) == []
-    assert q.claim()[0].payload == LARGE
-
-
-def test_a_lost_answer_of_the_store_is_asked_for_again(store: MemoryStore, machine: Any) -> None:
     lost: list[Failed] = [LOST, LOST]
 
     def meddle(request: StoreRequest, perform: Perform) -> StoreReply:
@@ -321,8 +310,7 @@ def test_a_lost_answer_of_the_store_is_asked_for_again(store: MemoryStore, machi
         return lost.pop() if overwriting and lost else reply
 
     q = queue(Meddled(store, meddle), machine)
-    crowd(q)
-    q.enqueue_many([{"payload": SECRET + LARGE, "kind": "one too many"}, {"payload": LARGE, "kind": "k0"}])
+    q.enqueue_many([{"payload": SECRET + LARGE, "delay": HOUR}, {"payload": LARGE}])
     assert holders(store) == []
 
 

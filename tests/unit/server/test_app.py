@@ -91,10 +91,11 @@ def test_a_defect_says_nothing_of_itself_but_in_the_log(caplog: pytest.LogCaptur
     assert "secret" not in caplog.text
 
 
-def test_too_many_lanes_are_throttled_and_may_be_tried_again(caller: Caller) -> None:
-    for n in range(16):
-        caller.enqueue(n, kind=f"k{n}")
-    busy = caller.post(JOBS, {"payload": 1, "kind": "one more"})
+def test_too_many_delayed_jobs_are_throttled_and_may_be_tried_again(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osqueue.core.spill.DELAYED_SPANS_MAX", 0)
+    busy = caller.post(JOBS, {"payload": 1, "delay": 60})
     assert (busy.status, busy.code, busy.response.headers["retry-after"]) == (429, "throttled", "1")
     assert busy.body["error"]["retry_after"] == 1.0
 
