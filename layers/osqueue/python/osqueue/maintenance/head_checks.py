@@ -14,7 +14,6 @@ LATE_MS = 5 * limits.MINUTE_MS  # after which a tick that nobody served is worth
 BUDGET_REMEDIES = {
     "leases": "Spread the queue: osqueue queue configure ADDRESS {queue} --shards N, or work on fewer jobs at once.",
     "sessions": "Let fewer processes write, or spread the queue: osqueue queue configure ADDRESS {queue} --shards N.",
-    "lanes": "Use fewer kinds and priorities at the same time, or a queue for each group of kinds.",
     "result_ttls": "Name result_ttl when jobs are enqueued, rather than change it while they wait.",
     "schedules": "Remove some: osqueue cron rm ADDRESS {queue} NAME, or put others into another queue.",
 }
