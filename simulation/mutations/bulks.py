@@ -192,11 +192,6 @@ def jobs_of_each_run() -> AbstractContextManager[None]:
 
 
 # ── Joining ──────────────────────────────────────────────────────────────────
-def lanes_looked_for_one_by_one() -> AbstractContextManager[None]:
-    """Nobody asks beforehand whether there is a lane for each part of a bulk."""
-    return patched((Draft, "has_room_for", lambda self, lanes: True))
-
-
 def delayed_looked_for_one_by_one() -> AbstractContextManager[None]:
     """Nobody asks beforehand whether there is room for the delayed jobs of a bulk."""
     real = reduce._APPLY[AttachBulk]
@@ -410,11 +405,6 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control(
         "all or nothing", half_a_bulk, (in_scene("refused and resumed", "bulks of 1 jobs were told of"),)
-    ),
-    Control(
-        "lanes for the whole",
-        lanes_looked_for_one_by_one,
-        (in_scene("refused and resumed", "bulks of 1 jobs were told of"),),
     ),
     Control(
         "room for all that is delayed",
