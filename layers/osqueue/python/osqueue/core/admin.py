@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import pauses, rates, scheduling, spill, timers
+from . import groups, pauses, rates, scheduling, spill, timers
 from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
-from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
+from .job_ops import CancelJob, HoldGroup, RunJobNow, SetResultTtl, SpanSwap
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs, ReplaceSpan, RunTimers
 from .state import (
@@ -80,6 +80,20 @@ def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
     return Code.CANCELLED
 
 
+def hold_group(draft: Draft, op: HoldGroup) -> Code:
+    """Pause a group, or let it go on. CROWDED where too many are paused or wait for a job."""
+    row = draft.holds.get(op.group)
+    if row is None and op.paused and len(draft.holds) >= limits.GROUP_HOLDS_MAX:
+        return Code.CROWDED
+    after = groups.paused(row, op.paused)
+    if after != row:
+        draft.changed = True
+        draft.holds.pop(op.group, None)
+        if after is not None:
+            draft.holds[op.group] = after
+    return Code.OK
+
+
 # ── Due at once ──────────────────────────────────────────────────────────────
 def run_now(draft: Draft, op: RunJobNow) -> Code:
     """Let a delayed job be claimable at once; answers what it is, where it is none."""
@@ -116,7 +130,7 @@ def _run_now_in_segment(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
 
 
 def _queue_now(draft: Draft, job: JobRecord) -> None:
-    draft.queue(replace(job, due_ms=0))
+    draft.requeue(replace(job, due_ms=0))
     draft.event(job, delayed_state(job), QUEUED, "due")
 
 
@@ -303,7 +317,7 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         if not _matches(job, op, keys):
             kept.append(job)
         else:
-            draft.queue(again)
+            draft.requeue(again)
             moved += 1
             if again.schedule:
                 draft.tally(again, 1)

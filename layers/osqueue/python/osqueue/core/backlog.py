@@ -27,8 +27,8 @@ from msgspec.structs import replace
 from ..limits import FANOUT
 from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
 from .encoding import Block, encode_index, encode_segment
-from .labels import LabelledBlock, labels_of
-from .state import KEYSUM_MASK, MIXED, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, keysums
+from .labels import LabelledBlock, labels_of_kind
+from .state import KEYSUM_MASK, MIXED, Backlog, JobRecord, Labels, Span, TableRef, VectorRef, is_late, keysums
 from .weights import job_weight
 
 
@@ -174,7 +174,7 @@ class BacklogDraft:
         """Join a staged bulk, of one kind or mixed, behind everything that waits."""
         self._changed = True
         if self.mixed and kind != MIXED:
-            labels = labels_of((kind,))
+            labels = labels_of_kind(kind)
             spans = [replace(span, labels=labels) for span in spans]
         self.spans.extend(spans)
 
@@ -334,7 +334,7 @@ def foldable(spans: Sequence[Span]) -> slice | None:
     return None
 
 
-def inherited(inside: Sequence[Span], labels: bytes | None) -> Sequence[Span]:
+def inherited(inside: Sequence[Span], labels: Labels | None) -> Sequence[Span]:
     """Spans out of an index; one that does not tell what is in it has no more than the index had."""
     if labels is None:
         return inside

@@ -12,8 +12,9 @@ from .. import limits
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .draft import Draft
 from .gate import Gate, gate_of
+from .groups import Groups
 from .job_ops import ClaimJobs
-from .labels import digest_of, may_hold
+from .labels import holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
 from .state import MIXED, Lane, State
@@ -27,6 +28,7 @@ class ClaimSearch:
         self._draft = draft
         self._kinds = None if kinds is None else frozenset(kinds)
         self._gate = gate
+        self.groups = Groups(draft.settings, draft.leases, draft.holds)
         self._barren: dict[
             int, frozenset[str]
         ] = {}  # priorities whose mixed lane has nothing while these are closed
@@ -43,7 +45,7 @@ class ClaimSearch:
             is_any = True
             if mixed is not None:
                 closed = self._closed(priority)
-                wanted = Wanted(self._kinds, closed)
+                wanted = Wanted(self._kinds, closed, self.groups)
                 room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
                 brought = mixed.bring(wanted, draft.blocks, draft.tombstones, room)
                 if brought is False:
@@ -89,6 +91,19 @@ class ClaimSearch:
         own = [kind for (other, kind), lane in lanes if other == priority and kind != MIXED and lane]
         return frozenset(own if self._gate is None else [*own, *self._gate.closed_kinds()])
 
+    def waits_for_groups(self) -> bool:
+        """Would it find some if all groups were open?"""
+        lanes = [(*place, lane) for place, lane in self._draft.lanes.items() if lane.mixed and lane]
+        return any(
+            _is_claimable(
+                Lane(priority, kind, lane.freeze()),
+                self._kinds,
+                Wanted(self._kinds, self._closed(priority)),
+                self._gate,
+            )
+            for priority, kind, lane in lanes
+        )
+
     def kinds_waiting(self) -> set[str]:
         """Kinds of which jobs wait that the claim would take if they might start."""
         return kinds_waiting(
@@ -112,11 +127,7 @@ def kinds_waiting(lanes: Sequence[Lane], kinds: frozenset[str] | None, gate: Gat
             continue
         found.update(job.kind for jobs in (lane.backlog.ready, lane.backlog.tail) for job in jobs)
         for kind in closed - found:
-            digest = digest_of(kind)
-            if any(
-                span.labels is not None and may_hold(span.labels, digest.__eq__)
-                for span in lane.backlog.spans
-            ):
+            if any(holds_kind(span.labels, kind) for span in lane.backlog.spans):
                 found.add(kind)
     return {kind for kind in found if _wants(kinds, kind)}
 
@@ -151,7 +162,8 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     if gate is not None and gate.is_shut:
         return False
     asked = None if kinds is None else frozenset(kinds)
-    wanted = Wanted(asked, frozenset() if gate is None else gate.closed_kinds())
+    groups = Groups(state.settings, state.leases, state.holds)
+    wanted = Wanted(asked, frozenset() if gate is None else gate.closed_kinds(), groups)
     return any(_is_claimable(lane, asked, wanted, gate) for lane in state.lanes)
 
 
@@ -161,7 +173,7 @@ def _is_claimable(lane: Lane, kinds: frozenset[str] | None, wanted: Wanted, gate
         may_start = _wants(kinds, lane.kind) and (gate is None or gate.room_for(lane.kind) > 0)
         return may_start and bool(backlog.ready or backlog.spans or backlog.tail)
     return any(wanted.takes(job) for jobs in (backlog.ready, backlog.tail) for job in jobs) or any(
-        may_hold(span.labels, wanted.has) for span in backlog.spans
+        may_hold(span.labels, wanted) for span in backlog.spans
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .. import limits
+from . import groups
 from .backlog import BacklogDraft, NeededRange
 from .context import ReductionContext, StagedObject
 from .encoding import decode_blocks, staged_name
@@ -99,6 +100,7 @@ class Draft:
         "fresh_bytes",
         "gc_after",
         "gc_floor",
+        "holds",
         "lanes",
         "latest",
         "leases",
@@ -162,6 +164,7 @@ class Draft:
         self.log = state.log
         self.pacer = state.pacer
         self.schedules = state.schedules
+        self.holds = dict(state.holds)
         self.starts = state.starts
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
@@ -250,12 +253,21 @@ class Draft:
 
     def queue(self, job: JobRecord) -> None:
         """Put a job at the back of its lane."""
-        self.lane(job.priority, job.kind).push(job, limits.READY_BYTES_MAX // len(self.lanes))
+        lane = self.lane(job.priority, MIXED if job.group else job.kind)
+        lane.push(job, limits.READY_BYTES_MAX // len(self.lanes))
 
     def queue_front(self, job: JobRecord) -> None:
         """Put a job back to the front of its lane, which it once had."""
-        own = self.lanes.get((job.priority, job.kind))
-        (own or self.lane(job.priority, job.kind)).push_front(job)
+        kind = MIXED if job.group else job.kind
+        own = self.lanes.get((job.priority, kind))
+        (own or self.lane(job.priority, kind)).push_front(job)
+
+    def requeue(self, job: JobRecord) -> None:
+        """Queue a job that was delayed or dead: in front, where its group has waited for it."""
+        if groups.let_go(self.holds, job):
+            self.queue_front(job)
+        else:
+            self.queue(job)
 
     def after(self, wait_ms: int) -> int:
         """When so much time is over for certain, whatever the clocks say."""
@@ -346,6 +358,7 @@ class Draft:
     def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
+        groups.wait_for(self.holds, self.settings, job, FAILED)
         if job.schedule:
             self.tally(job, -1)
         if job.key in self.result_ttls:  # from now on the job itself keeps it
@@ -382,6 +395,7 @@ class Draft:
             history = job.history
         if job.schedule and origin != FAILED:
             self.tally(job, -1)
+        groups.let_go(self.holds, job)
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = FinishedJob(
@@ -496,5 +510,6 @@ class Draft:
             log=self.log,
             pacer=self.pacer,
             schedules=self.schedules,
+            holds=self.holds,
             starts=self.starts,
         )

@@ -31,7 +31,18 @@ from ..errors import Conflict, Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX, LABELS_OF_A_SPAN_BYTES_MAX
 from .key_directory import encode_pages, wants_pages
 from .labels import LabelledBlock, labels_of, union
-from .state import FAILING, KEYSUM_MASK, BodyRef, JobRecord, Span, State, StoredRow, delayed_state, keysums
+from .state import (
+    FAILING,
+    KEYSUM_MASK,
+    BodyRef,
+    JobRecord,
+    Labels,
+    Span,
+    State,
+    StoredRow,
+    delayed_state,
+    keysums,
+)
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
@@ -233,7 +244,7 @@ def encode_segment(jobs: Sequence[JobRecord], name: str, mixed: bool = False) ->
         bodies=bool(names),
         due_ms=jobs[0].due_ms,
         failing=sum(delayed_state(job) == FAILING for job in jobs) if jobs[0].due_ms else 0,
-        labels=labels_of(job.kind for job in jobs) if mixed else None,
+        labels=labels_of(jobs) if mixed else None,
         labels_at=labels_at if labels else 0,
         labels_length=len(labels),
     )
@@ -241,7 +252,7 @@ def encode_segment(jobs: Sequence[JobRecord], name: str, mixed: bool = False) ->
 
 
 def _labelled(info: BlockInfo, jobs: Sequence[JobRecord]) -> LabelledBlock:
-    return LabelledBlock(info.offset, info.length, labels_of(job.kind for job in jobs))
+    return LabelledBlock(info.offset, info.length, labels_of(jobs))
 
 
 def decode_labels(data: bytes, name: str) -> tuple[LabelledBlock, ...]:
@@ -352,9 +363,9 @@ def encode_index(spans: Sequence[Span], name: str) -> tuple[bytes, Span]:
     )
 
 
-def _labels_of_index(spans: Sequence[Span]) -> bytes | None:
+def _labels_of_index(spans: Sequence[Span]) -> Labels | None:
     labels = union(span.labels for span in spans)
-    return None if labels is None or len(labels) > LABELS_OF_A_SPAN_BYTES_MAX else labels
+    return None if labels is None or labels.size > LABELS_OF_A_SPAN_BYTES_MAX else labels
 
 
 def decode_index(data: bytes, name: str) -> tuple[Span, ...]:

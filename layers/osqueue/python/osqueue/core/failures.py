@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from . import groups
 from .draft import Draft
 from .state import FAILED, FAILING, PROCESSING, JobRecord
 
@@ -37,6 +38,7 @@ def settle_failure(
         base, cap = (draft.settings.of(job.kind, name) for name in ("backoff_base_ms", "backoff_cap_ms"))
         wait_ms = int(backoff_ms(base, cap, job.attempt) * share)
     draft.delay(replace(job, due_ms=draft.after(wait_ms)))
+    groups.wait_for(draft.holds, draft.settings, job, FAILING)
     draft.count("retried")
     draft.event(job, PROCESSING, FAILING, cause, worker)
     return FAILING

@@ -40,6 +40,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
         None  # from when it may start first: the commit's time, or the end of its delay
     )
     unique: UniqueRule | None = None  # only with a client's id
+    group: str = ""
 
 
 def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
@@ -70,6 +71,7 @@ def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int
         start_by_ms=(due_ms or latest_ms) + start_within_ms if start_within_ms else 0,
         window_ms=0 if new.unique is None else new.unique.window_ms,
         due_by_ms=now_ms + new.unique.max_wait_ms if new.unique and new.unique.max_wait_ms else 0,
+        group=new.group,
     )
 
 
@@ -219,6 +221,13 @@ class CancelJob(Operation, frozen=True, tag="cancel"):
     offset: int = 0  # of the job's block, where that span is a segment
     index: int = 0  # of the job in its block
     vector: str = ""  # the name of the deletion vector beside that span
+
+
+class HoldGroup(Operation, frozen=True, tag="hold_group"):
+    """Pause a group, or let it go on."""
+
+    group: str
+    paused: bool
 
 
 class SpanSwap(Struct, frozen=True, array_like=True):

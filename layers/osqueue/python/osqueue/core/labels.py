@@ -1,26 +1,30 @@
-"""Which kinds of jobs lie in a part of a backlog, told without reading it: its *labels*.
+"""Which kinds and groups of jobs lie in a part of a backlog, told without reading it: its *labels*.
 
-A mixed lane holds jobs of any number of kinds in the order in which they came. A claim of a few kinds has to find the
-first job that it may start, and must not read a million others to get there. So each span of such a lane is labelled
-with a digest of every kind in it, as column stores keep zone maps and Bloom filters beside their data.
+A mixed lane holds jobs of any number of kinds and groups in the order in which they came. A claim has to find the first
+job that it may start, and must not read a million others to get there. So each span of such a lane is labelled with a
+digest of every kind in it, and of every kind and group, as column stores keep zone maps and Bloom filters beside their
+data.
 
 Labels are told when a segment is written and never change. What was taken out since stands in the deletion vector, so
 labels may tell of more than is left, and never of less. A segment of many blocks labels each of them as well. An index
 holds the labels of the spans below it. A span that would have too many has none, which means: look into it.
-
-    labels    the digests of the kinds, each of ``DIGEST_BYTES``, sorted
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Protocol
 
 from msgspec import Struct
 
-DIGEST_BYTES = 6  # two of 5,000 kinds share one once in 22 million queues
-KINDS_REMEMBERED = 16_384  # digests kept in a process
+from .state import JobRecord, Labels
+
+KIND_BYTES = 6  # of a digest: two of 5,000 kinds share one once in 22 million queues
+GROUP_BYTES = 8  # two groups that share one would wait for each other
+PAIR_BYTES = KIND_BYTES + GROUP_BYTES
+DIGESTS_REMEMBERED = 16_384  # in a process
 
 
 class LabelledBlock(Struct, frozen=True, array_like=True, gc=False):
@@ -28,36 +32,87 @@ class LabelledBlock(Struct, frozen=True, array_like=True, gc=False):
 
     offset: int
     length: int
-    labels: bytes
+    labels: Labels
 
 
-@lru_cache(KINDS_REMEMBERED)
-def digest_of(kind: str) -> bytes:
+class Wish(Protocol):
+    """What somebody looks for."""
+
+    def has(self, kind: bytes) -> bool:
+        """Is it this kind? By its digest."""
+        ...
+
+    def opens(self, group: bytes) -> bool:
+        """May it be of this group?"""
+        ...
+
+
+@lru_cache(DIGESTS_REMEMBERED)
+def kind_digest(kind: str) -> bytes:
     """What stands for a kind."""
-    return blake2b(kind.encode(), digest_size=DIGEST_BYTES).digest()
+    return blake2b(kind.encode(), digest_size=KIND_BYTES).digest()
 
 
-def labels_of(kinds: Iterable[str]) -> bytes:
-    """The labels of jobs of these kinds."""
-    return b"".join(sorted({digest_of(kind) for kind in kinds}))
+@lru_cache(DIGESTS_REMEMBERED)
+def group_digest(group: str) -> bytes:
+    """What stands for a group."""
+    return blake2b(group.encode(), digest_size=GROUP_BYTES, person=b"group").digest()
 
 
-def digests_in(labels: bytes) -> Iterator[bytes]:
-    """The digests, one by one."""
-    for at in range(0, len(labels), DIGEST_BYTES):
-        yield labels[at : at + DIGEST_BYTES]
+def labels_of(jobs: Iterable[JobRecord]) -> Labels:
+    """The labels of some jobs."""
+    kinds: set[bytes] = set()
+    pairs: set[bytes] = set()
+    for job in jobs:
+        if job.group:
+            pairs.add(kind_digest(job.kind) + group_digest(job.group))
+        else:
+            kinds.add(kind_digest(job.kind))
+    return _labels(kinds, pairs)
 
 
-def union(all_labels: Iterable[bytes | None]) -> bytes | None:
+def labels_of_kind(kind: str) -> Labels:
+    """The labels of jobs of one kind and of no group."""
+    return Labels(kind_digest(kind))
+
+
+def _labels(kinds: Iterable[bytes], pairs: Iterable[bytes]) -> Labels:
+    return Labels(b"".join(sorted(kinds)), b"".join(sorted(pairs)))
+
+
+def _parts(digests: bytes, size: int) -> Iterator[bytes]:
+    for at in range(0, len(digests), size):
+        yield digests[at : at + size]
+
+
+def union(parts: Iterable[Labels | None]) -> Labels | None:
     """The labels of several parts together; None where one of them does not tell."""
-    found: set[bytes] = set()
-    for labels in all_labels:
+    kinds: set[bytes] = set()
+    pairs: set[bytes] = set()
+    for labels in parts:
         if labels is None:
             return None
-        found.update(digests_in(labels))
-    return b"".join(sorted(found))
+        kinds.update(_parts(labels.kinds, KIND_BYTES))
+        pairs.update(_parts(labels.pairs, PAIR_BYTES))
+    return _labels(kinds, pairs)
 
 
-def may_hold(labels: bytes | None, wanted: Callable[[bytes], bool]) -> bool:
-    """May there be a job of a wanted kind?"""
-    return labels is None or any(map(wanted, digests_in(labels)))
+def may_hold(labels: Labels | None, wish: Wish) -> bool:
+    """May there be a job that is looked for?"""
+    return (
+        labels is None
+        or any(map(wish.has, _parts(labels.kinds, KIND_BYTES)))
+        or any(
+            wish.has(pair[:KIND_BYTES]) and wish.opens(pair[KIND_BYTES:])
+            for pair in _parts(labels.pairs, PAIR_BYTES)
+        )
+    )
+
+
+def holds_kind(labels: Labels | None, kind: str) -> bool:
+    """Do they tell of a kind?"""
+    if labels is None:
+        return False
+    digest = kind_digest(kind)
+    pairs = (pair[:KIND_BYTES] for pair in _parts(labels.pairs, PAIR_BYTES))
+    return digest in _parts(labels.kinds, KIND_BYTES) or digest in pairs

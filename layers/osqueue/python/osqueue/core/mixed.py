@@ -39,8 +39,9 @@ from .backlog import (
 )
 from .deletion_vectors import DeletionVector, encode_vector, without_jobs
 from .encoding import Block, encode_index
-from .labels import LabelledBlock, digest_of, may_hold, union
-from .state import MIXED, Backlog, JobRecord, Span
+from .groups import Groups
+from .labels import LabelledBlock, group_digest, kind_digest, may_hold, union
+from .state import MIXED, Backlog, JobRecord, Labels, Span
 
 READS_AHEAD_MAX = 64  # of one search: what comes first has to be known first
 
@@ -50,15 +51,18 @@ Place = tuple[int, int]  # of a job in a segment: its block's offset, and its in
 class Wanted:
     """Which jobs of a lane a claim may start."""
 
-    def __init__(self, kinds: frozenset[str] | None, closed: Collection[str]) -> None:
+    def __init__(
+        self, kinds: frozenset[str] | None, closed: Collection[str], groups: Groups | None = None
+    ) -> None:
         self._kinds = kinds
         self._closed = frozenset(closed)
-        self._asked = None if kinds is None else frozenset(map(digest_of, kinds - self._closed))
-        self._shut = frozenset(map(digest_of, self._closed))
+        self._groups = groups
+        self._asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
+        self._shut = frozenset(map(kind_digest, self._closed))
 
     @property
     def is_any(self) -> bool:
-        """Is it all of them?"""
+        """Is it all of them that have no group?"""
         return self._kinds is None and not self._closed
 
     @property
@@ -68,11 +72,17 @@ class Wanted:
 
     def takes(self, job: JobRecord) -> bool:
         """Is it this one?"""
-        return job.kind not in self._closed and (self._kinds is None or job.kind in self._kinds)
+        if job.kind in self._closed or (self._kinds is not None and job.kind not in self._kinds):
+            return False
+        return not job.group or self.opens(group_digest(job.group))
 
-    def has(self, digest: bytes) -> bool:
+    def has(self, kind: bytes) -> bool:
         """May it be one of the kind of which this is the digest?"""
-        return digest not in self._shut if self._asked is None else digest in self._asked
+        return kind not in self._shut if self._asked is None else kind in self._asked
+
+    def opens(self, group: bytes) -> bool:
+        """And of the group of which this is the digest?"""
+        return self._groups is None or self._groups.opens(group)
 
 
 class MixedDraft(BacklogDraft):
@@ -98,7 +108,7 @@ class MixedDraft(BacklogDraft):
         """
         if self._in_window(wanted, 0):
             return True
-        while self.spans and may_hold(self.spans[0].labels, wanted.has):
+        while self.spans and may_hold(self.spans[0].labels, wanted):
             front = self.spans[0]
             needs = [need for need in needs_of(front) if need.place not in blocks]
             if front.level:
@@ -146,7 +156,7 @@ class MixedDraft(BacklogDraft):
         at = 0
         while at < len(self.spans) and len(needs) < READS_AHEAD_MAX:
             span = self.spans[at]
-            if not may_hold(span.labels, wanted.has):
+            if not may_hold(span.labels, wanted):
                 at += 1
             elif span.level:
                 if (span.name, 0) not in blocks:
@@ -170,7 +180,7 @@ class MixedDraft(BacklogDraft):
     def _open(self, at: int, blocks: Blocks, wanted: Wanted) -> bool:
         """Let an index make way for what is below it, if a wanted job may be there; it has been read."""
         inside = cast("tuple[Span, ...]", blocks[self.spans[at].name, 0])
-        if not any(may_hold(span.labels, wanted.has) for span in inside):
+        if not any(may_hold(span.labels, wanted) for span in inside):
             return False
         self._changed = True
         self.spans[at : at + 1] = inherited(inside, self.spans[at].labels)
@@ -198,13 +208,11 @@ class MixedDraft(BacklogDraft):
     def fold(self, spill: Spill, blocks: Blocks) -> Sequence[NeededRange]:
         """As other lanes do, and sooner where labels fill the head. Answers what has to be read for it first."""
         for at, span in enumerate(self.spans):
-            if span.labels_length and len(span.labels or b"") > limits.LABELS_OF_A_SPAN_BYTES_MAX:
+            if span.labels_length and span.labels and span.labels.size > limits.LABELS_OF_A_SPAN_BYTES_MAX:
                 self.spans[at] = replace(
                     span, labels=None
                 )  # out of an index; those of its blocks tell as well
-        fresh: dict[
-            str, bytes | None
-        ] = {}  # what lies below the indexes made here, which nobody can read yet
+        fresh: dict[str, Labels | None] = {}  # of the indexes made here, which nobody can read yet
         while run := foldable(self.spans) or self._labelled_run():
             group = list(self.spans[run])
             for at, span in enumerate(group):
@@ -236,10 +244,10 @@ def draft_of(kind: str, backlog: Backlog) -> BacklogDraft:
 
 def labels_bytes(backlog: Backlog | BacklogDraft) -> int:
     """The labels of its spans in the head."""
-    return sum([len(span.labels) for span in backlog.spans if span.labels])
+    return sum([span.labels.size for span in backlog.spans if span.labels])
 
 
-def _below(index: Span, blocks: Blocks) -> bytes | None:
+def _below(index: Span, blocks: Blocks) -> Labels | None:
     inside = cast("tuple[Span, ...]", blocks.get((index.name, 0), ()))
     return union(span.labels for span in inside)
 
@@ -301,6 +309,6 @@ class Search:
             self.needs.append(told)
             return
         for each in cast("tuple[LabelledBlock, ...]", labelled):
-            if each.offset >= span.offset and may_hold(each.labels, self._wanted.has):
+            if each.offset >= span.offset and may_hold(each.labels, self._wanted):
                 self.is_told = True
                 yield NeededRange(span.name, each.offset, each.length, 0, each.length)

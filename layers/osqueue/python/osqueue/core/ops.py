@@ -24,6 +24,7 @@ from .job_ops import (
     EnqueueJobs,
     ExtendLeases,
     FailJobs,
+    HoldGroup,
     ReleaseJobs,
     ReplaceJobs,
     RunJobNow,
@@ -78,6 +79,7 @@ class Code(IntEnum):
     RATE_LIMITED = 26  # as many jobs of the queue have started as may for now
     KINDS_PAUSED = 27  # every kind that waits is paused
     KINDS_RATE_LIMITED = 28  # of every kind that waits as many have started as may for now
+    GROUPS_CLOSED = 29  # all that wait are of groups that start nothing now
 
 
 _CODES = {int(code): code for code in Code}
@@ -91,6 +93,7 @@ Op = (
     | ExtendLeases
     | CompleteJobs
     | FailJobs
+    | HoldGroup
     | ReleaseJobs
     | AbortJobs
     | CancelJob

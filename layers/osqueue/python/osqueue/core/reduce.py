@@ -13,7 +13,7 @@ room is turned away for good.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice, takewhile
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import admin, event_log, pacing, pauses, replacing, scheduling, spill, timers
+from . import admin, event_log, groups, pacing, pauses, scheduling, spill, timers
 from . import erase as erasing
 from .backlog import NeededRange
 from .claim_search import ClaimSearch
@@ -43,6 +44,7 @@ from .job_ops import (
     ExtendLeases,
     FailedAttempt,
     FailJobs,
+    HoldGroup,
     JobSpec,
     LeaseBeat,
     LeaseRef,
@@ -248,6 +250,8 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
                 reason = Code.UNREADABLE
             elif gate is not None:
                 reason, wait_ms = gate.why_closed(search.kinds_waiting()) or (reason, 0)
+            if reason == Code.EMPTY and search.waits_for_groups():
+                reason = Code.GROUPS_CLOSED
             break
         if is_late(lane.ready[0], draft.now):
             if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
@@ -256,6 +260,8 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             draft.drop(lane.pop(), QUEUED)
             continue
         most = op.limit - len(granted) if alone else 1
+        if lane.mixed and most > 1:
+            most = sum(1 for _ in takewhile(lambda job: not job.group, islice(lane.ready, most))) or 1
         kind = lane.ready[0].kind
         started = draft.grant(
             lane, most if gate is None else min(most, gate.room_for(kind)), op.worker, op.lease_ms
@@ -263,6 +269,8 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         if gate is not None:
             gate.charge(kind, len(started))
             draft.starts = gate.rates.starts()
+        for lease in started if lane.mixed else ():
+            search.groups.charge(lease.job)
         granted.extend(started)
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
@@ -354,6 +362,7 @@ def _release(draft: Draft, held: LeaseRef, op: ReleaseJobs) -> Code:
         due = max(due, draft.after(op.pause_ms))
     if due > draft.now:
         draft.delay(replace(job, due_ms=due))
+        groups.wait_for(draft.holds, draft.settings, job, SCHEDULED)
         draft.event(job, PROCESSING, SCHEDULED, "release", lease.worker)
     else:
         draft.queue_front(job)
@@ -396,6 +405,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     CancelJob: lambda draft, op: outcome([admin.cancel(draft, op)]),
     ReplaceJobs: replacing.replace_jobs,
     RunJobNow: lambda draft, op: outcome([admin.run_now(draft, op)]),
+    HoldGroup: lambda draft, op: outcome([admin.hold_group(draft, op)]),
     SetResultTtl: lambda draft, op: outcome([admin.set_result_ttl(draft, op)]),
     MergeTables: admin.merge_tables,
     ChangeSettings: admin.configure,

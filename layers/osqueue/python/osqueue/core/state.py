@@ -94,6 +94,7 @@ class JobRecord(StoredRow, frozen=True):
     replaced: int = (
         0  # how many jobs of its id it took the place of, one after the other; it was enqueued as the first
     )
+    group: str = ""  # of which so many run at once
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -191,6 +192,26 @@ class VectorRef(StoredRow, frozen=True):
     size: int  # the object's bytes
 
 
+class Hold(StoredRow, frozen=True):
+    """Why a group starts nothing. See ``groups``."""
+
+    key: bytes = b""  # of the job that it waits for; empty: it waits for none
+    why: str = ""  # that job's state
+    paused: bool = False  # by an operator
+
+
+class Labels(StoredRow, frozen=True):
+    """Which kinds and groups of jobs are in a part of a backlog: sorted digests, see ``labels``."""
+
+    kinds: bytes = b""  # of jobs without a group
+    pairs: bytes = b""  # of the others: a kind's, then the group's
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.kinds) + len(self.pairs)
+
+
 class Span(StoredRow, frozen=True):
     """A pointer to a run of jobs in order: a segment (level 0), or an index of spans (level > 0)."""
 
@@ -210,7 +231,7 @@ class Span(StoredRow, frozen=True):
     vector: VectorRef | None = (
         None  # level 0: tells which jobs are not to come although they lie in the segment
     )
-    labels: bytes | None = None  # which kinds are in it, see ``labels``; None: it does not tell
+    labels: Labels | None = None  # what is in it; None: it does not tell
     labels_at: int = 0  # level 0: where in the object the labels of each block begin
     labels_length: int = 0  # and their bytes; 0: there are none
 
@@ -308,6 +329,12 @@ class QueueSettings(StoredRow, frozen=True):
     rate: tuple[int, int] = (0, 0)  # so many starts in so many ms, over all shards; 0: as fast as they come
     burst: int = 0  # of them that may be at once; 0: those of one second
     ageing_ms: int = 0  # after which a job that waits counts as one priority more urgent; 0: never
+    group_running: int = 1  # jobs of one group that may run at once; 1: in order; 0: as many as come
+    group_on_failure: str = "hold"  # a group in order waits for its job that failed; or "skip"
+    group_on_dead: str = "go_on"  # the same of one that is dead; or "stop"
+    group_shards: int = (
+        0  # over which groups are spread, fixed by the first job that has one; 0: there was none
+    )
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""
@@ -453,6 +480,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     log: EventLog = NOT_RECORDED
     pacer: PacerRow = NO_PACER
     schedules: tuple[ScheduleRow, ...] = ()  # sorted by name; in the first shard
+    holds: dict[str, Hold] = {}  # groups that start nothing, by their names
     starts: Starts = NO_STARTS
 
 

@@ -132,7 +132,7 @@ def _promote(draft: Draft) -> None:
         if is_late(job, draft.now):
             draft.drop(job, delayed_state(job))
             continue
-        draft.queue(replace(job, due_ms=0))
+        draft.requeue(replace(job, due_ms=0))
         draft.promoted += 1
         draft.event(job, delayed_state(job), QUEUED, "due")
 

@@ -19,7 +19,7 @@ def job_weight(job: JobRecord) -> int:
     """An upper estimate of a job's encoded bytes. A grant does not change it."""
     payload = job.payload
     total = JOB_WEIGHT + (len(payload) if type(payload) is bytes else BODY_WEIGHT)
-    if job.kind or job.client_id or job.trace or job.history or job.headers or job.schedule:
+    if job.kind or job.client_id or job.trace or job.history or job.headers or job.schedule or job.group:
         total += _texts_weight(job)
     if job.run_within_ms or job.start_by_ms:
         total += LIMITS_WEIGHT
@@ -35,6 +35,8 @@ def _texts_weight(job: JobRecord) -> int:
         total += 3 + len(job.client_id.encode())
     if job.schedule:
         total += 3 + len(job.schedule.encode())
+    if job.group:
+        total += 3 + len(job.group.encode())
     if job.trace:
         total += 3 + len(job.trace.encode())
     if job.headers:

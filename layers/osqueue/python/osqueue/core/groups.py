@@ -1,0 +1,83 @@
+"""Groups: jobs of one key, one after the other, or so many at once.
+
+A group is a text that its producer gives, as SQS has ``MessageGroupId``. All jobs of one are in one shard, and in the
+mixed lane of their priority. A group is *closed* while as many of its jobs run as may, and while something holds it:
+
+    a job of it that failed and is tried again, or was put off    where the queue says that its group waits for it
+    a dead letter of it                                           where the queue says so
+    an operator                                                   until it is resumed
+
+What runs is counted from the leases. A hold is a row, which goes with what it waits for. So there is nothing that
+could drift, and a group of which no job runs and none failed costs nothing, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from .. import limits
+from .labels import group_digest
+from .state import FAILED, Hold, JobRecord, LeaseRecord, QueueSettings
+
+HOLD = "hold"  # a group waits for its job that failed
+STOP = "stop"  # and for a dead letter of it
+
+
+class Groups:
+    """Which groups start nothing now."""
+
+    def __init__(
+        self, settings: QueueSettings, leases: Mapping[bytes, LeaseRecord], holds: Mapping[str, Hold]
+    ) -> None:
+        self._most = settings.group_running or limits.RUNNING_MAX
+        self._running = Counter([lease.job.group for lease in leases.values() if lease.job.group])
+        full = (group for group, count in self._running.items() if count >= self._most)
+        self.closed = {group_digest(group) for groups in (full, holds) for group in groups}
+        self.are_shut = len(holds) >= limits.GROUP_HOLDS_MAX  # so many are held that none may start anything
+
+    def opens(self, group: bytes) -> bool:
+        """May a job of the group of which this is the digest start?"""
+        return group not in self.closed and not self.are_shut
+
+    def charge(self, job: JobRecord) -> None:
+        """A job has started."""
+        if job.group:
+            self._running[job.group] += 1
+            if self._running[job.group] >= self._most:
+                self.closed.add(group_digest(job.group))
+
+
+# ── Holds ────────────────────────────────────────────────────────────────────
+def is_ordered(settings: QueueSettings) -> bool:
+    """Do jobs of one group run one after the other?"""
+    return settings.group_running == 1
+
+
+def wait_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> None:
+    """Let a group wait for a job of it, where the queue says so."""
+    waits = settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
+    if job.group and waits and is_ordered(settings):
+        row = holds.get(job.group)
+        holds[job.group] = Hold(job.key, why, row is not None and row.paused)
+
+
+def let_go(holds: dict[str, Hold], job: JobRecord) -> bool:
+    """A group does not wait for this job of it any more. Did it?"""
+    row = holds.get(job.group) if job.group and holds else None
+    if row is None or row.key != job.key:
+        return False
+    if row.paused:
+        holds[job.group] = Hold(paused=True)
+    else:
+        del holds[job.group]
+    return True
+
+
+def paused(row: Hold | None, wished: bool) -> Hold | None:
+    """The row of a group that an operator pauses, or lets go on, also where it waits for a dead letter."""
+    if wished:
+        return replace(row or Hold(), paused=True)
+    return replace(row, paused=False) if row is not None and row.why not in ("", FAILED) else None

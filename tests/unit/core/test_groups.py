@@ -1,0 +1,309 @@
+"""Groups: order and a running limit for each key, whatever lies between, and what a failure does to them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from osqueue import limits
+from osqueue.core.claim_search import has_claimable
+from osqueue.core.encoding import encode_head, encode_segment, staged_name
+from osqueue.core.groups import STOP
+from osqueue.core.job_ops import (
+    AttachSpans,
+    CancelJob,
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    HoldGroup,
+    LeaseRef,
+    ReleaseJobs,
+)
+from osqueue.core.ops import Code
+from osqueue.core.queue_ops import RedriveJobs, RunTimers
+from osqueue.core.state import MIXED, JobRecord, LeaseRecord
+from simulation.tight import limited
+from tests.support.shard import Shard
+
+SMALL = {
+    "LANES_MAX": 2,
+    "READY_BYTES_MAX": 1_200,
+    "TAIL_BYTES_MAX": 800,
+    "BLOCK_BYTES_MAX": 500,
+    "LABELS_BYTES_MAX": 400,
+    "LABELS_OF_A_SPAN_BYTES_MAX": 80,
+    "FANOUT": 3,
+}
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    """Limits so small that a few jobs fill windows, segments and labels."""
+    with limited(SMALL):
+        yield
+
+
+def configure(shard: Shard, **settings: Any) -> None:
+    """As an operator does, without the checks."""
+    shard.state = replace(shard.state, settings=replace(shard.state.settings, **settings))
+
+
+def keys_of(leases: tuple[LeaseRecord, ...]) -> list[bytes]:
+    return [each.job.key for each in leases]
+
+
+def complete(shard: Shard, *leases: LeaseRecord) -> None:
+    shard.apply(CompleteJobs(tuple(Completion(each.job.key, each.token) for each in leases)))
+
+
+def fail(shard: Shard, lease: LeaseRecord, **how: Any) -> None:
+    shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "x", **how),)))
+
+
+def code_of_claim(shard: Shard) -> Code:
+    return shard.apply(ClaimJobs(1, "w", 30_000))[0].code
+
+
+def test_one_job_of_a_group_runs_at_a_time_and_in_order(shard: Shard) -> None:
+    first = shard.enqueue(3, group="a")
+    second = shard.enqueue(3, group="b")
+    held = shard.claim(10)
+    assert keys_of(held) == [first[0], second[0]]
+    assert code_of_claim(shard) == Code.GROUPS_CLOSED
+    assert not has_claimable(shard.state)
+    complete(shard, held[1])
+    assert has_claimable(shard.state)
+    assert keys_of(shard.claim(10)) == [second[1]]
+    complete(shard, held[0])
+    assert keys_of(shard.claim(10)) == [first[1]]
+
+
+def test_jobs_without_a_group_know_no_limit(shard: Shard) -> None:
+    shard.enqueue(2, group="a")
+    shard.enqueue(5)
+    assert len(shard.claim(10)) == 6
+
+
+@pytest.mark.parametrize(("most", "started"), [(3, 3), (0, 8)])
+def test_more_of_a_group_run_where_the_queue_says_so(shard: Shard, most: int, started: int) -> None:
+    configure(shard, group_running=most)
+    keys = shard.enqueue(8, group="a")
+    assert keys_of(shard.claim(10)) == keys[:started]
+
+
+def test_one_group_in_front_of_another_is_passed_over_whatever_its_length(
+    small: None, new_shard: Callable[..., Shard]
+) -> None:
+    shard = new_shard(checked=False)
+    shard.enqueue(600, group="large")
+    (rare,) = shard.enqueue(group="small")
+    written = set(shard.objects)
+    leases = shard.claim(10)
+    assert [each.job.group for each in leases] == ["large", "small"]
+    assert leases[1].job.key == rare
+    assert not [name for name in shard.objects.keys() - written if shard.objects[name].startswith(b"OSQB")]
+    shard.check()
+
+
+def test_a_group_costs_a_head_nothing_while_nothing_holds_it(shard: Shard) -> None:
+    shard.enqueue(5, group="a")
+    assert shard.state.holds == {}
+    assert b"holds" not in encode_head(shard.state)
+
+
+# ── What happens to a job of a group ─────────────────────────────────────────
+def test_a_group_waits_for_its_job_that_failed(shard: Shard) -> None:
+    keys = shard.enqueue(3, group="a")
+    fail(shard, *shard.claim(), retry_ms=60_000)
+    assert code_of_claim(shard) == Code.GROUPS_CLOSED
+    shard.now += 60_000
+    (lease,) = shard.claim(5)
+    assert lease.job.key == keys[0]
+    assert shard.state.holds == {}
+    complete(shard, lease)
+    assert keys_of(shard.claim(5)) == [keys[1]]
+
+
+def test_or_does_not_where_the_queue_says_so(shard: Shard) -> None:
+    configure(shard, group_on_failure="skip")
+    keys = shard.enqueue(3, group="a")
+    fail(shard, *shard.claim(), retry_ms=60_000)
+    assert keys_of(shard.claim(5)) == [keys[1]]
+
+
+def test_a_group_waits_for_its_job_that_was_put_off(shard: Shard) -> None:
+    keys = shard.enqueue(2, group="a")
+    (lease,) = shard.claim()
+    shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),), 5_000))
+    assert shard.claim() == ()
+    shard.now += 5_000
+    assert keys_of(shard.claim(5)) == keys[:1]
+
+
+def test_a_job_that_stalls_or_is_released_is_the_first_of_its_group(shard: Shard) -> None:
+    keys = shard.enqueue(3, group="a")
+    (lease,) = shard.claim()
+    shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),)))
+    assert keys_of(shard.claim(5, lease_ms=1_000)) == keys[:1]
+    shard.now += 1_000
+    assert keys_of(shard.claim(5)) == keys[:1]
+
+
+def test_a_group_goes_on_when_the_job_that_it_waits_for_is_cancelled(shard: Shard) -> None:
+    keys = shard.enqueue(2, group="a")
+    fail(shard, *shard.claim(), retry_ms=60_000)
+    assert shard.apply(CancelJob(keys[0]))[0].code == Code.CANCELLED
+    assert keys_of(shard.claim(5)) == keys[1:]
+
+
+def test_a_dead_letter_stops_nothing_unless_the_queue_says_so(shard: Shard) -> None:
+    keys = shard.enqueue(2, group="a")
+    fail(shard, *shard.claim(), final=True)
+    assert keys_of(shard.claim(5)) == keys[1:]
+
+
+def test_where_it_does_a_redrive_lets_it_go_first(shard: Shard) -> None:
+    configure(shard, group_on_dead=STOP)
+    keys = shard.enqueue(2, group="a")
+    fail(shard, *shard.claim(), final=True)
+    assert shard.claim(5) == ()
+    shard.apply(RedriveJobs(1, 1))
+    assert keys_of(shard.claim(5)) == keys[:1]
+
+
+def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard) -> None:
+    configure(shard, group_on_dead=STOP, dead_ttl_ms=10_000)
+    first, second, third = shard.enqueue(3, group="a")
+    fail(shard, *shard.claim(), final=True)
+    shard.apply(HoldGroup("a", paused=False))
+    (lease,) = shard.claim(5)
+    assert lease.job.key == second
+    fail(shard, lease, final=True)
+    assert shard.claim(5) == ()
+    shard.now += 10_000
+    shard.apply(RunTimers())
+    assert keys_of(shard.claim(5)) == [third]
+    assert first
+
+
+def test_an_operator_pauses_a_group_and_what_it_waits_for_is_not_forgotten(shard: Shard) -> None:
+    keys = shard.enqueue(2, group="a")
+    shard.apply(HoldGroup("a", paused=True))
+    assert shard.claim(5) == ()
+    shard.apply(HoldGroup("a", paused=False))
+    fail(shard, *shard.claim(), retry_ms=60_000)
+    shard.apply(HoldGroup("a", paused=True))
+    shard.apply(HoldGroup("a", paused=False))
+    assert shard.claim(5) == ()  # it still waits for its job
+    shard.apply(HoldGroup("a", paused=True))
+    shard.now += 60_000
+    assert shard.claim(5) == ()
+    shard.apply(HoldGroup("a", paused=False))
+    assert keys_of(shard.claim(5)) == keys[:1]
+    assert shard.state.holds == {}
+
+
+def test_a_pause_of_a_group_twice_is_one_and_writes_nothing(shard: Shard) -> None:
+    shard.apply(HoldGroup("a", paused=True))
+    seq = shard.state.seq
+    assert shard.apply(HoldGroup("a", paused=True))[0].code == Code.OK
+    assert shard.apply(HoldGroup("b", paused=False))[0].code == Code.OK
+    assert shard.state.seq == seq
+
+
+def test_where_too_many_groups_are_held_none_starts_and_no_other_is_paused(shard: Shard) -> None:
+    with limited({"GROUP_HOLDS_MAX": 2}):
+        shard.apply(HoldGroup("a", paused=True), HoldGroup("b", paused=True))
+        assert shard.apply(HoldGroup("c", paused=True))[0].code == Code.CROWDED
+        shard.enqueue(group="c")
+        plain = shard.enqueue()
+        assert keys_of(shard.claim(5)) == plain
+        assert code_of_claim(shard) == Code.GROUPS_CLOSED
+        shard.apply(HoldGroup("a", paused=False))
+        assert len(shard.claim(5)) == 1
+
+
+# ── Against a model ──────────────────────────────────────────────────────────
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("most", [1, 2])
+def test_each_group_keeps_its_order_and_its_limit_whatever_happens(
+    small: None, new_shard: Callable[..., Shard], seed: int, most: int
+) -> None:
+    """A list for each group; a claim takes what is first in those of which fewer run than may, and all of it."""
+    shard = new_shard(seed=seed)
+    configure(shard, group_running=most)
+    dice = random.Random(seed)
+    names = ["", *(f"g{at}" for at in range(8))]
+    queues: dict[str, list[bytes]] = {name: [] for name in names}
+    running: dict[str, list[LeaseRecord]] = defaultdict(list)
+    waiting_for: dict[str, bytes] = {}  # those that failed, by their groups
+
+    def enqueue() -> None:
+        count = dice.choice((1, 3, 20))
+        news = tuple(shard.new(group=dice.choice(names)) for _ in range(count))
+        shard.apply(EnqueueJobs(news))
+        for new in news:
+            queues[new.group or ""].append(new.key)
+
+    def attach() -> None:
+        jobs = [JobRecord(shard.key(), b"1", 1, group=dice.choice(names)) for _ in range(12)]
+        name = staged_name("segments", shard.state.seq, dice.getrandbits(40))
+        shard.objects[name], span = encode_segment(jobs, name, mixed=True)
+        shard.apply(AttachSpans(5, MIXED, (span,)))
+        for job in jobs:
+            queues[job.group].append(job.key)
+
+    def open_jobs() -> int:
+        """How many may start now."""
+        count = len(queues[""])
+        for name in names[1:]:
+            if name not in waiting_for:
+                count += min(most - len(running[name]), len(queues[name]))
+        return count
+
+    def claim() -> None:
+        limit = dice.choice((1, 4, 30))
+        may = open_jobs()
+        leases = shard.claim(limit, lease_ms=limits.LEASE_MS_MAX)
+        assert len(leases) == min(limit, may)
+        for lease in leases:
+            group = lease.job.group
+            assert queues[group].pop(0) == lease.job.key
+            running[group].append(lease)
+            assert not group or len(running[group]) <= most
+
+    def end() -> None:
+        busy = [name for name in names if running[name]]
+        if not busy:
+            return
+        group = dice.choice(busy)
+        lease = running[group].pop(dice.randrange(len(running[group])))
+        how = dice.choice(("complete", "complete", "release", "fail"))
+        if how == "release" or not group:
+            shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),)))
+            queues[group].insert(0, lease.job.key)
+        elif how == "fail" and most == 1:
+            fail(shard, lease, retry_ms=5_000)
+            if lease.job.attempt < lease.job.max_attempts:
+                waiting_for[group] = lease.job.key
+        else:
+            complete(shard, lease)
+
+    def wait() -> None:
+        shard.now += 5_000
+        shard.apply(RunTimers())
+        for group, key in waiting_for.items():
+            queues[group].insert(0, key)
+        waiting_for.clear()
+
+    for _ in range(150):
+        dice.choice((enqueue, enqueue, attach, claim, claim, claim, end, end, end, wait))()
+        assert has_claimable(shard.state) or not open_jobs()
