@@ -24,6 +24,7 @@ from .unique import Unique, check_unique, rule_of, unique_of
 from .validation import plain_text
 
 FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key")
+FUTURE_OPTIONS = ("depends_on", "cron", "rate_limit", "concurrency_key", "unique")
 
 
 _INSTEAD = {
@@ -160,6 +161,18 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    group: (
+        Annotated[
+            str,
+            Meta(
+                description="A key of yours: jobs of one group run in order, one at a time, or so many at once as the"
+                " queue says.",
+                min_length=1,
+                max_length=limits.GROUP_CHARS_MAX,
+            ),
+        ]
+        | None
+    ) = None
     priority: Priority | None = None
     delay: (
         Annotated[
@@ -214,6 +227,7 @@ class JobOptionArguments(TypedDict, total=False):
 
     id: str | None
     kind: str | None
+    group: str | None
     priority: int | None
     delay: float | timedelta | None
     at: datetime | float | None
@@ -230,6 +244,7 @@ class ViewedOptions(Struct, frozen=True, kw_only=True):
 
     id: str | None = None  # the client's own id, where the job was enqueued under one
     kind: str | None = None
+    group: str | None = None
     priority: int
     max_attempts: int
     run_within: float | None = None  # seconds that one attempt may run
@@ -254,6 +269,11 @@ class JobAttributes:
     def kind(self) -> str | None:
         """What enqueue was given."""
         return self._job.kind or None
+
+    @property
+    def group(self) -> str | None:
+        """What enqueue was given."""
+        return self._job.group or None
 
     @property
     def priority(self) -> int:
