@@ -11,7 +11,7 @@ from osqueue.core.claim_search import ClaimSearch
 from osqueue.core.draft import Draft
 from osqueue.core.labels import labels_of
 from osqueue.core.mixed import MixedDraft, Wanted
-from osqueue.core.state import MIXED, Backlog, JobRecord
+from osqueue.core.state import MIXED, Backlog, JobRecord, Labels
 
 from .control import Control, in_runs, patched
 
@@ -56,8 +56,9 @@ def own_lanes_first() -> AbstractContextManager[None]:
 def labels_that_forget() -> AbstractContextManager[None]:
     """A segment does not tell of all kinds in it."""
 
-    def forgetful(kinds: Iterable[str]) -> bytes:
-        return labels_of(sorted(set(kinds))[:-1] or kinds)
+    def forgetful(jobs: Iterable[JobRecord]) -> Labels:
+        kinds = sorted({job.kind for job in jobs})[:-1] or [""]
+        return labels_of(job for job in jobs if job.kind in kinds)
 
     return patched((encoding, "labels_of", forgetful))
 

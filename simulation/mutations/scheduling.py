@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from osqueue.core import scheduling
 from osqueue.core.draft import Draft
+from osqueue.core.head_content import contents_in_memory
 from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import ChangeSchedule
-from osqueue.core.state import FAILED, BodyRef, JobRecord, ScheduleRow, State, contents_in_memory
+from osqueue.core.state import FAILED, BodyRef, JobRecord, ScheduleRow, State
 from osqueue.maintenance import garbage_collection
 from osqueue.operations import purge_shard
 

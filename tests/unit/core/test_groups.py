@@ -23,12 +23,11 @@ from osqueue.core.job_ops import (
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
-    HoldGroup,
     LeaseRef,
     ReleaseJobs,
 )
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.state import MIXED, JobRecord, LeaseRecord
 from simulation.tight import limited
 from tests.support.shard import Shard
@@ -183,7 +182,7 @@ def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard)
     configure(shard, group_on_dead=STOP, dead_ttl_ms=10_000)
     first, second, third = shard.enqueue(3, group="a")
     fail(shard, *shard.claim(), final=True)
-    shard.apply(HoldGroup("a", paused=False))
+    shard.apply(ChangeSettings(groups=(("a", False),)))
     (lease,) = shard.claim(5)
     assert lease.job.key == second
     fail(shard, lease, final=True)
@@ -196,38 +195,38 @@ def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard)
 
 def test_an_operator_pauses_a_group_and_what_it_waits_for_is_not_forgotten(shard: Shard) -> None:
     keys = shard.enqueue(2, group="a")
-    shard.apply(HoldGroup("a", paused=True))
+    shard.apply(ChangeSettings(groups=(("a", True),)))
     assert shard.claim(5) == ()
-    shard.apply(HoldGroup("a", paused=False))
+    shard.apply(ChangeSettings(groups=(("a", False),)))
     fail(shard, *shard.claim(), retry_ms=60_000)
-    shard.apply(HoldGroup("a", paused=True))
-    shard.apply(HoldGroup("a", paused=False))
+    shard.apply(ChangeSettings(groups=(("a", True),)))
+    shard.apply(ChangeSettings(groups=(("a", False),)))
     assert shard.claim(5) == ()  # it still waits for its job
-    shard.apply(HoldGroup("a", paused=True))
+    shard.apply(ChangeSettings(groups=(("a", True),)))
     shard.now += 60_000
     assert shard.claim(5) == ()
-    shard.apply(HoldGroup("a", paused=False))
+    shard.apply(ChangeSettings(groups=(("a", False),)))
     assert keys_of(shard.claim(5)) == keys[:1]
     assert shard.state.holds == {}
 
 
 def test_a_pause_of_a_group_twice_is_one_and_writes_nothing(shard: Shard) -> None:
-    shard.apply(HoldGroup("a", paused=True))
+    shard.apply(ChangeSettings(groups=(("a", True),)))
     seq = shard.state.seq
-    assert shard.apply(HoldGroup("a", paused=True))[0].code == Code.OK
-    assert shard.apply(HoldGroup("b", paused=False))[0].code == Code.OK
+    assert shard.apply(ChangeSettings(groups=(("a", True),)))[0].code == Code.OK
+    assert shard.apply(ChangeSettings(groups=(("b", False),)))[0].code == Code.OK
     assert shard.state.seq == seq
 
 
 def test_where_too_many_groups_are_held_none_starts_and_no_other_is_paused(shard: Shard) -> None:
     with limited({"GROUP_HOLDS_MAX": 2}):
-        shard.apply(HoldGroup("a", paused=True), HoldGroup("b", paused=True))
-        assert shard.apply(HoldGroup("c", paused=True))[0].code == Code.CROWDED
+        shard.apply(ChangeSettings(groups=(("a", True),)), ChangeSettings(groups=(("b", True),)))
+        assert shard.apply(ChangeSettings(groups=(("c", True),)))[0].code == Code.CROWDED
         shard.enqueue(group="c")
         plain = shard.enqueue()
         assert keys_of(shard.claim(5)) == plain
         assert code_of_claim(shard) == Code.GROUPS_CLOSED
-        shard.apply(HoldGroup("a", paused=False))
+        shard.apply(ChangeSettings(groups=(("a", False),)))
         assert len(shard.claim(5)) == 1
 
 

@@ -40,6 +40,7 @@ NOW_MS = 1_800_000_000_000
 OTHER: dict[str, Any] = {
     "id": "order-7",
     "kind": "welcome",
+    "group": "order-42",
     "priority": 2,
     "delay": 1.5,
     "at": datetime(2027, 1, 1, tzinfo=UTC),
@@ -105,6 +106,7 @@ def viewed_column(row: Any, column: str) -> Any:
 LONGEST: dict[str, Any] = {
     "id": "é" * limits.ID_CHARS_MAX,
     "kind": "é" * limits.KIND_CHARS_MAX,
+    "group": "é" * limits.GROUP_CHARS_MAX,
     "headers": {f"{at:02}": "é" * 62 for at in range(limits.HEADERS_MAX)},
 }
 

@@ -42,6 +42,10 @@ OTHER: dict[str, Any] = {
     "rate": [100, 60.0],
     "burst": 4,
     "shards": 2,
+    "group_running": 3,
+    "group_on_failure": "skip",
+    "group_on_dead": "stop",
+    "group_shards": 2,
     "priority": 2,
     "max_attempts": 7,
     "result_ttl": 60.0,
@@ -62,8 +66,9 @@ def test_a_setting_has_a_meaning_and_bounds_with_its_default_between_them(name: 
     setting = SETTINGS[name]
     assert setting.about.description
     assert (
-        setting.type in (bool, dict, datetime, tuple)
+        setting.type in (bool, dict, datetime, tuple, str)
         or name not in TOLD
+        or (DEFAULTS[name] == 0 and name == "group_shards")  # until the first job of a group fixes it
         or setting.about.ge <= DEFAULTS[name] <= setting.about.le
     )  # type: ignore[operator]
 
@@ -75,11 +80,12 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
-    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"}
+    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"} - {"groups"}  # those are no settings but holds
     defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
     assert defaults == {
         **dict.fromkeys(COLUMNS),
         "kinds": (),
+        "groups": (),
         "kinds_dropped": (),
         "recorded": False,
         "shard": None,
@@ -94,6 +100,7 @@ def test_a_change_carries_every_setting() -> None:
     assert None not in changed.values()
     assert changed.pop("kinds_dropped") == ()
     assert changed.pop("recorded") is False
+    assert changed.pop("groups") == ()
     assert settings_view(QueueSettings(**changed)) == OTHER
 
 

@@ -131,7 +131,7 @@ def test_any_printable_text_of_up_to_256_characters_is_an_id(q: Queue[Any]) -> N
     assert [q.status(text).job_id for text in texts] == [each.job_id for each in done]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("field", ["group", "depends_on", "cron", "rate_limit"])
+@pytest.mark.parametrize("field", ["depends_on", "cron", "rate_limit"])
 def test_a_feature_to_come_is_refused_by_name(q: Queue[Any], field: str) -> None:
     (done,) = q.enqueue_many([{"payload": 1, field: "x"}])
     assert done.status == "rejected"

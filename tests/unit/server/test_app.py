@@ -253,7 +253,7 @@ def test_queries_that_make_no_sense_are_refused_by_name(caller: Caller, query: l
         ({"worker": ""}, "worker"),
         ({"worker": "w" * 129}, "worker"),
         ({"worker": None}, "worker"),
-        ({"group": "g"}, "group"),
+        ({"depends_on": "g"}, "depends_on"),
     ],
 )
 def test_claims_that_make_no_sense_are_refused_by_name(caller: Caller, body: Any, field: str) -> None:

@@ -214,6 +214,7 @@ queue.add_command(rm)
 @queue.command("pause", cls=StoreCommand)
 @store_arguments()
 @click.option("--kind", help="Only jobs of this kind.")
+@click.option("--group", help="Only jobs of this group.")
 @click.option("--for", "for_", type=duration, help="Go on by itself after so long. Such as 90, 10m, 2h.")
 @click.option("--until", type=moment, help="Go on by itself then. Such as 2030-01-31T08:00:00Z.")
 @click.pass_obj
@@ -222,31 +223,40 @@ def pause(
     address: str,
     queue: str,
     kind: str | None,
+    group: str | None,
     for_: float | None,
     until: datetime | float | None,
     timeout: float,
 ) -> None:
-    """Stop handing out jobs, or those of one kind. Running ones finish, new ones are accepted.
+    """Stop handing out jobs, or those of one kind or group. Running ones finish, new ones are accepted.
 
     Without --for and --until it lasts until 'osqueue queue resume'.
     """
     with open_queue(address, queue, timeout) as q:
-        existing_queue(q).pause(kind, for_, until)
+        existing_queue(q).pause(kind, for_, until, group)
         told = q.stats()
     row = told if kind is None else told["settings"]["kinds"].get(kind, {})
-    kinds = {} if kind is None else {"kind": kind}
-    output.record({"queue": queue, **kinds, "paused": True, "paused_until": row.get("paused_until")})
+    ends = {} if group is not None else {"paused_until": row.get("paused_until")}
+    output.record({"queue": queue, **_whose(kind, group), "paused": True, **ends})
 
 
 @queue.command("resume", cls=StoreCommand)
 @store_arguments()
 @click.option("--kind", help="Only jobs of this kind.")
+@click.option("--group", help="Only jobs of this group, also of one that was stopped by a dead letter.")
 @click.pass_obj
-def resume(output: Output, address: str, queue: str, kind: str | None, timeout: float) -> None:
-    """Hand out jobs again, or those of one kind."""
+def resume(
+    output: Output, address: str, queue: str, kind: str | None, group: str | None, timeout: float
+) -> None:
+    """Hand out jobs again, or those of one kind or group."""
     with open_queue(address, queue, timeout) as q:
-        existing_queue(q).resume(kind)
-    output.record({"queue": queue, **({} if kind is None else {"kind": kind}), "paused": False})
+        existing_queue(q).resume(kind, group)
+    output.record({"queue": queue, **_whose(kind, group), "paused": False})
+
+
+def _whose(kind: str | None, group: str | None) -> dict[str, str]:
+    """Whose jobs are meant, where not all are."""
+    return {name: value for name, value in (("kind", kind), ("group", group)) if value is not None}
 
 
 @queue.command("configure", cls=StoreCommand)

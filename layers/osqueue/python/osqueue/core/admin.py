@@ -19,7 +19,7 @@ from .deletion_vectors import without_jobs
 from .draft import Draft
 from .encoding import born_of
 from .erase import is_blank
-from .job_ops import CancelJob, HoldGroup, RunJobNow, SetResultTtl, SpanSwap
+from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs, ReplaceSpan, RunTimers
 from .state import (
@@ -33,6 +33,7 @@ from .state import (
     FinishedJob,
     JobRecord,
     KindSettings,
+    QueueSettings,
     Span,
     delayed_state,
 )
@@ -78,20 +79,6 @@ def _cancel_in_segment(draft: Draft, op: CancelJob, job: JobRecord) -> Code:
         draft.delayed_tombstones[op.key] = delayed_state(job)
     draft.finish(job, CANCELLED, origin=delayed_state(job) if delayed else QUEUED, cause="cancel")
     return Code.CANCELLED
-
-
-def hold_group(draft: Draft, op: HoldGroup) -> Code:
-    """Pause a group, or let it go on. CROWDED where too many are paused or wait for a job."""
-    row = draft.holds.get(op.group)
-    if row is None and op.paused and len(draft.holds) >= limits.GROUP_HOLDS_MAX:
-        return Code.CROWDED
-    after = groups.paused(row, op.paused)
-    if after != row:
-        draft.changed = True
-        draft.holds.pop(op.group, None)
-        if after is not None:
-            draft.holds[op.group] = after
-    return Code.OK
 
 
 # ── Due at once ──────────────────────────────────────────────────────────────
@@ -253,7 +240,7 @@ def merge_tables(draft: Draft, op: MergeTables) -> Outcome:
 
 # ── Settings and upkeep ──────────────────────────────────────────────────────
 def configure(draft: Draft, op: ChangeSettings) -> Outcome:
-    """Change settings. CROWDED, and nothing is changed, where too many kinds would have some of their own.
+    """Change settings. CROWDED, and nothing is changed, where too many kinds have their own, or groups are held.
 
     RETRY where shards come new that record nothing, although somebody listens: he would miss what happens there.
     """
@@ -261,7 +248,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         return outcome([Code.RETRY])
     wished = pauses.with_pause(_said(op), draft.latest, 0)
     dropped = wished.pop("kinds_dropped")
-    del wished["recorded"]
+    del wished["recorded"], wished["groups"]
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
         said = pauses.with_pause(_said(row), draft.latest, None)
@@ -273,12 +260,31 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     wished["kinds"] = tuple([kinds[kind] for kind in sorted(kinds)])
     if "shards" in wished:  # their number only grows, whatever a caller believed it was
         wished["shards"] = max(wished["shards"], draft.settings.shards)
+    if draft.settings.group_shards:  # it is fixed by the first
+        wished.pop("group_shards", None)
     settings = replace(draft.settings, **wished)
+    if not _hold_groups(draft, settings, op):
+        return outcome([Code.CROWDED])
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
         draft.settings = settings
         draft.changed = True
     return outcome([Code.OK])
+
+
+def _hold_groups(draft: Draft, settings: QueueSettings, op: ChangeSettings) -> bool:
+    """Pause those groups that are at home here, or let them go on; False where too many start nothing already."""
+    holds = dict(draft.holds)
+    for group, paused in op.groups:
+        if groups.home_of(group, settings.group_shards) == settings.shard:
+            after = groups.paused(holds.pop(group, None), paused)
+            if after is not None:
+                holds[group] = after
+    if len(holds) > max(limits.GROUP_HOLDS_MAX, len(draft.holds)):
+        return False
+    draft.changed |= holds != draft.holds
+    draft.holds = holds
+    return True
 
 
 def _said(row: Struct) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     run_within_ms: int = 0  # how long one attempt may run; 0: no limit
     start_by_ms: int = 0  # after which no attempt starts; 0: no deadline
     replaced: int = 0  # how many jobs of its id it took the place of, one after the other
+    group: str = ""
     # A field that a row has as well stands above this line.
     result_bytes: int = 0
     # The object that holds the result, below the shard's prefix, until it expires.

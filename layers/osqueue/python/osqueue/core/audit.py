@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .event_log import event_weight
-from .state import ENDED, EXPIRED_DEAD, KEYSUM_MASK, Backlog, Span, State, jobs_in_memory, keysum, keysums
+from .head_content import jobs_in_memory
+from .state import ENDED, EXPIRED_DEAD, KEYSUM_MASK, Backlog, Span, State, keysum, keysums
 from .weights import finished_weight, job_weight, lease_weight, session_weight
 
 

@@ -19,6 +19,7 @@ from . import groups
 from .backlog import BacklogDraft, NeededRange
 from .context import ReductionContext, StagedObject
 from .encoding import decode_blocks, staged_name
+from .head_content import jobs_in_memory
 from .mixed import draft_of
 from .state import (
     ARCHIVE_ONLY,
@@ -53,7 +54,6 @@ from .state import (
     Transition,
     VectorRef,
     content_bytes,
-    jobs_in_memory,
     keysums,
 )
 from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight

@@ -50,6 +50,11 @@ class Groups:
                 self.closed.add(group_digest(job.group))
 
 
+def home_of(group: str, shards: int) -> int:
+    """In which of so many shards all jobs of a group are."""
+    return int.from_bytes(group_digest(group), "big") % max(1, shards)
+
+
 # ── Holds ────────────────────────────────────────────────────────────────────
 def is_ordered(settings: QueueSettings) -> bool:
     """Do jobs of one group run one after the other?"""

@@ -223,13 +223,6 @@ class CancelJob(Operation, frozen=True, tag="cancel"):
     vector: str = ""  # the name of the deletion vector beside that span
 
 
-class HoldGroup(Operation, frozen=True, tag="hold_group"):
-    """Pause a group, or let it go on."""
-
-    group: str
-    paused: bool
-
-
 class SpanSwap(Struct, frozen=True, array_like=True):
     """A span, and the one that takes its place."""
 

@@ -24,7 +24,6 @@ from .job_ops import (
     EnqueueJobs,
     ExtendLeases,
     FailJobs,
-    HoldGroup,
     ReleaseJobs,
     ReplaceJobs,
     RunJobNow,
@@ -93,7 +92,6 @@ Op = (
     | ExtendLeases
     | CompleteJobs
     | FailJobs
-    | HoldGroup
     | ReleaseJobs
     | AbortJobs
     | CancelJob

@@ -38,6 +38,11 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     rate: tuple[int, int] | None = None  # (0, 0): none; so in ``kinds``
     burst: int | None = None
     ageing_ms: int | None = None
+    group_running: int | None = None
+    group_on_failure: str | None = None
+    group_on_dead: str | None = None
+    group_shards: int | None = None  # nothing where it is fixed already
+    groups: tuple[tuple[str, bool], ...] = ()  # to pause, or to let go on: those at home in the shard
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):

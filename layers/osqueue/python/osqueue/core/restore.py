@@ -29,6 +29,7 @@ from .audit import live_keysum, spans_of
 from .context import ReductionContext, StagedObject
 from .draft import Draft
 from .erase import is_blank
+from .head_content import contents_in_memory
 from .state import (
     ARCHIVE_ONLY,
     ENDED,
@@ -45,7 +46,6 @@ from .state import (
     Span,
     State,
     TableRef,
-    contents_in_memory,
 )
 from .weights import finished_weight, job_weight, lease_weight
 

@@ -12,7 +12,7 @@ Times are integer milliseconds since the Unix epoch, UTC. Keys are the 16 bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -506,35 +506,6 @@ def keysums(jobs: Iterable[JobRecord]) -> int:
 def content_bytes(content: StoredContent) -> int:
     """The size of a payload or result, wherever it lies."""
     return len(content) if type(content) is bytes else content.length  # type: ignore[union-attr]
-
-
-def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
-    """Every unfinished job the head itself holds, with its state."""
-    for lane in state.lanes:
-        for job in lane.backlog.ready:
-            yield QUEUED, job
-        for job in lane.backlog.tail:
-            yield QUEUED, job
-    for lease in state.leases.values():
-        yield PROCESSING, lease.job
-    for job in state.delayed.jobs:
-        yield delayed_state(job), job
-    for job in state.dead.ready:
-        yield FAILED, job
-    for job in state.dead.tail:
-        yield FAILED, job
-
-
-def contents_in_memory(state: State) -> Iterator[StoredContent]:
-    """Every payload and result that the head itself refers to or holds."""
-    for _, job in jobs_in_memory(state):
-        yield job.payload
-    for row in state.finished:
-        yield row.result
-        if row.payload is not None:
-            yield row.payload
-    for schedule in state.schedules:
-        yield schedule.payload
 
 
 def is_late(job: JobRecord, now_ms: int) -> bool:

@@ -19,10 +19,11 @@ from ..commit.effects import All, Flow, Sleep
 from ..commit.writer import HEAD
 from ..core.audit import imbalances, spans_of
 from ..core.encoding import born_of, decode_head, encode_head
+from ..core.head_content import contents_in_memory
 from ..core.intents import intents_prefix, parse_intent_key, read_intent, request_in_key
 from ..core.pauses import lasting
 from ..core.restore import SEQ_MARGIN, reset_clock
-from ..core.state import State, contents_in_memory
+from ..core.state import State
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
 from ..objects import archive, inventory, listing, segments
 from ..objects.backups import FOLDER as BACKUPS

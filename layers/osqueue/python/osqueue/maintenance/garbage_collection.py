@@ -24,8 +24,9 @@ from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.encoding import born_of
 from ..core.event_log import FOLDER as EVENTS
+from ..core.head_content import contents_in_memory
 from ..core.queue_ops import RaiseGcFloor
-from ..core.state import BodyRef, Span, State, TableRef, contents_in_memory, referenced_objects
+from ..core.state import BodyRef, Span, State, TableRef, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects import finished_tables, segments

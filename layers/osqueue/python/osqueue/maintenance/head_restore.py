@@ -28,6 +28,7 @@ from ..core.archive_record import ArchiveRecord, past_attempts, wants_record
 from ..core.audit import spans_of
 from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
 from ..core.encoding import born_of, decode_head, encode_head, encode_segment
+from ..core.head_content import jobs_in_memory
 from ..core.restore import (
     BackupFilter,
     Evidence,
@@ -42,7 +43,7 @@ from ..core.restore import (
     without_payload,
     without_result,
 )
-from ..core.state import FAILED, BodyRef, FinishedJob, JobRecord, Span, State, TableRef, jobs_in_memory
+from ..core.state import FAILED, BodyRef, FinishedJob, JobRecord, Span, State, TableRef
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable

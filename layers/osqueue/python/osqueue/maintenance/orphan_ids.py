@@ -24,8 +24,9 @@ from msgspec import Struct
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..commit.retry import ENTRY, ask_all
+from ..core.head_content import jobs_in_memory
 from ..core.queue_ops import LOOK_AGAIN
-from ..core.state import ARCHIVE_ONLY, FAILED, Span, State, jobs_in_memory
+from ..core.state import ARCHIVE_ONLY, FAILED, Span, State
 from ..core.turns import SLICES, turn_of
 from ..errors import Damaged, NewerFormat, NotFound
 from ..model.keys import shard_of

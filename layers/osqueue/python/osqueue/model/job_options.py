@@ -349,6 +349,11 @@ def check_item(item: Any) -> Mapping[str, Any]:
     return item
 
 
+def check_option(name: str, value: Any) -> Any:
+    """One option as a row keeps it. Raises Rejected."""
+    return OPTIONS[name].read(value)
+
+
 def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row that options fill; the others keep their defaults. Raises Rejected.
 
@@ -391,6 +396,7 @@ def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
     """The fields of ``ViewedOptions``."""
     found = {name: getattr(job, column) for name, column in _VIEWED}
     found["kind"] = job.kind or None
+    found["group"] = job.group or None
     found["run_within"] = job.run_within_ms / 1000 or None
     found["start_by"] = moment(job.start_by_ms) if job.start_by_ms else None
     found["headers"] = dict(job.headers or ())
@@ -401,6 +407,7 @@ def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
     """The inverse: the columns of a row that a view tells of, whatever the bounds of whoever wrote it."""
     found = {column: getattr(view, name) for name, column in _VIEWED}
     found["kind"] = view.kind or ""
+    found["group"] = view.group or ""
     found["run_within_ms"] = round((view.run_within or 0) * 1000)
     found["start_by_ms"] = 0 if view.start_by is None else round(view.start_by.timestamp() * 1000)
     found["headers"] = tuple(view.headers.items()) or None

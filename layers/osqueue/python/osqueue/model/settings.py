@@ -7,7 +7,7 @@ which knows nobody: ``QueueSettings`` with the defaults, and ``ChangeSettings``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -174,6 +174,64 @@ def _told_kinds(rows: Sequence[KindSettings]) -> dict[str, dict[str, Any]]:
     }
 
 
+class Group(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator may do to one group."""
+
+    paused: Annotated[bool, Meta(description="Whether its jobs wait.")]
+
+
+def _read_groups(setting: DescribedField, value: Any) -> tuple[tuple[str, bool], ...]:
+    if not isinstance(value, Mapping):
+        raise Rejected(
+            f"groups: {shown(value)} is no mapping of groups. Write {{'order-42': Group(paused=True)}}.",
+            field="groups",
+        )
+    found = []
+    for name, wished in value.items():
+        group = text(name, "groups", limits.GROUP_CHARS_MAX, 1)
+        said = asdict(wished) if isinstance(wished, Group) else wished
+        if not isinstance(said, Mapping) or said.keys() != {"paused"} or not isinstance(said["paused"], bool):
+            raise Rejected(f"groups: {group!r}: write Group(paused=True), or False.", field="groups")
+        found.append((group, said["paused"]))
+    return tuple(found)
+
+
+def _read_word(*words: str) -> Callable[[DescribedField, Any], str]:
+    """One of these words."""
+
+    def read(setting: DescribedField, value: Any) -> str:
+        if value not in words:
+            raise Rejected(
+                f"{setting.name}: {shown(value)} is none of {', '.join(map(repr, words))}.",
+                field=setting.name,
+            )
+        return str(value)
+
+    return read
+
+
+GroupOnFailure = Annotated[
+    str,
+    Meta(
+        description="What a group in order does while its job waits for a retry, or was put off: it waits too ('hold'),"
+        " or its others go on ('skip').",
+        max_length=8,
+        pattern="^(hold|skip)$",
+        extra={"read": _read_word("hold", "skip")},
+    ),
+]
+GroupOnDead = Annotated[
+    str,
+    Meta(
+        description="What it does when a job of it is dead: 'go_on', or 'stop' until that is redriven or the group is"
+        " resumed.",
+        max_length=8,
+        pattern="^(go_on|stop)$",
+        extra={"read": _read_word("go_on", "stop")},
+    ),
+]
+
+
 class WishedSettings(Kind, frozen=True, kw_only=True):
     """What an operator may change while the queue runs; None leaves it as it is."""
 
@@ -184,6 +242,41 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
                 description="How long dead letters are kept.",
                 ge=limits.MINUTE_MS / 1000,
                 le=limits.DELAY_MS_MAX / 1000,
+            ),
+        ]
+        | None
+    ) = None
+    group_running: (
+        Annotated[
+            int,
+            Meta(
+                description="How many jobs of one group may run at once. 1: one by one, in order. 0: no limit.",
+                ge=0,
+                le=limits.RUNNING_MAX,
+            ),
+        ]
+        | None
+    ) = None
+    group_on_failure: GroupOnFailure | None = None
+    group_on_dead: GroupOnDead | None = None
+    group_shards: (
+        Annotated[
+            int,
+            Meta(
+                description="Over how many shards groups are spread; fixed by the first job that has one.",
+                ge=1,
+                le=limits.SHARDS_MAX,
+            ),
+        ]
+        | None
+    ) = None
+    groups: (
+        Annotated[
+            dict[str, Group],
+            Meta(
+                description="Groups to pause, or to let go on.",
+                max_length=limits.GROUP_HOLDS_MAX,
+                extra={"read": _read_groups, "wish": True},
             ),
         ]
         | None

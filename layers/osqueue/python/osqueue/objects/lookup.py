@@ -16,6 +16,7 @@ from ..commit.effects import Flow, together
 from ..commit.retry import OBJECT, retried
 from ..core import state as stored
 from ..core.draft import LATE
+from ..core.head_content import jobs_in_memory
 from ..core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -111,7 +112,7 @@ def _in_head(state: State, keys: Collection[bytes]) -> dict[bytes, JobLocation]:
         key: JobLocation(PROCESSING, lease.job, lease=lease) for key, lease in leases if lease is not None
     }
     left = {key for key in keys if key not in found}
-    for where, job in stored.jobs_in_memory(state):
+    for where, job in jobs_in_memory(state):
         if not left:
             return found
         if job.key in left:
@@ -137,7 +138,7 @@ def _sections(state: State) -> list[tuple[Sequence[Span], Callable[[stored.JobRe
 def rows_of(root: str, state: State, keys: Collection[bytes]) -> Flow[dict[bytes, FinishedJob]]:
     """The rows of those of many jobs that are over, by one state of their shard. Raises as ``find_in_state`` does."""
     found = {row.key: row for row in state.finished if row.mark != ARCHIVE_ONLY and row.key in keys}
-    alive = {job.key for _, job in stored.jobs_in_memory(state)}
+    alive = {job.key for _, job in jobs_in_memory(state)}
     left = [key for key in keys if key not in found and key not in state.leases and key not in alive]
     return {**(yield from finished_tables.find_all(root, state.tables, left)), **found}
 

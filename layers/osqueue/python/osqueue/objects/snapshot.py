@@ -17,6 +17,7 @@ from .. import limits
 from ..commit.effects import Flow, together
 from ..core import state as stored
 from ..core.encoding import cut_by_weight
+from ..core.head_content import jobs_in_memory
 from ..core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, JobRecord, LeaseRecord, Span, State
 from ..errors import NotFound, Rejected, Unavailable, shown
 from .layout import read_state, root_of
@@ -99,7 +100,7 @@ def _shard(queue: str, shard: int, wanted: tuple[str, ...]) -> Flow[tuple[list[P
 
 def _pieces(queue: str, shard: int, state: State, wanted: tuple[str, ...]) -> Flow[list[Piece]]:
     leased = [LiveJob(PROCESSING, lease.job, lease) for lease in state.leases.values()]
-    others = [LiveJob(where, job) for where, job in stored.jobs_in_memory(state) if where != PROCESSING]
+    others = [LiveJob(where, job) for where, job in jobs_in_memory(state) if where != PROCESSING]
     in_head = tuple(live for live in (*leased, *others) if live.state in wanted)
     found = [Piece(shard, state.seq, live=in_head)] if in_head else []
     sections: list[tuple[Sequence[Span], str]] = []

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from ..clock import Machine
 from ..commit.effects import QueueFlow, Submit
 from ..commit.writer import ShardWriter
+from ..core.groups import home_of
+from ..core.queue_ops import ChangeSettings
 from ..core.state import State
 from ..model.codecs import Codec
 from ..objects.layout import register, unavailable
@@ -49,6 +51,18 @@ class FlowContext:
     def shards(self) -> QueueFlow[int]:
         """How many shards the queue has, by the head of the first as this process last saw it."""
         return self.shards_seen() or (yield from self.state_seen(0)).settings.shards
+
+    def group_shards(self) -> QueueFlow[int]:
+        """Over how many shards groups are spread. It is fixed by whoever asks first, and never changes."""
+        while not (count := (yield from self.state_seen(0)).settings.group_shards):
+            shards = yield from self.shards()
+            yield from self.known_queue()
+            yield Submit(0, (ChangeSettings(group_shards=shards),))
+        return count
+
+    def home_of(self, group: str) -> QueueFlow[int]:
+        """The shard of all jobs of a group."""
+        return home_of(group, (yield from self.group_shards()))
 
     def state_seen(self, shard: int) -> QueueFlow[State]:
         """The shard's state as this process last saw it; an empty submit sees to it that it has."""

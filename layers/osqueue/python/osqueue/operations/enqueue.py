@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
+from ..core.groups import home_of
 from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
 from ..core.ops import Code
 from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.job import Enqueued
-from ..model.job_options import check_item, columns_of
+from ..model.job_options import check_item, check_option, columns_of
 from ..model.keys import KeySource, job_id
 from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder, wipe_refused
@@ -37,7 +38,10 @@ class EnqueueFlows(ResultFlows):
 
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
         """One job; ``options`` holds those that differ from their defaults."""
-        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
+        if options and options.get("group") is not None:
+            shard = yield from self.home_of(check_option("group", options["group"]))
+        else:
+            shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         (key,) = self.keys.draw(shard)
         if options:
             new = self._new({"payload": payload, **options}, key)
@@ -56,11 +60,35 @@ class EnqueueFlows(ResultFlows):
         return _accepted(_enqueued(key, code))
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
-        """Many jobs in one commit; a bad one fails alone."""
+        """Many jobs in one commit, or in one for each shard that has groups of theirs; a bad one fails alone."""
         batch = validation.items(items)
         if not batch:
             return []
         shard = self.next_of(self.shards_seen() or (yield from self.shards()))
+        if any(map(_group_of, batch)):
+            return (yield from self._enqueue_by_group(batch, shard))
+        return (yield from self._enqueue_batch(batch, shard))
+
+    def _enqueue_by_group(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
+        """Each job of a group to its home; the others to one shard together."""
+        count = yield from self.group_shards()
+        places: dict[int, list[int]] = {}
+        for at, item in enumerate(batch):
+            group = _group_of(item)
+            places.setdefault(home_of(group, count) if group else shard, []).append(at)
+        results: list[Enqueued | None] = [None] * len(batch)
+        for home, found in places.items():
+            try:
+                answers = yield from self._enqueue_batch([batch[at] for at in found], home)
+            except OsqueueError as error:
+                if not any(each is not None and each.error is None for each in results):
+                    raise
+                answers = [Enqueued("rejected", None, error=error)] * len(found)  # others are in the queue
+            for at, done in zip(found, answers, strict=True):
+                results[at] = done
+        return [each for each in results if each is not None]
+
+    def _enqueue_batch(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
         keys = self.keys.draw(shard, len(batch))
         if any(isinstance(item, (dict, Mapping)) and item.get("id") is not None for item in batch):
             return (yield from self._enqueue_named(batch, keys, shard))
@@ -203,6 +231,12 @@ class EnqueueFlows(ResultFlows):
                 late = Enqueued("rejected", None, error=refusal)
                 return [late if due else result for result, due in zip(results, delayed, strict=True)]
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
+
+
+def _group_of(item: Any) -> str:
+    """The group of an item that has not been checked yet; "" where it has none, or none that could be one."""
+    group = item.get("group") if isinstance(item, Mapping) else None
+    return group if isinstance(group, str) else ""
 
 
 def _accepted(done: Enqueued) -> Enqueued:

@@ -92,18 +92,13 @@ class ScheduleFlows(ResultFlows):
         return schedule_view((yield from self._there(name)))
 
     def run_schedule(self, name: str) -> QueueFlow[Enqueued]:
-        """Make a job of it now, whatever the time and whatever of it lives. Raises NotFound, Throttled."""
+        """Make a job of it now, whatever the time and whatever of it lives. Raises NotFound."""
         yield from self._there(schedule_name(name))
         (key,) = KeySource(self.machine).draw(SHARD)
         answer = yield Submit(SHARD, (ChangeSchedule(name, run=key),))
         match answer.outcomes[0].code:
             case Code.NOT_FOUND:
                 raise _missing(name)
-            case Code.LANES:
-                raise Throttled(
-                    f"schedule {name}: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already."
-                    " Repeat it when some of them are done."
-                )
             case Code.DUPLICATE:
                 raise Conflict(f"schedule {name}: its job has the key of another one. Repeat the call.")
         return Enqueued("queued", job_id(key), QUEUED)

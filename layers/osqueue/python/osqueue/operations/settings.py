@@ -128,6 +128,8 @@ class SettingsFlows(ResultFlows):
             )
         _refuse_small_limits(settings, op)
         yield from self.known_queue()
+        if op.group_shards is not None or op.groups:
+            op = yield from self._of_groups(settings, op)
         done = 0
         while done < max(
             settings.shards, op.shards or 1
@@ -144,6 +146,10 @@ class SettingsFlows(ResultFlows):
                 answer = yield Submit(shard, ops)
                 if answer.outcomes[-1].code == Code.RETRY:  # somebody has begun to listen meanwhile
                     done = 0
+                if answer.outcomes[-1].code == Code.CROWDED and op.groups:
+                    raise Throttled(
+                        f"groups: {limits.GROUP_HOLDS_MAX:,} of a shard are paused or wait for a job. Resume some."
+                    )
                 if answer.outcomes[-1].code == Code.CROWDED:
                     raise Rejected(
                         f"kinds: {limits.KINDS_MAX} kinds at most have settings of their own. Drop one: kinds={{'old':"
@@ -151,6 +157,20 @@ class SettingsFlows(ResultFlows):
                         field="kinds",
                     )
             settings, recorded = yield from self._settings_and_record()
+
+    def _of_groups(self, settings: QueueSettings, op: ChangeSettings) -> QueueFlow[ChangeSettings]:
+        """The same change, as it holds for groups that are spread over some shards for good."""
+        wished = op.group_shards
+        if wished is not None and wished > max(settings.shards, op.shards or 1):
+            raise Rejected(f"group_shards: the queue has {settings.shards} shards.", field="group_shards")
+        if wished is None or settings.group_shards:
+            wished = settings.group_shards or (yield from self.group_shards())
+        if op.group_shards not in (None, wished):
+            raise Rejected(
+                f"group_shards: groups are spread over {wished} already, and their jobs are there. Use a new queue.",
+                field="group_shards",
+            )
+        return replace(op, group_shards=wished)
 
     def _settings(self) -> QueueFlow[QueueSettings]:
         """The queue's settings as they are now."""

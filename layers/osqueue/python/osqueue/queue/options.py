@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..errors import Rejected
+
 if TYPE_CHECKING:  # loaded where they are used
     from ..events import Sink
     from ..model.codecs import Serializer
-    from ..model.settings import Kind
+    from ..model.settings import Group, Kind
     from ..worker.loop import Worker
 
 
@@ -53,6 +55,11 @@ class SettingArguments(TypedDict, total=False):
     paused_until: datetime | float | None
     paused_for: float | timedelta | None
     dead_ttl: float | timedelta | None
+    group_running: int | None
+    group_on_failure: str | None
+    group_on_dead: str | None
+    group_shards: int | None
+    groups: Mapping[str, Group | Mapping[str, Any]] | None
     archive_payloads: bool | None
     ageing: float | timedelta | None
     shards: int | None
@@ -64,8 +71,14 @@ def pausing(
     kind: str | None,
     for_: float | timedelta | None = None,
     until: datetime | float | None = None,
+    group: str | None = None,
 ) -> dict[str, Any]:
-    """The settings that pause or resume a queue, or one kind of its jobs."""
+    """The settings that pause or resume a queue, one kind of its jobs, or a group. Raises Rejected."""
+    if group is not None:
+        for name, value in (("kind", kind), ("for_", for_), ("until", until)):
+            if value is not None:
+                raise Rejected(f"{name}: a group is paused by itself, until it is resumed.", field=name)
+        return {"groups": {group: {"paused": paused}}}
     length = for_.total_seconds() if isinstance(for_, timedelta) else for_
     ends = {"paused_for": length, "paused_until": until}
     wished = {"paused": paused, **{name: value for name, value in ends.items() if value is not None}}

@@ -23,17 +23,19 @@ class QueueSteering:
         kind: str | None = None,
         for_: float | timedelta | None = None,
         until: datetime | float | None = None,
+        group: str | None = None,
     ) -> QueueFlow[None]:
         """Stop handing out jobs, or those of one kind, durably: until somebody resumes, for so long, or until then.
 
-        Running jobs finish, new ones are accepted. A pause with an end ends by itself, by the store's clock.
+        Running jobs finish, new ones are accepted. A pause with an end ends by itself, by the store's clock. A group
+        is paused until it is resumed.
         """
-        flow: QueueFlow[None] = self._steering.configure(**pausing(True, kind, for_, until))
+        flow: QueueFlow[None] = self._steering.configure(**pausing(True, kind, for_, until, group))
         return flow
 
-    def _resume(self, kind: str | None = None) -> QueueFlow[None]:
-        """Hand out jobs again, or those of one kind."""
-        flow: QueueFlow[None] = self._steering.configure(**pausing(False, kind))
+    def _resume(self, kind: str | None = None, group: str | None = None) -> QueueFlow[None]:
+        """Hand out jobs again, or those of one kind, or of a group: also of one that was stopped by a dead letter."""
+        flow: QueueFlow[None] = self._steering.configure(**pausing(False, kind, group=group))
         return flow
 
     def _configure(self, /, **settings: Unpack[SettingArguments]) -> QueueFlow[None]:
