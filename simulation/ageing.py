@@ -5,7 +5,7 @@ from __future__ import annotations
 from osqueue.core.ageing import since_ms
 from osqueue.core.gate import gate_of
 from osqueue.core.job_ops import ClaimJobs, EnqueueJobs
-from osqueue.core.state import PROCESSING, State
+from osqueue.core.state import MIXED, PROCESSING, State
 
 from .ledger import RecordedReduction, Violation
 
@@ -25,7 +25,11 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
     was = {job.key for lane in before.lanes for job in (*lane.backlog.ready, *lane.backlog.tail)}
     moved = {(job.priority, job.kind) for job in started}
     for lane in state.lanes:
-        if (lane.priority, lane.kind) in moved or (gate is not None and gate.room_for(lane.kind) <= 0):
+        if (
+            lane.kind == MIXED
+            or (lane.priority, lane.kind) in moved
+            or (gate is not None and gate.room_for(lane.kind) <= 0)
+        ):
             continue
         for job in lane.backlog.ready[:1]:
             turn = since_ms(job) + job.priority * ageing_ms

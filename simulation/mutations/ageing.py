@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from osqueue.core import ageing, reduce
+from osqueue.core import ageing, claim_search
 from osqueue.core.backlog import BacklogDraft
 
 from .control import Control, in_runs, patched
 
-_in_turn = ageing.in_turn
+_turn_of = ageing.turn_of
 
 
-def _strictly(
-    lanes: Mapping[tuple[int, str], BacklogDraft], ageing_ms: int, may_start: Callable[[str], bool]
-) -> list[BacklogDraft]:
-    return _in_turn(lanes, 10**15, may_start)
+def _strictly(priority: int, lane: BacklogDraft, ageing_ms: int) -> tuple[int, bytes]:
+    return _turn_of(priority, lane, 10**15)
 
 
 def strictly() -> AbstractContextManager[None]:
     """However long a job has waited, it is passed by all that are more urgent."""
-    return patched((reduce, "in_turn", _strictly))
+    return patched((claim_search, "turn_of", _strictly))
 
 
 CONTROLS: tuple[Control, ...] = (

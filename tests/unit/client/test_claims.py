@@ -101,7 +101,13 @@ def test_a_payload_at_the_limit_is_sent_and_one_past_it_is_not(opened: Any) -> N
 
 def test_bad_items_fail_alone_before_anything_is_sent(opened: Any) -> None:
     q = opened(accepts)
-    items = [{"payload": 1}, {"payload": 2, "priority": 10}, {"id": "x"}, 7, {"payload": 3, "depends_on": "g"}]
+    items = [
+        {"payload": 1},
+        {"payload": 2, "priority": 10},
+        {"id": "x"},
+        7,
+        {"payload": 3, "depends_on": "g"},
+    ]
     done = q.enqueue_many(items)
     assert [each.status for each in done] == ["queued", *["rejected"] * 4]
     assert [each.error.field for each in done[1:]] == ["priority", "payload", "jobs", "depends_on"]

@@ -10,7 +10,7 @@ import pytest
 
 from osqueue.core.encoding import Block, decode_blocks, decode_index, encode_segment, staged_name
 from osqueue.core.job_ops import AttachSpans, CancelJob, ClaimJobs, FailedAttempt, FailJobs
-from osqueue.core.labels import labels_of
+from osqueue.core.labels import labels_of_kind
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RedriveJobs, RunTimers
 from osqueue.core.state import MIXED, JobRecord
@@ -359,7 +359,7 @@ def test_a_bulk_of_a_kind_without_a_lane_joins_the_mixed_one_and_is_labelled(sha
     jobs = bulk_jobs(shard, 10, kind="new")
     assert shard.apply(AttachSpans(5, "new", (staged(shard, jobs),)))[0].code == Code.QUEUED
     (lane,) = [lane for lane in shard.state.lanes if lane.kind == MIXED]
-    assert [span.labels for span in lane.backlog.spans] == [labels_of(["new"])]
+    assert [span.labels for span in lane.backlog.spans] == [labels_of_kind("new")]
     assert [lease.job.key for lease in shard.claim(20, ("new",))] == [job.key for job in jobs]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from osqueue import Queue, limits
 from osqueue.core.budgets import budgets
 from osqueue.core.encoding import decode_head, encode_segment
-from osqueue.core.labels import DIGEST_BYTES
+from osqueue.core.labels import KIND_BYTES
 from osqueue.core.state import MIXED, Backlog, JobRecord, Lane, State
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Found, Get
@@ -45,7 +45,7 @@ def test_labels_count_in_the_fullest_mixed_lane() -> None:
     ]
     lanes = tuple(Lane(at, MIXED, Backlog(spans=tuple(spans[at:]))) for at in range(2))
     found = {each.name: each for each in budgets(State(b"", 1, lanes=lanes))}
-    assert (found["labels"].used, found["labels"].refuses) == (3 * DIGEST_BYTES, False)
+    assert (found["labels"].used, found["labels"].refuses) == (3 * KIND_BYTES, False)
 
 
 def job(kind: str) -> JobRecord:

@@ -80,7 +80,9 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
-    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"} - {"groups"}  # those are no settings but holds
+    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"} - {
+        "groups"
+    }  # those are no settings but holds
     defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
     assert defaults == {
         **dict.fromkeys(COLUMNS),

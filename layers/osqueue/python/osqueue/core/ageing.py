@@ -6,8 +6,6 @@ job is passed only by jobs of priorities before its own that come less than the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from .backlog import BacklogDraft
 from .state import JobRecord
 
@@ -24,13 +22,6 @@ def _first_since_ms(lane: BacklogDraft) -> int:
     return int.from_bytes(lane.spans[0].first[:6], "big") if lane.spans else since_ms(lane.tail[0])
 
 
-def in_turn(
-    lanes: Mapping[tuple[int, str], BacklogDraft], ageing_ms: int, may_start: Callable[[str], bool]
-) -> list[BacklogDraft]:
-    """The lanes in which jobs wait that may start, by the turns of their first jobs."""
-    turns = [
-        (_first_since_ms(lane) + priority * ageing_ms, lane.head_key(), lane)
-        for (priority, kind), lane in lanes.items()
-        if lane and may_start(kind)
-    ]
-    return [lane for *_, lane in sorted(turns, key=lambda turn: turn[:2])]
+def turn_of(priority: int, lane: BacklogDraft, ageing_ms: int) -> tuple[int, bytes]:
+    """The turn of a lane's first job: the smallest goes first."""
+    return _first_since_ms(lane) + priority * ageing_ms, lane.head_key()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import limits
+from .ageing import turn_of
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .draft import Draft
 from .gate import Gate, gate_of
@@ -19,6 +20,10 @@ from .mixed import MixedDraft, Wanted
 from .ops import Request
 from .state import MIXED, Lane, State
 from .weights import LEASE_WEIGHT_MIN
+
+BARREN = "barren"  # a mixed lane has nothing that is wanted
+ANY_WANTED = "any wanted"  # its first wanted job is in front
+WHATEVER_COMES = "whatever comes"  # and all behind it that have no group are wanted, too
 
 
 class ClaimSearch:
@@ -39,26 +44,17 @@ class ClaimSearch:
         Also whether it is alone in its priority: then it stays the most urgent for as long as jobs are ready in it.
         """
         draft = self._draft
-        while found := self._most_urgent():
-            priority, lanes = found
-            mixed = next((lane for lane in lanes if isinstance(lane, MixedDraft)), None)
-            is_any = True
-            if mixed is not None:
-                closed = self._closed(priority)
-                wanted = Wanted(self._kinds, closed, self.groups)
-                room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
-                brought = mixed.bring(wanted, draft.blocks, draft.tombstones, room)
-                if brought is False:
-                    self._barren[priority] = closed
-                    continue
-                if brought is not True:
-                    for need in brought:
-                        draft.need(need)
-                    break
-                is_any = wanted.is_any and self._gate is None
-            lane = min(lanes, key=BacklogDraft.head_key) if len(lanes) > 1 else lanes[0]
+        while lanes := self._most_urgent():
+            searched = [
+                self._search(priority, lane) for priority, lane in lanes if isinstance(lane, MixedDraft)
+            ]
+            if None in searched:
+                break
+            if BARREN in searched:
+                continue
+            lane = self._first(lanes)
             if lane.ready:
-                return lane, is_any and len(lanes) == 1
+                return lane, len(lanes) == 1 and ANY_WANTED not in searched
             unread = lane.refill(draft.blocks, draft.tombstones)
             if unread is not None:
                 draft.need(unread)
@@ -66,15 +62,39 @@ class ClaimSearch:
             # Now its first key is known, not only a lower bound of it (or it was empty): look again.
         return None, True
 
-    def _most_urgent(self) -> tuple[int, list[BacklogDraft]] | None:
-        """The most urgent priority in which jobs wait that may start, and their lanes."""
-        lanes: list[BacklogDraft] = []
-        first = 0
+    def _first(self, lanes: Sequence[tuple[int, BacklogDraft]]) -> BacklogDraft:
+        ageing = self._draft.settings.ageing_ms
+        if len(lanes) == 1:
+            return lanes[0][1]
+        if ageing:
+            return min(lanes, key=lambda each: turn_of(each[0], each[1], ageing))[1]
+        return min((lane for _, lane in lanes), key=BacklogDraft.head_key)
+
+    def _search(self, priority: int, lane: MixedDraft) -> str | None:
+        """Bring the first wanted job of a mixed lane to its front; None: something has to be read for it."""
+        draft, closed = self._draft, self._closed(priority)
+        wanted = Wanted(self._kinds, closed, self.groups)
+        room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
+        found = lane.bring(wanted, draft.blocks, draft.tombstones, room)
+        if found is False:
+            self._barren[priority] = closed
+            return BARREN
+        if found is not True:
+            for need in found:
+                draft.need(need)
+            return None
+        return WHATEVER_COMES if wanted.is_any and self._gate is None else ANY_WANTED
+
+    def _most_urgent(self) -> list[tuple[int, BacklogDraft]]:
+        """The lanes of the most urgent priority in which jobs wait that may start; with ageing, of all priorities."""
+        lanes: list[tuple[int, BacklogDraft]] = []
+        first, all_ = 0, bool(self._draft.settings.ageing_ms)
         for (priority, kind), lane in self._draft.lanes.items():
-            if (not lanes or priority <= first) and lane and self._may_start(priority, kind):
-                lanes = [*lanes, lane] if lanes and priority == first else [lane]
+            if (not lanes or all_ or priority <= first) and lane and self._may_start(priority, kind):
+                same = lanes and (all_ or priority == first)
+                lanes = [*lanes, (priority, lane)] if same else [(priority, lane)]
                 first = priority
-        return (first, lanes) if lanes else None
+        return lanes
 
     def _may_start(self, priority: int, kind: str) -> bool:
         gate = self._gate
