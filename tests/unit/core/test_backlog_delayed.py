@@ -102,7 +102,7 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
         assert shard.apply(EnqueueJobs((late,)))[0].code == Code.DELAYED_LIMIT
         shard.now += HOUR_MS + 117_000
         with limited({"TAIL_BYTES_MAX": 400_000}):
-            for _ in range(20):
+            for _ in range(40):
                 shard.claim(1)
         assert sum(span.count for span in spans(shard)) + len(shard.state.delayed.jobs) == 2 * 64
         assert len(spans(shard)) <= spill.DELAYED_SPANS_SOFT

@@ -231,78 +231,85 @@ def test_where_too_many_groups_are_held_none_starts_and_no_other_is_paused(shard
 
 
 # ── Against a model ──────────────────────────────────────────────────────────
+class GroupModel:
+    """A list for each group; a claim takes what is first in those of which fewer run than may, and all of it."""
+
+    def __init__(self, shard: Shard, most: int, seed: int) -> None:
+        self.shard = shard
+        self.most = most
+        self.dice = random.Random(seed)
+        self.names = ["", *(f"g{at}" for at in range(8))]
+        self.queues: dict[str, list[bytes]] = {name: [] for name in self.names}
+        self.running: dict[str, list[LeaseRecord]] = defaultdict(list)
+        self.waiting_for: dict[str, bytes] = {}  # jobs that failed, by their groups
+
+    def enqueue(self) -> None:
+        count = self.dice.choice((1, 3, 20))
+        news = tuple(self.shard.new(group=self.dice.choice(self.names)) for _ in range(count))
+        self.shard.apply(EnqueueJobs(news))
+        for new in news:
+            self.queues[new.group].append(new.key)
+
+    def attach(self) -> None:
+        shard, dice = self.shard, self.dice
+        jobs = [JobRecord(shard.key(), b"1", 1, group=dice.choice(self.names)) for _ in range(12)]
+        name = staged_name("segments", shard.state.seq, dice.getrandbits(40))
+        shard.objects[name], span = encode_segment(jobs, name, mixed=True)
+        shard.apply(AttachSpans(5, MIXED, (span,)))
+        for job in jobs:
+            self.queues[job.group].append(job.key)
+
+    def may_start(self) -> int:
+        """How many may start now."""
+        open_ = [name for name in self.names[1:] if name not in self.waiting_for]
+        rest = (min(self.most - len(self.running[name]), len(self.queues[name])) for name in open_)
+        return len(self.queues[""]) + sum(rest)
+
+    def claim(self) -> None:
+        limit = self.dice.choice((1, 4, 30))
+        may = self.may_start()
+        leases = self.shard.claim(limit, lease_ms=limits.LEASE_MS_MAX)
+        assert len(leases) == min(limit, may)
+        for lease in leases:
+            group = lease.job.group
+            assert self.queues[group].pop(0) == lease.job.key
+            self.running[group].append(lease)
+            assert not group or len(self.running[group]) <= self.most
+
+    def end(self) -> None:
+        busy = [name for name in self.names if self.running[name]]
+        if not busy:
+            return
+        group = self.dice.choice(busy)
+        lease = self.running[group].pop(self.dice.randrange(len(self.running[group])))
+        how = self.dice.choice(("complete", "complete", "release", "fail"))
+        if how == "release" or not group:
+            self.shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),)))
+            self.queues[group].insert(0, lease.job.key)
+        elif how == "fail" and self.most == 1:
+            fail(self.shard, lease, retry_ms=5_000)
+            if lease.job.attempt < lease.job.max_attempts:
+                self.waiting_for[group] = lease.job.key
+        else:
+            complete(self.shard, lease)
+
+    def wait(self) -> None:
+        self.shard.now += 5_000
+        self.shard.apply(RunTimers())
+        for group, key in self.waiting_for.items():
+            self.queues[group].insert(0, key)
+        self.waiting_for.clear()
+
+
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("most", [1, 2])
 def test_each_group_keeps_its_order_and_its_limit_whatever_happens(
     small: None, new_shard: Callable[..., Shard], seed: int, most: int
 ) -> None:
-    """A list for each group; a claim takes what is first in those of which fewer run than may, and all of it."""
     shard = new_shard(seed=seed)
     configure(shard, group_running=most)
-    dice = random.Random(seed)
-    names = ["", *(f"g{at}" for at in range(8))]
-    queues: dict[str, list[bytes]] = {name: [] for name in names}
-    running: dict[str, list[LeaseRecord]] = defaultdict(list)
-    waiting_for: dict[str, bytes] = {}  # those that failed, by their groups
-
-    def enqueue() -> None:
-        count = dice.choice((1, 3, 20))
-        news = tuple(shard.new(group=dice.choice(names)) for _ in range(count))
-        shard.apply(EnqueueJobs(news))
-        for new in news:
-            queues[new.group or ""].append(new.key)
-
-    def attach() -> None:
-        jobs = [JobRecord(shard.key(), b"1", 1, group=dice.choice(names)) for _ in range(12)]
-        name = staged_name("segments", shard.state.seq, dice.getrandbits(40))
-        shard.objects[name], span = encode_segment(jobs, name, mixed=True)
-        shard.apply(AttachSpans(5, MIXED, (span,)))
-        for job in jobs:
-            queues[job.group].append(job.key)
-
-    def open_jobs() -> int:
-        """How many may start now."""
-        count = len(queues[""])
-        for name in names[1:]:
-            if name not in waiting_for:
-                count += min(most - len(running[name]), len(queues[name]))
-        return count
-
-    def claim() -> None:
-        limit = dice.choice((1, 4, 30))
-        may = open_jobs()
-        leases = shard.claim(limit, lease_ms=limits.LEASE_MS_MAX)
-        assert len(leases) == min(limit, may)
-        for lease in leases:
-            group = lease.job.group
-            assert queues[group].pop(0) == lease.job.key
-            running[group].append(lease)
-            assert not group or len(running[group]) <= most
-
-    def end() -> None:
-        busy = [name for name in names if running[name]]
-        if not busy:
-            return
-        group = dice.choice(busy)
-        lease = running[group].pop(dice.randrange(len(running[group])))
-        how = dice.choice(("complete", "complete", "release", "fail"))
-        if how == "release" or not group:
-            shard.apply(ReleaseJobs((LeaseRef(lease.job.key, lease.token),)))
-            queues[group].insert(0, lease.job.key)
-        elif how == "fail" and most == 1:
-            fail(shard, lease, retry_ms=5_000)
-            if lease.job.attempt < lease.job.max_attempts:
-                waiting_for[group] = lease.job.key
-        else:
-            complete(shard, lease)
-
-    def wait() -> None:
-        shard.now += 5_000
-        shard.apply(RunTimers())
-        for group, key in waiting_for.items():
-            queues[group].insert(0, key)
-        waiting_for.clear()
-
-    for _ in range(150):
-        dice.choice((enqueue, enqueue, attach, claim, claim, claim, end, end, end, wait))()
-        assert has_claimable(shard.state) or not open_jobs()
+    model = GroupModel(shard, most, seed)
+    does = (model.enqueue, model.attach, model.claim, model.end, model.wait)
+    for do in model.dice.choices(does, weights=(2, 1, 3, 3, 1), k=150):
+        do()
+        assert has_claimable(shard.state) or not model.may_start()
