@@ -317,7 +317,7 @@ def test_a_line_without_an_answer_ends_the_bulk_where_it_stands(
 def test_lines_that_were_refused_before_are_named_when_a_bulk_breaks_off(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = Throttled("kind: jobs of too many kinds are waiting.")
+    full = Throttled("delay: too many delayed jobs are waiting.")
     stand_in(monkeypatch, QUEUED, missed(full), QUEUED, missed(LATE), missed(UNSENT))
     result = run("enqueue", "emails", "--ids", stdin="1\n2\n3\n4\n5\n")
     assert result.exit_code == 3
