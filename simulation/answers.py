@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from osqueue import limits
 from osqueue.core.encoding import born_of
 from osqueue.core.gate import gate_of
+from osqueue.core.groups import Groups
 from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
@@ -22,6 +23,7 @@ from osqueue.core.job_ops import (
     ReleaseJobs,
     RunJobNow,
 )
+from osqueue.core.labels import group_digest
 from osqueue.core.ops import Code, Identity, Op, Outcome
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import (
@@ -225,9 +227,15 @@ def _claim_explained(state: State, library: SegmentCache, op: ClaimJobs, code: C
         )  # as time goes by a rate opens what then something else holds
     if code == Code.IN_FLIGHT_LIMIT:
         return bool(state.leases)
-    if code != Code.EMPTY or state.settings.paused:
+    if code not in (Code.EMPTY, Code.GROUPS_CLOSED) or state.settings.paused:
         return False
-    return all(job.key in gone or (gate is not None and gate.room_for(job.kind) <= 0) for job in wanted)
+    groups = Groups(state.settings, state.leases, state.holds)
+    return all(
+        job.key in gone
+        or (gate is not None and gate.room_for(job.kind) <= 0)
+        or (job.group and not groups.opens(group_digest(job.group)))
+        for job in wanted
+    )
 
 
 def _cancel_explained(state: State, found: dict[bytes, JobPlace], op: CancelJob, code: Code) -> bool:

@@ -117,6 +117,7 @@ class Client:
         self.time_limits = 0.0  # share of its jobs that have some
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
         self.kinds = KINDS  # of its jobs; the first one has no name
+        self.groups = 0  # of most of its jobs
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
@@ -191,6 +192,9 @@ class Client:
                 result_ttl_ms=self.dice.choice((1_000, 60_000)),
                 delay_ms=delay,
             )
+            if self.groups:
+                at = self.dice.randrange(self.groups + 2)
+                new = replace(new, group=f"g{at}" if at < self.groups else "")
             made.append(replace(new, **limits_of(self.dice, self.time_limits)) if self.time_limits else new)
             self.book.keys.append(key)
         return made
@@ -270,7 +274,8 @@ class Client:
             )
             if claim.kinds is not None and len(claim.kinds) > 1:
                 claim = replace(
-                    claim, kinds=tuple(self.dice.sample(claim.kinds, self.dice.choice((1, 1, 3))))
+                    claim,
+                    kinds=tuple(self.dice.sample(claim.kinds, self.dice.choice((1, 1, len(claim.kinds))))),
                 )
             call = yield from self.call(claim)
             leases = call.answer.outcomes[0].leases if call.answer else ()

@@ -42,7 +42,19 @@ from osqueue.objects.archive import hour_of
 from osqueue.objects.listing import count_states
 from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
-from . import ageing, lives, order, payloads, rates, releases, running_limits, schedules, shelves, time_limits
+from . import (
+    ageing,
+    grouping,
+    lives,
+    order,
+    payloads,
+    rates,
+    releases,
+    running_limits,
+    schedules,
+    shelves,
+    time_limits,
+)
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
 from .listening import EventWatch
@@ -100,7 +112,7 @@ class Invariants:
         self.parts: dict[str, set[Record]] = {}  # what each part tells
         self.late = 0  # parts written in a later hour
         self.tokens: set[str] = set()  # every lease token ever granted
-        self.lanes: dict[tuple[int, str], list[bytes]] = {}
+        self.lanes: dict[order.Lane, list[bytes]] = {}
         self.attached: dict[str, tuple[bytes, ...]] = {}  # the keys of every segment ever written
         self.purged = self.stories.purged  # jobs that somebody purges, or has purged
         self.erased: set[bytes] = set()  # jobs of which a purge said that they are gone
@@ -220,6 +232,8 @@ class Invariants:
         self._conservation(state, found)
         self._transitions(state, batch, found)
         schedules.check(self, before, state, batch, found)
+        if before is not None:
+            grouping.check(before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)

@@ -1,4 +1,4 @@
-"""First in, first out: what a commit may do to the order of the jobs of one priority and kind."""
+"""First in, first out: what a commit may do to the order of the jobs of one priority, kind and group."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from osqueue.core.state import MIXED, State, Transition
 from .ledger import Violation
 from .places import SegmentCache
 
-Lane = tuple[int, str]
+FROM_A_WORKER = ("stalled", "release")
+COMES_BACK = (*FROM_A_WORKER, "due", "redrive")  # to the front of its group, which waits for it
+
+Lane = tuple[int, str, str]
 
 
 def orders(state: State, library: SegmentCache) -> dict[Lane, list[bytes]]:
-    """The keys of the jobs of every priority and kind, from the front: those in the mixed lane are the younger ones."""
+    """The keys of the jobs of every priority, kind and group, from the front; mixed lanes have the younger ones."""
     gone = set(state.tombstones)
     found: dict[Lane, list[bytes]] = {}
     for lane in sorted(state.lanes, key=lambda each: each.kind == MIXED):
         for job in library.backlog(lane.backlog):
             if job.key not in gone or job in lane.backlog.ready:
-                found.setdefault((job.priority, job.kind), []).append(job.key)
+                found.setdefault((job.priority, job.kind, job.group), []).append(job.key)
     return found
 
 
@@ -45,6 +48,7 @@ def check(
         last = max((at for at, key in enumerate(now) if key in staying), default=-1)
         for key in now[: last + 1]:
             if key not in past and touched.get(key) not in ("stalled", "release", "replace"):
+            if key not in past and touched.get(key) not in (COMES_BACK if lane[2] else FROM_A_WORKER):
                 raise Violation(
                     f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})"
                 )

@@ -103,6 +103,7 @@ class Clients(Struct, frozen=True):
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
     uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
     kinds: int = 2  # of jobs
+    groups: int = 0  # of most of them; 0: of none
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time
     store_ahead_ms: int = 0  # the store's clock
@@ -408,6 +409,21 @@ PROFILES = {
             limits=TIGHT | {"TICK_LATE_MS": 4_000, "TICKS_MADE_MAX": 5, "SCHEDULE_INLINE_BYTES_MAX": 20},
             faults=ROUGH,
             clients=Clients(producers=2, workers=4, schedulers=2, rounds=40, pause_seconds=3.0),
+        ),
+        Profile(
+            "groups",  # jobs of few groups, which fail, stall, are put off and cancelled
+            limits=TIGHT | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 120, "LABELS_OF_A_SPAN_BYTES_MAX": 42},
+            faults=ROUGH,
+            clients=Clients(
+                kinds=3,
+                groups=5,
+                producers=6,
+                workers=5,
+                bulk=2,
+                operators=2,
+                cancellers=3,
+                pause_seconds=0.7,
+            ),
         ),
         Profile(
             "kinds",  # more of them than lanes: they are mixed, and labels are few

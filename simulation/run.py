@@ -265,6 +265,7 @@ class Run:
                 client.uniques = clients.uniques
                 client.invariants.stories.rules = bool(clients.uniques)
                 client.kinds = self.kinds
+                client.groups = clients.groups
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):
             for role in ("worker", "reaper"):

@@ -151,10 +151,10 @@ class SegmentBuilder:
                 yield from self._cut(lane)
 
     def _lane_of(self, job: JobRecord) -> tuple[int, str]:
-        """The first kinds have a lane each, as in a head; all others of a priority are mixed."""
+        """The first kinds have a lane each, as in a head; all others of a priority, and all groups, are mixed."""
         lane = (job.priority, job.kind)
         known = lane in self._sizes or len(self._sizes) < limits.LANES_MAX
-        return lane if known else (job.priority, MIXED)
+        return lane if known and not job.group else (job.priority, MIXED)
 
     def _cut(self, lane: tuple[int, str]) -> Flow[None]:
         jobs = self._lanes.pop(lane, [])

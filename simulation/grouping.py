@@ -1,0 +1,33 @@
+"""Groups: no more of one run than may, and nobody overtakes the job that its group waits for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from osqueue.core.groups import HOLD, is_ordered
+from osqueue.core.state import FAILING, PROCESSING, State
+
+from .ledger import RecordedReduction, Violation
+from .places import JobPlace
+
+
+def check(before: State, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
+    """A commit was made; ``found`` are the places of all jobs after it."""
+    most = max(state.settings.group_running, before.settings.group_running)
+    running = Counter([lease.job.group for lease in state.leases.values() if lease.job.group])
+    for group, count in running.items():
+        if most and count > most:
+            raise Violation(f"{count} jobs of group {group!r} run, and {most} may")
+    if not is_ordered(state.settings) or state.settings.group_on_failure != HOLD:
+        return
+    touched = {each.key for each in batch.reduction.events}
+    failing = {
+        place.job.group
+        for key, place in found.items()
+        if place.state == FAILING and place.job.group and key not in touched
+    }
+    for each in batch.reduction.events:
+        if each.target == PROCESSING and each.key in state.leases:
+            group = state.leases[each.key].job.group
+            if group in failing:
+                raise Violation(f"a job of group {group!r} started, although the group waits for another")
