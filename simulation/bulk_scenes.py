@@ -24,7 +24,18 @@ from .clients import Client
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine
-from .scenes import QUEUE, ROOT, Actor, Play, batch_changed, batch_written, clock_written, head_swap
+from .scenes import (
+    NO_ROOM,
+    ONE_LATE,
+    QUEUE,
+    ROOT,
+    Actor,
+    Play,
+    batch_changed,
+    batch_written,
+    clock_written,
+    head_swap,
+)
 from .tight import limited
 from .upkeep_scenes import age, body_written, collect
 
@@ -34,6 +45,7 @@ IDLE_SECONDS = 5.0  # between two of them
 DELAY_MS = 60_000  # of a delayed job
 PLANNING_SECONDS = 50.0  # that somebody stands still while asking for the time
 LARGE = b"x" * 200  # a payload that is staged by itself
+ROOM_FOR_ONE = {"DELAYED_SPANS_MAX": 1}  # segment of delayed jobs
 
 
 def second_shard(stage: Play) -> Actor:
@@ -50,6 +62,16 @@ def second_shard(stage: Play) -> Actor:
     return there
 
 
+def delay(actor: Actor, wait_ms: int) -> None:
+    """Let a delayed job wait in a segment of its own."""
+    (job,) = actor.client.jobs(1, delayed=False)
+    writer = actor.client.writer
+    head = actor.run(actor.client.head())
+    bulk = SegmentBuilder(StagingArea(writer.root, head.seq, writer.machine), head.now_ms)
+    actor.run(bulk.add([replace(job, delay_ms=wait_ms)]))
+    actor.run(actor.commit(*actor.run(bulk.attachments())))
+
+
 def forget(actor: Actor) -> Flow[int]:
     """What passes of a day forget of batches, one after the other."""
     now, gone = actor.client.writer.machine.now_ms(), 0
@@ -62,12 +84,12 @@ def refused_in_part(stage: Play) -> Any:
     """One shard has no room for its part, which two hear; one says so, a third attaches it, then the other says so."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
     second = second_shard(stage)
-    slow.stop_after(slow.load("b", "x", "y"), batch_written)
-    second.fill(*"abcde")
-    slow.go_on(batch_changed)
-    quick.stop_at(quick.resume("b"), batch_changed)
-    slow.go_on()
-    second.work()
+    slow.stop_after(slow.load("b", "x", "y", delays_ms=ONE_LATE), batch_written)
+    delay(second, ONE_LATE[1])
+    with limited(ROOM_FOR_ONE):
+        slow.go_on(batch_changed)
+        quick.stop_at(quick.resume("b"), batch_changed)
+        slow.go_on()
     other.run(other.resume("b"))
     quick.go_on()
     told = other.run(other.resume("b"))
@@ -80,15 +102,14 @@ def refused_and_loaded(stage: Play) -> Any:
     """Two hear that a batch is refused; one removes it, a third loads another one under its id, then the other does."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
     other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
-    slow.stop_after(slow.load("b", "x", "y"), batch_written)
-    other.fill(*"abcde")
-    slow.go_on(batch_changed)
-    quick.stop_at(quick.resume("b"), batch_changed)
-    slow.go_on()
-    other.work()
-    other.run(other.load("b", "x", "y"))
+    slow.stop_after(slow.load("b", "x", "y", delays_ms=ONE_LATE), batch_written)
+    with limited(NO_ROOM):
+        slow.go_on(batch_changed)
+        quick.stop_at(quick.resume("b"), batch_changed)
+        slow.go_on()
+    other.run(other.load("b", "x", "y", delays_ms=ONE_LATE))
     quick.go_on()
-    return other.run(other.load("b", "x", "y"))
+    return other.run(other.load("b", "x", "y", delays_ms=ONE_LATE))
 
 
 def silent_for_too_long(stage: Play) -> Any:
@@ -248,15 +269,11 @@ def delayed_without_end(stage: Play, *, staged: bool) -> Any:
     other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     with limited({"DELAYED_SPANS_MAX": 2, "DELAYED_SPANS_SOFT": 100}):
         for _ in range(4 if staged else 40):
-            (job,) = other.client.jobs(1, delayed=False)
-            late = replace(job, delay_ms=60 * DELAY_MS)
             if staged:
-                head = other.run(other.client.head())
-                bulk = SegmentBuilder(StagingArea(ROOT, head.seq, other.client.writer.machine), head.now_ms)
-                other.run(bulk.add([late]))
-                other.run(other.commit(*other.run(bulk.attachments())))
+                delay(other, 60 * DELAY_MS)
             else:
-                other.run(other.commit(EnqueueJobs((late,))))
+                (job,) = other.client.jobs(1, delayed=False)
+                other.run(other.commit(EnqueueJobs((replace(job, delay_ms=60 * DELAY_MS),))))
     spans = stage.invariants.state.delayed.spans  # type: ignore[union-attr]
     if len(spans) > 2:
         raise Violation(f"the head points to {len(spans)} segments of delayed jobs, and has room for 2")
@@ -276,14 +293,14 @@ def refused_and_unknown(stage: Play) -> Any:
     """Of two shards one refuses its part of a batch, and of the other nobody can tell."""
     slow, other = map(stage.actor, ("slow", "other"))
     second = second_shard(stage)
-    slow.stop_after(slow.load("b", "x", "y"), batch_written)
+    slow.stop_after(slow.load("b", "x", "y", delays_ms=ONE_LATE), batch_written)
     for at in range(WRITERS):
         stage.later(IDLE_SECONDS)
         writer = stage.actor(f"writer {at}")
         writer.run(writer.commit(ChangeSettings(backoff_base_ms=10 + at)))
-    second.fill(*"abcde")
-    other.run(other.resume("b"))
-    second.work()
+    delay(second, ONE_LATE[1])
+    with limited(ROOM_FOR_ONE):
+        other.run(other.resume("b"))
     return other.run(other.resume("b"))
 
 

@@ -116,7 +116,6 @@ class Client:
         self.produces = False  # the run lasts until every producer is done
         self.time_limits = 0.0  # share of its jobs that have some
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
-        self.kinds = KINDS  # of its jobs; the first one has no name
         self.groups = 0  # of most of its jobs
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?

@@ -9,7 +9,7 @@ from osqueue.core.state import MIXED, State, Transition
 from .ledger import Violation
 from .places import SegmentCache
 
-FROM_A_WORKER = ("stalled", "release")
+FROM_A_WORKER = ("stalled", "release", "replace")
 COMES_BACK = (*FROM_A_WORKER, "due", "redrive")  # to the front of its group, which waits for it
 
 Lane = tuple[int, str, str]
@@ -47,7 +47,6 @@ def check(
                 raise Violation(f"a job of lane {lane} was claimed before an older one")
         last = max((at for at, key in enumerate(now) if key in staying), default=-1)
         for key in now[: last + 1]:
-            if key not in past and touched.get(key) not in ("stalled", "release", "replace"):
             if key not in past and touched.get(key) not in (COMES_BACK if lane[2] else FROM_A_WORKER):
                 raise Violation(
                     f"a job joined lane {lane} in front of an older one ({touched.get(key, 'attach')})"

@@ -54,6 +54,8 @@ QUEUE = "scene"
 ROOT = root_of(QUEUE, 0)
 STEP_SECONDS = 0.01  # that every request takes
 CROWD = 100  # writers
+ONE_LATE = (0, 3_600_000)  # delays of a bulk's jobs: one of two is delayed
+NO_ROOM = {"DELAYED_SPANS_MAX": 0}  # for delayed jobs
 IN_LINE_SECONDS_MAX = 0.4  # for the turn of somebody who is alone
 FORGOTTEN_SECONDS = 400.0  # by then nobody remembers a job whose result lived for a second
 
@@ -353,14 +355,13 @@ def refused_and_resumed(stage: Play) -> Any:
     """A bulk is refused; before its run removes it, another has found it, and by now there is room."""
     slow, quick, other = map(stage.actor, ("slow", "quick", "other"))
     other.run(other.commit(RunTimers(), ChangeSettings(paused=False, backoff_base_ms=7)))
-    slow.stop_after(slow.load("b", "x", "y"), batch_written)
-    other.fill(*"abcde")  # room for one more
-    slow.go_on(batch_changed)
-    other.work()
+    slow.stop_after(slow.load("b", "x", "y", delays_ms=ONE_LATE), batch_written)
+    with limited(NO_ROOM):
+        slow.go_on(batch_changed)
     quick.stop_at(quick.resume("b"), batch_changed)
     slow.go_on()
     quick.go_on()
-    return other.run(other.load("b", "x", "y"))
+    return other.run(other.load("b", "x", "y", delays_ms=ONE_LATE))
 
 
 def announced_and_gone(stage: Play) -> Any:

@@ -21,8 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, pacing, pauses, replacing, scheduling, spill, timers
-from . import admin, event_log, groups, pacing, pauses, scheduling, spill, timers
+from . import admin, event_log, groups, pacing, pauses, replacing, scheduling, spill, timers
 from . import erase as erasing
 from .backlog import NeededRange
 from .claim_search import ClaimSearch

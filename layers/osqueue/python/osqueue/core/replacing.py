@@ -74,8 +74,6 @@ def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code
     fresh = _successor(draft, old.job, new)
     if fresh.due_ms and len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
         return Code.DELAYED_LIMIT
-    if not fresh.due_ms and not draft.has_room_for({(fresh.priority, fresh.kind)}):
-        return Code.LANES
     _exchange(draft, old, fresh)
     draft.accept((fresh,), "replace")
     draft.learn(fresh.key)
@@ -112,7 +110,7 @@ def _find(draft: Draft, op: CancelJob) -> _Waiting | None:
 
 
 def _successor(draft: Draft, old: JobRecord, new: JobSpec) -> JobRecord:
-    """The row of the job that takes an old one's place."""
+    """The row of the job that takes an old one's place, in its group."""
     rule = new.unique
     due = max(new.at_ms, draft.after(new.delay_ms))
     latest = 0
@@ -127,6 +125,7 @@ def _successor(draft: Draft, old: JobRecord, new: JobSpec) -> JobRecord:
         window_ms=old.window_ms or fresh.window_ms,
         due_by_ms=latest,
         replaced=old.replaced + 1,
+        group=old.group,
     )
 
 

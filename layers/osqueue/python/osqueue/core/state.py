@@ -87,13 +87,9 @@ class JobRecord(StoredRow, frozen=True):
     run_within_ms: int = 0  # how long one attempt may run; 0: as long as its worker says that it lives
     start_by_ms: int = 0  # after which no attempt starts; 0: it may wait as long as it takes
     schedule: str = ""  # the schedule that made it
-    window_ms: int = (
-        0  # how long from its enqueue its id is taken, whatever becomes of it; 0: as long as it matters
-    )
+    window_ms: int = 0  # how long its id is taken from its enqueue; 0: as long as it matters
     due_by_ms: int = 0  # to when it may be postponed at the latest; 0: no end to that
-    replaced: int = (
-        0  # how many jobs of its id it took the place of, one after the other; it was enqueued as the first
-    )
+    replaced: int = 0  # how many jobs of its id it took the place of; it was enqueued as the first
     group: str = ""  # of which so many run at once
 
 
@@ -332,9 +328,7 @@ class QueueSettings(StoredRow, frozen=True):
     group_running: int = 1  # jobs of one group that may run at once; 1: in order; 0: as many as come
     group_on_failure: str = "hold"  # a group in order waits for its job that failed; or "skip"
     group_on_dead: str = "go_on"  # the same of one that is dead; or "stop"
-    group_shards: int = (
-        0  # over which groups are spread, fixed by the first job that has one; 0: there was none
-    )
+    group_shards: int = 0  # over which groups are spread; 0: no job had one yet
 
     def of(self, kind: str, name: str) -> int:
         """A setting as it holds for jobs of one kind."""

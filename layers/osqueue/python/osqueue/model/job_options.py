@@ -23,8 +23,7 @@ from .keys import is_key
 from .unique import Unique, check_unique, rule_of, unique_of
 from .validation import plain_text
 
-FUTURE_OPTIONS = ("group", "depends_on", "cron", "rate_limit", "concurrency_key")
-FUTURE_OPTIONS = ("depends_on", "cron", "rate_limit", "concurrency_key", "unique")
+FUTURE_OPTIONS = ("depends_on", "cron", "rate_limit", "concurrency_key")
 
 
 _INSTEAD = {

@@ -17,7 +17,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import limits
 from ..commit.effects import Flow, QueueFlow, Submit, together
 from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
@@ -441,11 +440,6 @@ def _is_taken(rule: UniqueRule, location: JobLocation, now: int) -> bool:
 
 def refusal(code: Code) -> OsqueueError | None:
     """The error of a job that there was no room for; None of any other."""
-    if code == Code.LANES:
-        return Throttled(
-            f"kind: jobs of {limits.LANES_MAX} different (priority, kind) pairs are waiting already. Use fewer kinds,"
-            " or wait until some of them are empty."
-        )
     if code == Code.DELAYED_LIMIT:
         return Throttled(
             "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
